@@ -1,0 +1,79 @@
+"""Each chore is a session: `nox` runs all, `nox -s tests` one, `nox -s tests -- tests/test_agent.py` a part of one."""
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.options.sessions = ["lint", "types", "smoke", "tests"]
+nox.options.error_on_missing_interpreters = True
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+
+# The files whose every branch is tested: what they get wrong runs a tool twice, or without approval.
+CORE = "phronomy/_rules.py,phronomy/_drive.py,phronomy/_perform.py,phronomy/checkpoint.py"
+
+# What is heavy and not always needed loads on use, never on `import phronomy`.
+HEAVY = ["docstring_parser", "httpx", "litellm", "openai", "psycopg", "redis", "rich", "sqlite3", "tenacity", "typer"]
+LOADS_NOTHING_HEAVY = f"""
+import sys, phronomy
+heavy = sorted(set({HEAVY}) & set(sys.modules))
+sys.exit(f"import phronomy loads {{', '.join(heavy)}}" if heavy else 0)
+"""
+
+# What each way through the demo must say.
+DEMO = {"--yes": "approved", "--no": "rejected"}
+
+
+def group(name: str) -> tuple[str, ...]:
+    """The requirements of a dependency group."""
+    return nox.project.dependency_groups(PROJECT, name)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types, with both checkers."""
+    session.install("-e", ".", *group("types"))
+    session.run("mypy")
+    session.run("pyright", "--warnings", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
+
+
+@nox.session
+def smoke(session: nox.Session) -> None:
+    """Install the wheel where nothing else is, and use it as its first user does."""
+    home = Path(session.create_tmp()).resolve() / "home"
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir()
+    session.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(home), ".")
+    session.install(str(next(home.glob("phronomy-*.whl"))))
+    session.run("python", "-I", "-c", LOADS_NOTHING_HEAVY)
+    session.run("python", "benchmarks/import_cost.py")
+    with session.chdir(home):
+        for answer, word in DEMO.items():
+            output = str(session.run("phronomy", "demo", answer, silent=True, env={"HOME": str(home)}))
+            session.log(output)
+            if word not in output.lower():
+                session.error(f"phronomy demo {answer} must say {word!r}")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the tests; without arguments, measure what they reach."""
+    session.install("-e", ".", *group("test"))
+    if session.posargs:
+        session.run("pytest", *session.posargs)
+        return
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest")
+    session.run("coverage", "combine", "--quiet")
+    session.run("coverage", "report")
+    session.run("coverage", "report", f"--omit={CORE}", "--format=total")
+    session.run("coverage", "report", f"--include={CORE}", "--fail-under=100")

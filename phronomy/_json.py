@@ -1,0 +1,148 @@
+"""JSON text: one way in, one way out.
+
+`canonical` makes the text that records keep and digests cover; `parse` reads text from outside and refuses what a record
+could not hold. Canonical text is compact, keeps key order, and writes non-ASCII characters as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from typing import Any, TypeAlias
+
+JsonValue: TypeAlias = Any
+"""None, bool, int, float (finite), str, list of these, or dict from str to these."""
+
+MAX_DEPTH = int(os.environ.get("PHRONOMY_MAX_JSON_DEPTH", "64"))
+"""Deepest nesting of lists and objects that a record accepts. Set by `PHRONOMY_MAX_JSON_DEPTH` before the import."""
+
+MAX_BYTES = int(os.environ.get("PHRONOMY_MAX_JSON_BYTES", str(32 * 1024 * 1024)))
+"""Largest text, in characters, that a record accepts. Set by `PHRONOMY_MAX_JSON_BYTES` before the import."""
+
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+
+
+class JsonError(ValueError):
+    """The value or text is not JSON that a record can hold; the message says where it fails."""
+
+
+class JsonText(str):
+    """A string that is known to be canonical JSON text."""
+
+    __slots__ = ()
+
+
+def clean(text: str) -> str:
+    """The text with each lone surrogate replaced by U+FFFD, so that it can be encoded everywhere."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
+
+
+def canonical(value: JsonValue) -> JsonText:
+    """The canonical text of a plain JSON value.
+
+    Raises `JsonError` for a value that is not JSON, a non-finite number, a key that is no string, or excess depth or size.
+    """
+    if isinstance(value, JsonText):
+        return value
+    if type(value) is not str:
+        _check(value)
+    text = clean(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    if len(text) > MAX_BYTES:
+        raise JsonError(f"JSON text of {len(text)} characters is over the limit of {MAX_BYTES}")
+    return JsonText(text)
+
+
+def parse(text: str | bytes | bytearray) -> JsonValue:
+    """The plain value of a JSON text from outside.
+
+    Raises `JsonError` for bytes that are not UTF-8, text that is not JSON, a repeated key, NaN or infinity, or excess depth or
+    size.
+    """
+    if not isinstance(text, str):
+        try:
+            text = bytes(text).decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise JsonError(f"not UTF-8 at byte {error.start}") from None
+    if len(text) > MAX_BYTES:
+        raise JsonError(f"JSON text of {len(text)} characters is over the limit of {MAX_BYTES}")
+    if text.count("[") + text.count("{") > MAX_DEPTH:
+        _check_depth(text)
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+    except JsonError:
+        raise
+    except json.JSONDecodeError as error:
+        raise JsonError(f"not JSON: {error.msg} at character {error.pos}") from None
+    except (ValueError, RecursionError) as error:
+        raise JsonError(f"not JSON: {error}") from None
+
+
+def plain(text: str) -> JsonValue:
+    """A fresh plain value from canonical text, which is trusted to be what `canonical` made."""
+    return json.loads(text)
+
+
+def _check(value: JsonValue) -> None:
+    """Walk the value without recursion and refuse what is not JSON."""
+    todo = [(value, 1)]
+    while todo:
+        item, depth = todo.pop()
+        kind = type(item)
+        if kind is str or kind is int or kind is bool or item is None:
+            continue
+        if kind is float:
+            if not math.isfinite(item):
+                raise JsonError(f"{item!r} is not a finite number")
+        elif isinstance(item, dict):
+            if depth > MAX_DEPTH:
+                raise JsonError(f"nested deeper than {MAX_DEPTH}")
+            for key, inner in item.items():
+                if not isinstance(key, str):
+                    raise JsonError(f"an object key of type {type(key).__name__} is not a string")
+                todo.append((inner, depth + 1))
+        elif isinstance(item, (list, tuple)):
+            if depth > MAX_DEPTH:
+                raise JsonError(f"nested deeper than {MAX_DEPTH}")
+            todo.extend((inner, depth + 1) for inner in item)
+        elif not isinstance(item, (str, int, float)):
+            raise JsonError(f"a value of type {kind.__name__} is not JSON")
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for match in _TOKENS.finditer(text):
+        token = match.group()
+        if token in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise JsonError(f"nested deeper than {MAX_DEPTH} at character {match.start()}")
+        elif token in "]}":
+            depth -= 1
+
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for key in keys if keys.count(key) > 1)
+        raise JsonError(f"the key {repeated[:80]!r} stands twice in one object")
+    return found
+
+
+def _no_constant(name: str) -> JsonValue:
+    raise JsonError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise JsonError(f"the number {text[:40]} is out of range")
+    return number

@@ -1,0 +1,234 @@
+"""A worker's hold on one branch of a run: it writes the log in order, keeps the lease, and hears what others wrote.
+
+One ledger serves the run and all runs nested in it. A crash here loses the lease to time and nothing else: what was written stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from typing import ParamSpec, TypeVar
+from weakref import WeakSet
+
+from phronomy.checkpoint import Checkpoint, outcome_from
+from phronomy.errors import LeaseLost
+from phronomy.stores.base import Append, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow, Store, pending_rows
+from phronomy.types import CallResult, Ending, Outcome
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def new_id(kind: str) -> str:
+    """A new id: the kind, and 96 random bits."""
+    return f"{kind}_{secrets.token_hex(12)}"
+
+
+def new_owner() -> str:
+    """A name for this worker, fresh for each claim: host, process, and random bits."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def now(store: Store) -> datetime:
+    """The time by the store's clock, in UTC."""
+    return datetime.fromtimestamp(store.clock(), UTC)
+
+
+class Ledger:
+    """The hold on a branch, and the log as far as this worker has seen it. The first write takes the claim.
+
+    `reusable` are the results of this run's calls in other branches, by idempotency key.
+    """
+
+    def __init__(self, store: Store, branch: Branch, head: Checkpoint, *, claim: Claim | None = None) -> None:
+        self.store = store
+        self.branch = branch
+        self.claim: Claim | None = None
+        self.owner = claim.owner if claim is not None else new_owner()
+        self.seq = branch.seq
+        self.inbox: list[Outcome] = []
+        self.ending: Ending | None = None
+        self.reusable: dict[str, CallResult] = {}
+        self.nested = {part.path: part for part in head.nested}
+        self.open_ids = {item.id for item in head.pending}
+        self._signals: WeakSet[threading.Event] = WeakSet()
+        self._lost = False
+        self._lock = threading.Lock()
+        self._alock = asyncio.Lock()
+        if claim is not None:
+            self._hold(claim)
+
+    def _hold(self, claim: Claim) -> None:
+        self.claim = claim
+        self.store.keeper.hold(self)
+
+    # Writing
+
+    def change(
+        self,
+        entries: Iterable[Entry],
+        sealed: Checkpoint | None = None,
+        *,
+        status: BranchStatus | None = None,
+        release: bool = False,
+    ) -> Append:
+        """The write of these entries; `sealed` is the root checkpoint among them, if there is one."""
+        if self._lost:
+            raise LeaseLost(
+                f"another worker has taken over run {self.branch.run_id}; what this one did since is not recorded",
+                run_id=self.branch.run_id,
+                branch_id=self.branch.id,
+            )
+        opened: tuple[PendingRow, ...] = ()
+        closed: tuple[str, ...] = ()
+        head = None
+        if sealed is not None and sealed.path == "":
+            rows = pending_rows(sealed)
+            opened = tuple(row for row in rows if row.pending_id not in self.open_ids)
+            closed = tuple(self.open_ids - {row.pending_id for row in rows})
+            head = sealed.id
+        return Append(
+            branch_id=self.branch.id,
+            seq=self.seq,
+            entries=tuple(entries),
+            claim=self.claim,
+            take=self.owner if self.claim is None else None,
+            lease=self.store.lease,
+            release=release,
+            head=head,
+            status=status,
+            opened=opened,
+            closed=closed,
+        )
+
+    def wrote(self, change: Append, branch: Branch) -> None:
+        """Take note of a write that is stored."""
+        self.seq = branch.seq
+        if self.claim is None:
+            self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
+        self.open_ids = (self.open_ids - set(change.closed)) | {row.pending_id for row in change.opened}
+        if change.release:
+            self.drop()
+
+    def write(self, make: Callable[[], Append]) -> bool:
+        """Store what `make` gives. False if somebody wrote first: then nothing is stored, and `inbox` holds what they wrote."""
+        with self._lock:
+            change = make()
+            try:
+                branch = self.store.append(change)
+            except Behind:
+                self.catch_up()
+                return False
+            self.wrote(change, branch)
+            return True
+
+    async def awrite(self, make: Callable[[], Append]) -> bool:
+        """As `write`."""
+        async with self._alock:
+            change = make()
+            try:
+                branch = await call(self.store, self.store.append, change)
+            except Behind:
+                await call(self.store, self.catch_up)
+                return False
+            self.wrote(change, branch)
+            return True
+
+    # Hearing
+
+    def catch_up(self) -> None:
+        """Read what others wrote since this worker last looked."""
+        lineage, missed = self._missed()
+        self.seq = lineage.branch.seq
+        self.inbox += missed
+        self._notice(missed)
+
+    def _missed(self) -> tuple[Lineage, list[Outcome]]:
+        lineage = self.store.lineage(branch_id=self.branch.id)
+        late = [item for item in lineage.entries if item.branch_id == self.branch.id and item.seq > self.seq]
+        return lineage, [outcome_from(item.body) for item in late if item.checkpoint_id is None]
+
+    def _notice(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Ending):
+                self.ending = outcome
+                self._signal_all()
+
+    def signal(self) -> threading.Event:
+        """A new event for one call, set when nobody waits for its result any more."""
+        event = threading.Event()
+        self._signals.add(event)
+        if self._lost or self.ending is not None:
+            event.set()
+        return event
+
+    def _signal_all(self) -> None:
+        for event in list(self._signals):
+            event.set()
+
+    def keep(self) -> None:
+        """Renew the lease, and tell the calls that run if the run was cancelled meanwhile. The keeper calls this."""
+        claim = self.claim
+        if claim is None:
+            return
+        try:
+            branch = self.store.renew(claim)
+        except LeaseLost:
+            self._lost = True
+            self._signal_all()
+            self.drop()
+            return
+        if branch.seq > self.seq and self.ending is None:
+            self._notice(self._missed()[1])
+
+    # Letting go
+
+    def drop(self) -> None:
+        """Stop keeping the lease."""
+        self.store.keeper.drop(self)
+        self.claim = None
+
+    def abandon(self, status: BranchStatus) -> None:
+        """Give the claim up with the run not at a stop, so that whoever resumes it need not wait for the lease to expire."""
+        claim = self.claim
+        if claim is not None:
+            self.drop()
+            self.store.release(claim, status)
+
+    async def aabandon(self, status: BranchStatus) -> None:
+        """As `abandon`."""
+        claim = self.claim
+        if claim is not None:
+            self.drop()
+            await call(self.store, self.store.release, claim, status)
+
+
+async def call(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """A store's method from async code: in a thread if it may block, and never cut off half way by a cancellation."""
+    if not store.blocking:
+        return method(*args, **kwargs)
+    return await whole(asyncio.to_thread(method, *args, **kwargs))
+
+
+async def whole(work: Awaitable[T]) -> T:
+    """What `work` gives; a cancellation meanwhile is raised only once the work is through."""
+    task: asyncio.Future[T] = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except BaseException:
+            break
+    if cancelled is not None:
+        task.exception()
+        raise cancelled
+    return task.result()

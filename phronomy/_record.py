@@ -1,0 +1,117 @@
+"""`Record`, the base of everything that is stored, and the field types that keep JSON as text.
+
+A field marked `Json` or `JsonObject` holds canonical JSON text; reading the attribute gives a fresh plain copy, so nobody can
+change a record through what they read from it. A dump holds the text itself, as a string: other tools may parse and rewrite
+the outer document without touching a byte of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Annotated, Any, TypeAlias, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, parse, plain
+
+Text: TypeAlias = Annotated[str, AfterValidator(clean)]
+"""A string in which lone surrogates have become U+FFFD."""
+
+
+class _JsonField:
+    """Marks a field whose value is kept as canonical JSON text."""
+
+    def __init__(self, *, object_only: bool, as_text: bool = True) -> None:
+        self.object_only = object_only
+        self.as_text = as_text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(
+            self._read,
+            serialization=core_schema.plain_serializer_function_ser_schema(str if self.as_text else plain),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string", "contentMediaType": "application/json"}
+
+    def _read(self, value: Any, info: core_schema.ValidationInfo) -> JsonText:
+        if isinstance(value, JsonText):
+            text = value
+        elif info.mode == "json" and self.as_text:
+            if not isinstance(value, str):
+                raise ValueError("this field holds JSON as text, so its value must be a string")
+            text = canonical(parse(value))
+            if text != value:
+                raise JsonError("the JSON text is not in canonical form")
+        else:
+            text = canonical(value)
+        if self.object_only and not text.startswith("{"):
+            raise ValueError("an object with string keys is needed here")
+        return text
+
+
+Json: TypeAlias = Annotated[Any, _JsonField(object_only=False)]
+"""Any JSON value, kept as canonical text."""
+
+JsonObject: TypeAlias = Annotated[dict[str, Any], _JsonField(object_only=True)]
+"""A JSON object, kept as canonical text."""
+
+
+OpenJson: TypeAlias = Annotated[Any, _JsonField(object_only=False, as_text=False)]
+"""As `Json`, for what people send rather than what is stored: dumped as the value itself."""
+
+OpenObject: TypeAlias = Annotated[dict[str, Any], _JsonField(object_only=True, as_text=False)]
+"""As `JsonObject`, for what people send rather than what is stored."""
+
+
+class _Plain:
+    """Reads a JSON field as a fresh plain copy; a data descriptor, so it stands before the stored text."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, record: Any, owner: type | None = None) -> JsonValue:
+        if record is None:
+            raise AttributeError(self.name)
+        try:
+            text = record.__dict__[self.name]
+        except KeyError:
+            raise AttributeError(self.name) from None
+        return None if text is None else plain(text)
+
+    def __set__(self, record: Any, value: Any) -> None:
+        raise AttributeError(f"{type(record).__name__} is frozen: make a new record instead of setting {self.name!r}")
+
+
+class Record(BaseModel):
+    """A stored value: frozen, keyword-only, strict, valid once built."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, field in cls.model_fields.items():
+            if _is_json(field.metadata) or any(_is_json(get_args(part)) for part in get_args(field.annotation)):
+                type.__setattr__(cls, name, _Plain(name))
+
+    def json_text(self, field: str) -> str:
+        """The canonical text that a JSON field keeps."""
+        text: str = self.__dict__[field]
+        return text
+
+
+def _is_json(marks: Iterable[Any]) -> bool:
+    return any(isinstance(mark, _JsonField) for mark in marks)
+
+
+def digest_of(*parts: str) -> str:
+    """The SHA-256, in hexadecimal, over the parts, each preceded by its length so that no two lists of parts collide."""
+    sha = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        sha.update(b"%d:" % len(data))
+        sha.update(data)
+    return sha.hexdigest()

@@ -1,0 +1,492 @@
+"""The rules of an agent's run. Everything that changes run state is in this file; nothing in it acts.
+
+`plan` says what to do next, `apply` folds in what happened; both are pure. `TABLE` says which outcome is legal in which state: the
+state of the run (`phase`) and, for an outcome that concerns a call, the status of that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
+
+from phronomy._json import JsonText, canonical
+from phronomy._record import digest_of
+from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
+from phronomy.checkpoint import AgentRef, Checkpoint, result_message
+from phronomy.errors import IllegalOutcome, NotAuthorized
+from phronomy.messages import Message, Settlement
+from phronomy.types import (
+    AskModel,
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallStarted,
+    CallUnknown,
+    CallWaits,
+    Consult,
+    Decided,
+    Deferred,
+    Done,
+    End,
+    Ending,
+    Fail,
+    Finish,
+    Finished,
+    Interrupted,
+    Judge,
+    Judged,
+    Judgement,
+    Move,
+    Outcome,
+    Replied,
+    Run,
+    Wait,
+)
+
+Phase: TypeAlias = Literal["asking", "acting", "finishing", "ended"]
+"""Where a run stands: the model is to be asked · calls are open · the end is to be recorded · over."""
+
+TABLE: Final[Mapping[str, frozenset[type]]] = {
+    "asking": frozenset({Replied, Interrupted, Ending}),
+    "acting": frozenset(
+        {Judged, Deferred, Decided, CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Interrupted, Ending}
+    ),
+    "finishing": frozenset({Finished, Interrupted, Ending}),
+    "ended": frozenset(),
+    "call new": frozenset({Judged}),
+    "call asking": frozenset({Decided, Deferred}),
+    "call pending": frozenset({Decided}),
+    "call ready": frozenset({CallStarted}),
+    "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits}),
+    "call nested": frozenset({Decided}),
+    "call settled": frozenset(),
+}
+"""Which outcome is legal in which state."""
+
+
+class Rules(Protocol):
+    """What `plan` reads of a spec: the bounds of the logical run."""
+
+    @property
+    def max_turns(self) -> int | None: ...
+
+    @property
+    def max_parallel(self) -> int: ...
+
+
+def phase(state: Checkpoint) -> Phase:
+    """Where the run stands."""
+    if state.ended:
+        return "ended"
+    if state.calls:
+        return "acting"
+    if state.ending or state.rejecting or (state.messages and state.messages[-1].role == "assistant"):
+        return "finishing"
+    return "asking"
+
+
+def plan(state: Checkpoint, spec: Rules) -> Move:
+    """What comes next. A checkpoint that carries a journal is brought up to date first."""
+    state = current(state)
+    match phase(state):
+        case "ended":
+            return Done(status=state.ended or "completed")
+        case "finishing":
+            return _finish(state)
+        case "asking":
+            if spec.max_turns is not None and state.turn >= spec.max_turns:
+                return Fail(limit="max_turns", maximum=spec.max_turns)
+            return AskModel()
+        case "acting":
+            return plan_calls(state, spec)
+        case unknown:
+            assert_never(unknown)
+
+
+def plan_calls(state: Checkpoint, spec: Rules) -> Move:
+    """What comes next for the open calls: judge, consult, run, and only then wait."""
+    if new := _with_status(state, "new"):
+        return Judge(calls=new)
+    if asking := _with_status(state, "asking"):
+        return Consult(calls=asking)
+    if ready := _with_status(state, "ready"):
+        return Run(calls=ready[: spec.max_parallel])
+    return Wait(pending=state.pending, running=_with_status(state, "started"))
+
+
+def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
+    """The next state. Raises `IllegalOutcome` where the table does not allow the outcome; nothing changes then."""
+    now = phase(state)
+    if type(outcome) not in TABLE[now]:
+        raise IllegalOutcome(now, type(outcome).__name__)
+    match outcome:
+        case Replied():
+            return _replied(state, outcome)
+        case Finished():
+            return state.model_copy(update={"ended": outcome.status, "output": outcome.__dict__["output"]})
+        case Ending():
+            return _ending(state, outcome)
+        case Interrupted():
+            return _interrupted(state, outcome)
+        case _:
+            return apply_calls(state, outcome)
+
+
+def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
+    """The next state after an outcome that concerns open calls. When all have settled, the turn is closed."""
+    match outcome:
+        case Judged():
+            for judgement in outcome.judgements:
+                call = _call(state, judgement.id, outcome)
+                state = _with_call(state, judged_call(call, judgement, state.blocked))
+        case Deferred():
+            for pending_id in outcome.pending_ids:
+                state = _with_call(state, _set(_asked(state, pending_id, outcome), status="pending"))
+        case Decided():
+            state = _decided(state, outcome)
+        case CallStarted():
+            call = _call(state, outcome.id, outcome)
+            state = _with_call(state, _set(call, status="started", attempt=outcome.attempt))
+        case CallSettled():
+            call = _call(state, outcome.id, outcome)
+            state = _spent(_with_call(state, _settled(call, outcome.result)), outcome.elapsed)
+        case CallFailed():
+            state = _spent(_with_call(state, _failed(_call(state, outcome.id, outcome), outcome)), outcome.elapsed)
+        case CallUnknown():
+            call = _call(state, outcome.id, outcome)
+            state = _spent(_with_call(state, _ask_again(call, "outcome_unknown", outcome.reason, outcome)), outcome.elapsed)
+        case CallWaits():
+            call = _call(state, outcome.id, outcome)
+            state = _with_call(state, _set(call, status="nested", waiting=outcome.pending))
+        case _:
+            raise IllegalOutcome(phase(state), type(outcome).__name__)
+    return close_turn(state)
+
+
+def close_turn(state: Checkpoint) -> Checkpoint:
+    """The state with the results of a turn in the conversation, once every call of it has settled."""
+    if not state.calls or any(call.result is None for call in state.calls):
+        return state
+    results = tuple(result_message(call.call_id, call.result) for call in state.calls if call.result is not None)
+    return state.model_copy(update={"messages": state.messages + results, "calls": ()})
+
+
+def current(checkpoint: Checkpoint, fold: Callable[[Checkpoint, Outcome], Checkpoint] = apply) -> Checkpoint:
+    """The state of a checkpoint with its journal folded in."""
+    state = checkpoint
+    if checkpoint.journal:
+        state = checkpoint.model_copy(update={"journal": ()})
+        for outcome in checkpoint.journal:
+            state = fold(state, outcome)
+    return state
+
+
+def begin(
+    parent: Checkpoint | None,
+    *,
+    id: str,
+    run_id: str,
+    branch_id: str,
+    thread_id: str | None,
+    at: datetime,
+    agent: AgentRef,
+    original_input: Any,
+    messages: tuple[Message, ...],
+    kind: str = "agent",
+    path: str = "",
+    label: str | None = None,
+    metadata: Any = None,
+) -> Checkpoint:
+    """The first state of a run: its input is accepted. `messages` are all of them, the input included."""
+    return Checkpoint(
+        id=id,
+        parent_id=parent.id if parent is not None else None,
+        run_id=run_id,
+        branch_id=branch_id,
+        thread_id=thread_id,
+        kind=kind,
+        path=path,
+        created_at=at,
+        label=label,
+        metadata=canonical(metadata or {}),
+        agent=agent,
+        original_input=canonical(original_input),
+        messages=messages,
+    )
+
+
+def seal(state: Checkpoint, *, id: str, at: datetime) -> Checkpoint:
+    """The state as a new checkpoint that goes on from the last one."""
+    update = {"id": id, "parent_id": state.id, "step": state.step + 1, "created_at": at, "label": None}
+    return state.model_copy(update=update)
+
+
+def branch_off(checkpoint: Checkpoint, *, id: str, branch_id: str, at: datetime, salt: str, ids: Mapping[str, str]) -> Checkpoint:
+    """The first state of a fork: as the checkpoint was sealed, without an approval that has not been used.
+
+    `ids` gives each call that waits, or that was approved, a new pending id, so that one approval never runs two branches.
+    """
+    calls = tuple(
+        _set(call, status="pending", pending_id=ids[call.id], approved=None, requested_at=at) if call.id in ids else call
+        for call in checkpoint.calls
+    )
+    update = {"branch_id": branch_id, "calls": calls, "salt": salt, "journal": (), "nested": ()}
+    return seal(checkpoint, id=id, at=at).model_copy(update=update)
+
+
+def idempotency_key(state: Checkpoint, call: Call) -> str:
+    """The key that a tool can give to whatever it changes: the same for every attempt, resume and replay of this call."""
+    return digest_of(state.run_id, state.path, state.salt, call.id, call.digest or "")[:32]
+
+
+def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
+    """The gate. Returns if `call`, as it stands in `state`, may run as `tool`; raises `NotAuthorized` otherwise."""
+
+    if not any(call == mine for mine in state.calls) or call.status not in ("ready", "started"):
+        raise refused(state, call, f"it is {call.status}, or not a call of this run")
+    recorded = call.tool
+    if recorded is None or call.args is None or (recorded.path, recorded.source, recorded.name) != (tool.path, tool.source, tool.name):
+        raise refused(state, call, "it was judged for another tool")
+    if call.digest != call_digest(recorded, call.json_text("args")):
+        raise refused(state, call, "its arguments are not the ones that were judged")
+    if call.approved is None:
+        if tool.gate == "always" or recorded.gate == "always" or call.pending_id is not None:
+            raise refused(state, call, "it needs an approval, and none is recorded")
+        return
+    for decision in state.decisions:
+        if decision.pending_id == call.approved == call.pending_id and decision.kind == "approve":
+            shown = decision.digest
+            if decision.args is not None:
+                shown = call_digest(recorded, decision.json_text("args"))
+            if shown == call.digest:
+                return
+    raise refused(state, call, "no recorded approval covers exactly this call")
+
+
+def refused(state: Checkpoint, call: Call, why: str) -> NotAuthorized:
+    """The error for a call that the gate does not let run."""
+    return NotAuthorized(f"call {call.call_id} of {call.name} was not run: {why}", run_id=state.run_id, call_id=call.call_id)
+
+
+def _finish(state: Checkpoint) -> Finish:
+    if state.ending:
+        return Finish(status=state.ending.status)
+    if state.rejecting:
+        return Finish(status="rejected")
+    return Finish(status="completed", output=canonical(state.messages[-1].text))
+
+
+def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
+    turn = state.turn + 1
+    message = _with_unique_ids(outcome.message, state.messages, turn)
+    calls = tuple(
+        Call(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
+        for index, call in enumerate(message.tool_calls)
+    )
+    update = {
+        "messages": (*state.messages, message),
+        "turn": turn,
+        "calls": calls,
+        "usage": state.usage + outcome.usage,
+        "elapsed": state.elapsed + outcome.elapsed,
+    }
+    return state.model_copy(update=update)
+
+
+def _with_unique_ids(message: Message, history: tuple[Message, ...], turn: int) -> Message:
+    """The message with empty and repeated call ids replaced: a provider pairs calls and results by them."""
+    if not message.tool_calls:
+        return message
+    seen = {call.id for said in history for call in said.tool_calls}
+    calls = []
+    for index, call in enumerate(message.tool_calls):
+        if not call.id or call.id in seen:
+            fresh = f"call_{turn}_{index}"
+            while fresh in seen:
+                fresh += "_"
+            call = call.model_copy(update={"id": fresh, "original_id": call.id})
+        seen.add(call.id)
+        calls.append(call)
+    return message.model_copy(update={"tool_calls": tuple(calls)})
+
+
+def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:
+    """The call as it stands after it was judged. One that was rejected for good is rejected again, unasked."""
+    facts = {"tool": judgement.tool, "args": judgement.__dict__["args"], "digest": judgement.digest, "arguments": None}
+    call = _set(call, **facts, repeatable=judgement.repeatable)
+    if judgement.digest is not None and judgement.digest in blocked:
+        return _settled(call, CallResult(kind="rejected", content=BLOCKED))
+    if judgement.result is not None:
+        return _settled(call, judgement.result)
+    if judgement.verdict == "run":
+        return _set(call, status="ready")
+    return _set(
+        call,
+        status="asking" if judgement.verdict == "ask" else "pending",
+        pending_id=judgement.pending_id,
+        why="approval",
+        reason=judgement.reason,
+        requested_at=judgement.requested_at,
+        expires_at=judgement.expires_at,
+    )
+
+
+BLOCKED: Final = "This exact call was rejected before and was not run. Do not ask for it again."
+
+
+def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
+    decision = outcome.decision
+    call = _asked(state, decision.pending_id, outcome)
+    state = state.model_copy(update={"decisions": (*state.decisions, decision)})
+    if call.status == "nested":
+        return _with_call(state, _set(call, status="ready"))
+    if decision.digest != call.digest:
+        raise IllegalOutcome(f"call {call.status}", "Decided", "its digest is not that of the call")
+    if decision.kind == "approve":
+        edits: dict[str, Any] = {}
+        if outcome.edited is not None:
+            edits = {"args": outcome.edited.__dict__["args"], "digest": outcome.edited.digest, "edited": True}
+        return _with_call(state, _set(call, status="ready", approved=decision.pending_id, **edits))
+    result = CallResult(kind=_SETTLEMENT[decision.kind], content=_told(outcome))
+    state = _with_call(state, _settled(call, result))
+    if decision.kind == "reject" and decision.then == "block" and call.digest is not None:
+        state = state.model_copy(update={"blocked": (*state.blocked, call.digest)})
+    if decision.kind == "reject" and decision.then == "end":
+        why = "This call was not run: the run was ended when another call was rejected."
+        state = _settle_unstarted(state.model_copy(update={"rejecting": True}), "cancelled", why)
+    return state
+
+
+_SETTLEMENT: Final[Mapping[str, Settlement]] = {
+    "reject": "rejected",
+    "respond": "responded",
+    "cancel": "cancelled",
+    "expire": "expired",
+    "supersede": "superseded",
+}
+
+
+def _told(outcome: Decided) -> str:
+    """What the model reads of a decision that is no approval."""
+    decision = outcome.decision
+    why = f" Reason: {decision.reason}" if decision.reason else ""
+    match decision.kind:
+        case "respond":
+            content = decision.content
+            return content if isinstance(content, str) else decision.json_text("content")
+        case "reject":
+            return f"A human rejected this call, so it was not run.{why}"
+        case "expire":
+            return f"Nobody decided on this call in time, so it was not run.{why}"
+        case "supersede":
+            return f"This call was not run: a new message came before it was decided.{why}"
+        case _:
+            return f"This call was cancelled, so it was not run.{why}"
+
+
+def _failed(call: Call, outcome: CallFailed) -> Call:
+    match outcome.next:
+        case "retry":
+            return _set(call, status="ready")
+        case "fallback":
+            # A new request in every respect: the approval of one tool says nothing about another.
+            return Call(
+                id=call.id,
+                call_id=call.call_id,
+                name=call.name,
+                arguments=call.json_text("args"),
+                fallback=call.fallback + 1,
+            )
+        case "model":
+            return _settled(call, CallResult(kind="failed", content=outcome.error))
+        case "human":
+            return _ask_again(call, "failed", outcome.error, outcome)
+        case unknown:
+            assert_never(unknown)
+
+
+def _ask_again(call: Call, why: str, reason: str, request: CallFailed | CallUnknown) -> Call:
+    """The call as a new request: what was approved before has been used."""
+    fields = {"pending_id": request.pending_id, "requested_at": request.requested_at, "expires_at": None}
+    return _set(call, status="pending", why=why, reason=reason, approved=None, **fields)
+
+
+def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
+    why = f" Reason: {outcome.reason}" if outcome.reason else ""
+    told = {
+        "cancelled": f"The run was cancelled, so this call was not run.{why}",
+        "superseded": f"This call was not run: a new message came before it was decided.{why}",
+    }
+    state = state.model_copy(update={"ending": outcome})
+    return close_turn(_settle_unstarted(state, outcome.status, told[outcome.status]))
+
+
+def _settle_unstarted(state: Checkpoint, kind: Settlement, content: str) -> Checkpoint:
+    calls = []
+    for call in state.calls:
+        if call.status not in ("started", "settled"):
+            text = content
+            if call.why == "outcome_unknown" and call.status == "pending":
+                text = f"Nobody knows whether this call took effect. {content}"
+            call = _settled(call, CallResult(kind=kind, content=text))
+        calls.append(call)
+    return state.model_copy(update={"calls": tuple(calls)})
+
+
+def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
+    for call in _with_status(state, "started"):
+        if call.repeatable:
+            again = _set(call, status="ready")
+        elif call.id in outcome.pending_ids:
+            request = CallUnknown(
+                id=call.id, reason=INTERRUPTED, pending_id=outcome.pending_ids[call.id], requested_at=outcome.at
+            )
+            again = _ask_again(call, "outcome_unknown", INTERRUPTED, request)
+        else:
+            raise IllegalOutcome("call started", "Interrupted", f"call {call.id} has no pending id to be asked about under")
+        state = _with_call(state, again)
+    return state
+
+
+INTERRUPTED: Final = "The worker was lost while this call ran. It may have taken effect, or not."
+
+
+def _with_status(state: Checkpoint, status: str) -> tuple[Call, ...]:
+    return tuple(call for call in state.calls if call.status == status)
+
+
+def _call(state: Checkpoint, id: str, outcome: Outcome) -> Call:
+    """The open call of this id, if the outcome is legal for it."""
+    for call in state.calls:
+        if call.id == id:
+            if type(outcome) not in TABLE[f"call {call.status}"]:
+                raise IllegalOutcome(f"call {call.status}", type(outcome).__name__, f"call {id}")
+            return call
+    raise IllegalOutcome(phase(state), type(outcome).__name__, f"there is no open call {id}")
+
+
+def _asked(state: Checkpoint, pending_id: str, outcome: Outcome) -> Call:
+    """The call that waits under this pending id, itself or a run nested in it."""
+    for call in state.calls:
+        waits = call.status in ("asking", "pending") and call.pending_id == pending_id
+        if waits or (call.status == "nested" and any(item.id == pending_id for item in call.waiting)):
+            return _call(state, call.id, outcome)
+    raise IllegalOutcome(phase(state), type(outcome).__name__, f"nothing waits under {pending_id}")
+
+
+def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
+    return state.model_copy(update={"calls": tuple(call if mine.id == call.id else mine for mine in state.calls)})
+
+
+def _settled(call: Call, result: CallResult) -> Call:
+    return _set(call, status="settled", result=result, arguments=None)
+
+
+def _set(call: Call, **fields: Any) -> Call:
+    return call.model_copy(update=fields)
+
+
+def _spent(state: Checkpoint, elapsed: int) -> Checkpoint:
+    return state.model_copy(update={"elapsed": state.elapsed + elapsed})

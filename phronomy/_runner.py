@@ -1,0 +1,195 @@
+"""One chain of a run while it is driven: its spec, its state, and what of it is not stored yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from phronomy import _rules
+from phronomy._ledger import Ledger, new_id, now
+from phronomy.checkpoint import Checkpoint
+from phronomy.errors import IllegalOutcome
+from phronomy.instructions import CompiledInstructions
+from phronomy.models.base import Model, ModelSettings
+from phronomy.stores.base import Append, Entry, journal_entry, row_entry, settled_in
+from phronomy.tools import Tool
+from phronomy.types import Call, CallFailed, CallResult, CallSettled, CallStarted, CallUnknown, Move, Outcome
+
+Handler = Callable[[str, dict[str, Any]], Any]
+"""An approval handler: called with the tool's name and a fresh copy of the validated arguments."""
+
+
+class Spec(Protocol):
+    """What a driver needs of whatever it runs: the rules, and the things that they plan to use."""
+
+    kind: str
+    name: str
+    max_turns: int | None
+    max_parallel: int
+    model: Model | None
+    settings: ModelSettings
+    instructions: CompiledInstructions
+    tools: Mapping[str, Tool]
+    handler: Handler | None
+    handler_is_async: bool
+
+    def plan(self, state: Checkpoint) -> Move: ...
+
+    def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint: ...
+
+    def tool(self, call: Call) -> Tool | None:
+        """The tool that the call is for now: the one that was asked for, or its fallback. None: there is none."""
+        ...
+
+    def nested(self, state: Checkpoint, call: Call) -> Nested | None:
+        """The run inside the call, if there is one."""
+        ...
+
+
+class Nested(Protocol):
+    """A run inside a call: its spec, and how it begins."""
+
+    spec: Spec
+
+    def begin(self, parent: Checkpoint, path: str, at: datetime) -> Checkpoint: ...
+
+
+_KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown)
+"""What stays in the journal when a row is written: the results, for rows and forks to refer to, and every attempt."""
+
+
+class Runner:
+    """One chain of a run being driven: its spec, its state, and what of it is not stored yet."""
+
+    def __init__(self, spec: Spec, ledger: Ledger, base: Checkpoint, *, deps: Any, fresh: bool = False) -> None:
+        self.spec = spec
+        self.ledger = ledger
+        self.deps = deps
+        self.fresh = fresh
+        self.base = base.model_copy(update={"journal": (), "nested": ()}) if base.journal or base.nested else base
+        self.state = self.base
+        for outcome in base.journal:
+            self.state = spec.apply(self.state, outcome)
+        self.stored = self.state
+        self.unsaved: list[Outcome] = []
+        self.settled = settled_in(base.journal)
+        self.dirty = fresh
+
+    @property
+    def root(self) -> bool:
+        """Whether this is the run itself, not one nested in it."""
+        return self.state.path == ""
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a call of this chain is running now."""
+        return any(call.status == "started" for call in self.state.calls)
+
+    @property
+    def moved(self) -> bool:
+        """Whether anything has happened since the last checkpoint, stored or not."""
+        return self.fresh or self.state is not self.base
+
+    def record(self, outcome: Outcome) -> None:
+        """Fold an outcome into the state. It is stored with the next write."""
+        turn_open = bool(self.state.calls)
+        self.state = self.spec.apply(self.state, outcome)
+        self.unsaved.append(outcome)
+        if not isinstance(outcome, (CallStarted, CallSettled, CallFailed)) or (turn_open and not self.state.calls):
+            self.dirty = True
+
+    def record_all(self, outcomes: Iterable[Outcome]) -> None:
+        """Fold in several outcomes."""
+        for outcome in outcomes:
+            self.record(outcome)
+
+    def absorb(self) -> None:
+        """Fold in what others have written, as far as it still applies. A run that ends takes the runs nested in it along."""
+        if self.root:
+            if self.ledger.inbox:
+                self.rebase()
+        elif self.ledger.ending is not None and self.state.ending is None and self.state.ended is None:
+            self.record(self.ledger.ending)
+
+    def rebase(self) -> None:
+        """Somebody wrote first: put what they wrote before what is not stored yet, and drop what no longer applies."""
+        ours, self.unsaved, self.state = self.unsaved, [], self.stored
+        if self.root:
+            while self.ledger.inbox:
+                self._fold(self.ledger.inbox.pop(0))
+            self.stored = self.state
+        for outcome in ours:
+            try:
+                self.record(outcome)
+            except IllegalOutcome:
+                continue
+
+    def _fold(self, outcome: Outcome) -> None:
+        try:
+            self.state = self.spec.apply(self.state, outcome)
+        except IllegalOutcome:
+            return
+        self.dirty = True
+
+    def prepare(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> tuple[Append, Checkpoint | None]:
+        """The next write: what is not stored yet, as a new checkpoint if `seal`, and then the intents."""
+        entries: list[Entry] = []
+        sealed: Checkpoint | None = None
+        if seal:
+            kept = [outcome for outcome in self.unsaved if isinstance(outcome, _KEPT)]
+            entries += [journal_entry(outcome, self.state.path) for outcome in kept]
+            if self.fresh:
+                sealed = self.state
+                entries.append(row_entry(None, sealed, {}))
+            else:
+                sealed = _rules.seal(self.state, id=new_id("ckpt"), at=now(self.ledger.store))
+                entries.append(row_entry(self.base, sealed, {**self.settled, **settled_in(kept)}))
+        else:
+            entries += [journal_entry(outcome, self.state.path) for outcome in self.unsaved]
+        entries += [journal_entry(outcome, self.state.path) for outcome in intents]
+        release = stop and self.root
+        status = (self.state.status if stop else "running") if self.root else None
+        return self.ledger.change(entries, sealed, status=status, release=release), sealed
+
+    def wrote(self, sealed: Checkpoint | None, intents: Sequence[Outcome]) -> None:
+        """Take note that the write is stored: the intents hold from here on."""
+        if sealed is not None:
+            self.base = self.state = sealed
+            self.settled, self.dirty, self.fresh = {}, False, False
+        else:
+            self.settled = {**self.settled, **settled_in(self.unsaved)}
+        self.unsaved = []
+        for outcome in intents:
+            self.state = self.spec.apply(self.state, outcome)
+        self.stored = self.state
+
+    def commit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
+        """Store what is not stored yet. False if somebody wrote first: then theirs is folded in, and the plan may differ."""
+        sealed: list[Checkpoint | None] = []
+
+        def make() -> Append:
+            change, checkpoint = self.prepare(seal=seal, intents=intents, stop=stop)
+            sealed[:] = [checkpoint]
+            return change
+
+        if not self.ledger.write(make):
+            self.rebase()
+            return False
+        self.wrote(sealed[0], intents)
+        return True
+
+    async def acommit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
+        """As `commit`."""
+        sealed: list[Checkpoint | None] = []
+
+        def make() -> Append:
+            change, checkpoint = self.prepare(seal=seal, intents=intents, stop=stop)
+            sealed[:] = [checkpoint]
+            return change
+
+        if not await self.ledger.awrite(make):
+            self.rebase()
+            return False
+        self.wrote(sealed[0], intents)
+        return True

@@ -1,0 +1,497 @@
+"""Opening a run: which checkpoint is meant, whether it may be trusted, who holds it, and what has been decided.
+
+Nothing here asks a model or runs a tool. These functions block on the store; the async methods call them in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
+
+from phronomy import _rules
+from phronomy._json import JsonError, canonical
+from phronomy._ledger import Ledger, new_id, new_owner, now
+from phronomy._perform import child_of, interruption
+from phronomy._runner import Runner
+from phronomy._spec import AgentSpec
+from phronomy.approvals import Answer, Approve, Principal, Reject, Respond
+from phronomy.checkpoint import Checkpoint, decode, encode
+from phronomy.drift import drift_of
+from phronomy.errors import (
+    AgentChanged,
+    CheckpointAlreadyResumed,
+    CheckpointEdited,
+    CheckpointError,
+    CheckpointNotFound,
+    CheckpointUntrusted,
+    ConfigurationError,
+    InvalidDecision,
+    NothingDecided,
+    Progress,
+    RunBusy,
+    ThreadBusy,
+    UnknownPending,
+)
+from phronomy.messages import Message
+from phronomy.result import Result
+from phronomy.stores.base import (
+    ENDED,
+    Append,
+    Behind,
+    Branch,
+    BranchStatus,
+    Claim,
+    Occupied,
+    Store,
+    journal_entry,
+    replay,
+    row_entry,
+    settled_in,
+)
+from phronomy.types import Call, CallSettled, Ending, Input, Outcome, Wait
+
+History = Sequence[Message | Mapping[str, Any]]
+
+
+# Beginning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """What a new run is begun with."""
+
+    input: Input
+    thread_id: str | None
+    history: History | None
+    metadata: Mapping[str, Any] | None
+    label: str | None
+
+
+def begin(store: Store, spec: AgentSpec, deps: Any, beginning: Beginning) -> Runner:
+    """A runner of a new run whose input is stored. Raises `Occupied` if the thread is not free, `ConfigurationError`."""
+    original, said = read_input(beginning.input)
+    given = None if beginning.history is None else read_history(beginning.history)
+    while True:
+        parent = store.latest(beginning.thread_id) if beginning.thread_id is not None else None
+        before = given if given is not None else parent.messages if parent is not None else ()
+        run_id = new_id("run")
+        try:
+            state = _rules.begin(
+                parent,
+                id=new_id("ckpt"),
+                run_id=run_id,
+                branch_id=run_id,
+                thread_id=beginning.thread_id,
+                at=now(store),
+                agent=spec.ref,
+                original_input=original,
+                messages=(*before, said),
+                kind=spec.kind,
+                label=beginning.label,
+                metadata=dict(beginning.metadata or {}),
+            )
+        except (JsonError, ValueError) as error:
+            raise ConfigurationError(f"the run cannot begin: {error}") from None
+        try:
+            return _create(store, spec, deps, parent, state)
+        except Behind:  # another run of the thread has ended since we looked: go on from that one
+            continue
+
+
+def _create(store: Store, spec: AgentSpec, deps: Any, parent: Checkpoint | None, state: Checkpoint) -> Runner:
+    origin = store.lineage(branch_id=parent.branch_id).branch if parent is not None else None
+    seq = origin.seq if origin is not None else 0
+    branch = Branch.of(state, parent_branch=origin.id if origin is not None else None, parent_seq=seq, seq=seq)
+    owner = new_owner()
+    change = Append(
+        branch_id=branch.id,
+        seq=branch.seq,
+        entries=(row_entry(parent, state, {}),),
+        take=owner,
+        lease=store.lease,
+        head=state.id,
+        status="running",
+    )
+    store.create(branch, change, exclusive=state.thread_id is not None)
+    claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
+    branch = store.lineage(branch_id=branch.id).branch
+    return Runner(spec, Ledger(store, branch, state, claim=claim), state, deps=deps)
+
+
+def read_input(given: Input) -> tuple[Any, Message]:
+    """The original input as JSON, and the message that it makes."""
+    try:
+        if isinstance(given, str):
+            return given, Message(role="user", content=given)
+        if isinstance(given, BaseModel):
+            given = given.model_dump(mode="json")
+        if isinstance(given, Mapping):
+            given = to_jsonable_python(dict(given))
+            return given, Message(role="user", content=str(canonical(given)))
+        if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
+            parts = to_jsonable_python(list(given))
+            if parts and all(isinstance(part, dict) and "type" in part for part in parts):
+                return parts, Message(role="user", content=parts)
+    except ValueError as error:
+        raise ConfigurationError(f"the input is not JSON that a checkpoint can hold: {error}") from None
+    raise ConfigurationError(
+        f"the input is text, a mapping, a pydantic model or a list of content parts with a type, not {type(given).__name__}"
+    )
+
+
+def read_history(given: History) -> tuple[Message, ...]:
+    """The messages to begin from. Raises `ConfigurationError` unless every call in them has exactly one result."""
+    messages: list[Message] = []
+    for item in given:
+        messages.append(item if isinstance(item, Message) else _read_message(item))
+    waiting: list[str] = []
+    for message in messages:
+        if message.role == "tool":
+            if message.tool_call_id not in waiting:
+                raise ConfigurationError(f"messages: the result of call {message.tool_call_id!r} answers no open call")
+            waiting.remove(message.tool_call_id or "")
+        elif waiting:
+            raise ConfigurationError(f"messages: call {waiting[0]!r} has no result before the next message")
+        else:
+            waiting = [call.id for call in message.tool_calls]
+    if waiting:
+        raise ConfigurationError(f"messages: call {waiting[0]!r} has no result")
+    return tuple(messages)
+
+
+def _read_message(item: Mapping[str, Any]) -> Message:
+    from phronomy.models._chat import reply_from  # noqa: PLC0415  # only where plain mappings are given
+
+    role = item.get("role")
+    try:
+        if role == "assistant":
+            return reply_from(dict(item), None, None).message
+        if role in ("user", "tool"):
+            return Message(role=role, content=item.get("content"), tool_call_id=item.get("tool_call_id"))
+    except Exception as error:
+        raise ConfigurationError(f"messages: a {role} message cannot be read: {error}") from None
+    raise ConfigurationError(f"messages: role {role!r} is not user, assistant or tool; instructions go into the agent")
+
+
+# Finding
+
+
+def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> Checkpoint:
+    """The checkpoint that is meant, as the store has it. One that it has never seen is taken in only with `bearer`.
+
+    Raises `CheckpointNotFound`, `CheckpointEdited`, `CheckpointUntrusted`, `CheckpointError`.
+    """
+    if isinstance(given, str):
+        return store.load(given)
+    if not isinstance(given, Checkpoint):
+        raise CheckpointError(f"a Checkpoint or the id of one is needed, not {type(given).__name__}")
+    given = decode(encode(given))
+    try:
+        stored = store.load(given.id)
+    except CheckpointNotFound:
+        if not bearer:
+            raise CheckpointUntrusted(
+                f"the store does not know checkpoint {given.id}; resume it where it was made, or set trust='bearer'",
+                checkpoint_id=given.id,
+            ) from None
+        store.save(given)
+        return store.load(given.id)
+    same = _sealed(stored) == _sealed(given) and stored.journal[: len(given.journal)] == given.journal
+    mine = {part.path: part for part in stored.nested}
+    for part in given.nested:
+        ours = mine.get(part.path)
+        same = same and (ours is None or ours.id != part.id or _sealed(ours) == _sealed(part))
+    if not same:
+        raise CheckpointEdited(f"checkpoint {given.id} differs from the stored one", checkpoint_id=given.id)
+    return stored
+
+
+def _sealed(checkpoint: Checkpoint) -> Checkpoint:
+    return checkpoint.model_copy(update={"journal": (), "nested": ()})
+
+
+def branch_of(store: Store, given: Checkpoint | str) -> str:
+    """The branch that a checkpoint, a checkpoint id, a run id or a branch id means. Raises `CheckpointNotFound`."""
+    if isinstance(given, Checkpoint):
+        return given.branch_id
+    try:
+        return store.lineage(branch_id=given).branch.id
+    except CheckpointNotFound:
+        return store.lineage(checkpoint_id=given).branch.id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A branch at its head, before anything is claimed."""
+
+    branch: Branch
+    head: Checkpoint
+    runner: Runner
+    live: bool
+
+
+def open_head(store: Store, spec: AgentSpec, deps: Any, branch_id: str) -> Opened:
+    """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first."""
+    branch, head = store.head(branch_id)
+    runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
+    live = branch.owner is not None and branch.lease_until > store.clock()
+    if runner.in_flight and not live:
+        runner.record(interruption(runner.state, now(store)))
+    if branch.id != branch.run_id:
+        runner.ledger.reusable = reusable(store, branch)
+    return Opened(branch=branch, head=head, runner=runner, live=live)
+
+
+def reusable(store: Store, branch: Branch) -> dict[str, Any]:
+    """The results that calls of this run have in its other branches, by idempotency key."""
+    found: dict[str, Any] = {}
+    for other in store.branches(run_id=branch.run_id):
+        if other.id != branch.id:
+            for entry in store.lineage(branch_id=other.id).entries:
+                if entry.checkpoint_id is None and entry.body.startswith('{"type":"settled"'):
+                    outcome = CallSettled.model_validate_json(entry.body)
+                    if outcome.result.kind == "completed":
+                        found[outcome.key] = outcome.result
+    return found
+
+
+# Deciding
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a caller of `resume` or `step` decides."""
+
+    approved: bool | None
+    reason: str | None
+    decisions: Mapping[str, Answer] | None
+    by: Principal | None
+    channel: str | None
+    accept_changes: bool
+
+    @property
+    def decides(self) -> bool:
+        """Whether there is any decision in it."""
+        return self.approved is not None or bool(self.decisions)
+
+
+def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
+    """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
+    asked = [item.id for item in given.pending]
+    approved = choice.approved
+    if approved is None:
+        if choice.reason is not None:
+            raise InvalidDecision("reason goes with approved; a decision by id carries its own")
+        found = dict(choice.decisions or {})
+    else:
+        if choice.decisions is not None:
+            raise InvalidDecision("give either approved or decisions, not both")
+        if approved is not True and approved is not False:
+            raise InvalidDecision(f"approved takes True or False, not {type(approved).__name__}")
+        if not asked:
+            raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
+        found = {asked[0]: Approve() if approved else Reject(reason=choice.reason)}
+    for pending_id, answer in found.items():
+        if not isinstance(answer, (Approve, Reject, Respond)):
+            raise InvalidDecision(
+                f"the decision on {pending_id!r} is {type(answer).__name__}; it must be Approve, Reject or Respond",
+                pending_id=pending_id if isinstance(pending_id, str) else None,
+            )
+        if pending_id not in asked:
+            raise UnknownPending(
+                f"nothing waits under {pending_id!r} at checkpoint {given.id}; pending there: {', '.join(asked) or 'nothing'}",
+                pending_id=str(pending_id),
+            )
+    return found
+
+
+def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
+    """Refuse what was decided before, what is not decided, and a changed agent; nothing has been written yet.
+
+    Raises `CheckpointAlreadyResumed`, `NothingDecided`, `RunBusy`, `AgentChanged`.
+    """
+    state = opened.runner.state
+    waiting = [item.id for item in state.pending]
+    for pending_id in found:
+        if pending_id not in waiting:
+            raise already(opened, given.id, pending_id)
+    if not found:
+        check_not_ended(opened)
+        if opened.live:
+            raise busy(opened.branch)
+        if waiting and not opened.runner.unsaved:
+            raise NothingDecided(f"run {state.run_id} waits for a decision on {', '.join(waiting)}", pending_ids=waiting)
+    check_drift(opened, accept=choice.accept_changes)
+
+
+def check_not_ended(opened: Opened) -> None:
+    """Refuse a run that is over. Raises `CheckpointAlreadyResumed`."""
+    if opened.runner.state.ended is not None:
+        raise already(opened, opened.head.id, None)
+
+
+def at_rest(opened: Opened, accept_changes: bool) -> bool:
+    """Whether there is nothing to recover: the run has ended, or waits. Raises `RunBusy`, `AgentChanged`."""
+    if opened.runner.state.ended is not None:
+        return True
+    if opened.live:
+        raise busy(opened.branch)
+    if not opened.runner.unsaved and isinstance(opened.runner.spec.plan(opened.runner.state), Wait) and not opened.head.journal:
+        return True
+    check_drift(opened, accept=accept_changes)
+    return False
+
+
+def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
+    """The end for a run whose thread is wanted for a new one. Raises `ThreadBusy` unless the caller asked for that."""
+    if on_pending == "supersede":
+        return Ending(status="superseded", at=now(store))
+    pending = [row.pending_id for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id]
+    what = f"waits for a decision on {', '.join(pending)}" if pending else "has not ended (recover carries it on)"
+    raise ThreadBusy(
+        f"thread {branch.thread_id}: run {branch.run_id}, checkpoint {branch.head}, {what}; "
+        "settle it first, or start with on_pending='supersede'",
+        thread_id=branch.thread_id or "",
+        run_id=branch.run_id,
+        checkpoint_id=branch.head or "",
+        pending_ids=pending,
+    )
+
+
+def handed_over(opened: Opened) -> Result[Any]:
+    """How a run stands whose worker was told of a decision: it carries it out, not we."""
+    return Result(status="running", checkpoint=opened.head)
+
+
+def busy(branch: Branch) -> RunBusy:
+    """The error for a run that another worker holds."""
+    return RunBusy(
+        f"run {branch.run_id} is held by {branch.owner}; try again when it has stopped", run_id=branch.run_id, owner=branch.owner or ""
+    )
+
+
+def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> CheckpointAlreadyResumed:
+    """The error for a pending approval that was decided before: by whom, and how far the run is since."""
+    state = opened.runner.state
+    decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
+    done: Progress = progress_of(opened)
+    who = f" ({decision.kind}d by {decision.by.id})" if decision is not None and decision.by is not None else ""
+    result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
+    what = f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}" if pending_id else f"run {state.run_id} has ended"
+    return CheckpointAlreadyResumed(
+        f"{what}; the run is {done}",
+        checkpoint_id=checkpoint_id,
+        pending_id=pending_id,
+        decision=decision,
+        progress=done,
+        result=result,
+    )
+
+
+def progress_of(opened: Opened) -> Progress:
+    """How far a branch is."""
+    if opened.branch.status in ENDED:
+        return "ended"
+    if opened.branch.status == "suspended":
+        return "suspended"
+    if opened.live:
+        return "running"
+    return "failed" if opened.branch.status == "failed" else "unknown"
+
+
+def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
+    """The runner, at whatever depth, whose call waits under this pending id."""
+    for call in runner.state.calls:
+        if call.status == "pending" and call.pending_id == pending_id:
+            return runner, call
+        if call.status == "nested" and any(item.id == pending_id for item in call.waiting):
+            nested = runner.spec.nested(runner.state, call)
+            if nested is None:
+                raise CheckpointError(f"call {call.call_id} of {call.name} was a nested run, and is none any more")
+            return asker(child_of(runner, call, nested), pending_id)
+    raise UnknownPending(f"nothing waits under {pending_id!r}", pending_id=pending_id)
+
+
+def all_runners(runner: Runner) -> Iterator[Runner]:
+    """The runner, and those of the runs nested in it that wait."""
+    yield runner
+    for call in runner.state.calls:
+        if call.status == "nested":
+            nested = runner.spec.nested(runner.state, call)
+            if nested is not None:
+                yield from all_runners(child_of(runner, call, nested))
+
+
+def check_drift(opened: Opened, *, accept: bool) -> None:
+    """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it."""
+    drift = drift_of(opened.head, opened.runner.spec, all_runners(opened.runner))
+    if drift.changed and not accept:
+        raise AgentChanged(
+            f"checkpoint {opened.head.id} cannot be resumed by this agent: {'; '.join(drift.changed)}. Nothing was consumed; "
+            "pass accept_changes=True to go on all the same",
+            checkpoint_id=opened.head.id,
+            changes=drift.changed,
+        )
+
+
+def hand_over(store: Store, branch: Branch, outcomes: Sequence[Outcome], closed: Sequence[str]) -> bool:
+    """Leave outcomes for the worker that holds the branch. False if the log has moved on: look again."""
+    entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
+    try:
+        store.append(Append(branch_id=branch.id, seq=branch.seq, entries=entries, closed=tuple(closed)))
+    except Behind:
+        return False
+    store.keeper.poke()
+    return True
+
+
+# Forking
+
+
+def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool) -> Checkpoint:
+    """The first checkpoint of a new branch that goes on from `checkpoint`, without what was decided after it."""
+    if checkpoint.ended is not None:
+        raise CheckpointError(f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)")
+    sealed = _sealed(checkpoint)
+    row = next(
+        entry
+        for entry in store.lineage(checkpoint_id=checkpoint.id).entries
+        if entry.checkpoint_id == checkpoint.id
+    )
+    branch_id = new_id("branch")
+    unused = [call for call in sealed.calls if call.status == "pending" or (call.status == "ready" and call.approved)]
+    state = _rules.branch_off(
+        sealed,
+        id=new_id("ckpt"),
+        branch_id=branch_id,
+        at=now(store),
+        salt=branch_id if rerun else sealed.salt,
+        ids={call.id: new_id("pend") for call in unused},
+    ).model_copy(update={"label": label})
+    branch = Branch.of(state, parent_branch=row.branch_id, parent_seq=row.seq, seq=row.seq)
+    ledger = Ledger(store, branch, sealed.model_copy(update={"calls": ()}))
+    status: BranchStatus = "suspended" if state.pending else "running"
+    change = ledger.change([row_entry(sealed, state, {})], state, status=status)
+    store.create(branch, replace(change, take=None), exclusive=False)
+    return store.load(state.id)
+
+
+# Results
+
+
+def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[Any]:
+    """What the run has come to, by its last stored checkpoint."""
+    base = checkpoint if checkpoint is not None else runner.base
+    live = tuple(part for path, part in sorted(runner.ledger.nested.items()) if part.ended is None)
+    if checkpoint is None:
+        base = base.model_copy(update={"nested": () if base.ended else live})
+    state = _rules.current(base, runner.spec.apply)
+    return Result(
+        status=state.status,
+        output=state.output if state.ended == "completed" else None,
+        checkpoint=base,
+    )

@@ -1,0 +1,556 @@
+"""The agent: a model with instructions and tools, that stops where a human must decide, and goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from inspect import getattr_static, signature
+from types import FunctionType
+from typing import Any, Generic, Literal, TypeAlias, TypedDict
+
+from typing_extensions import Self, TypeVar, Unpack
+
+from phronomy import _session
+from phronomy._drive import asteps, steps
+from phronomy._ledger import Ledger, now
+from phronomy._ledger import call as in_store
+from phronomy._perform import adecide, decide
+from phronomy._runner import Handler, Runner
+from phronomy._session import Beginning, Choice, History
+from phronomy._spec import AgentSpec, is_async, tools_of
+from phronomy.approvals import Answer, Principal, as_principal
+from phronomy.checkpoint import Checkpoint
+from phronomy.drift import Drift, drift_of
+from phronomy.errors import ConfigurationError, RunFailed
+from phronomy.instructions import Instructions, compile_instructions
+from phronomy.models.base import Model, ModelSettings, as_model
+from phronomy.result import Output, Result
+from phronomy.stores.base import Branch, Held, Occupied, Store
+from phronomy.stores.memory import MemoryStore
+from phronomy.types import Decided, Ending, Input
+
+Deps = TypeVar("Deps", default=Any)
+Trust: TypeAlias = Literal["store", "bearer"]
+OnPending: TypeAlias = Literal["refuse", "supersede"]
+
+
+class AgentOptions(TypedDict, total=False):
+    """What an agent is made with; the attributes of `Agent` of the same names say what each is for."""
+
+    name: str
+    model: str | Model
+    instructions: Instructions
+    tools: Sequence[Any]
+    settings: ModelSettings
+    store: Store
+    trust: Trust
+    max_turns: int | None
+    max_parallel: int
+    on_approval_required: Handler
+
+
+class CallOptions(TypedDict, Generic[Deps], total=False):
+    """What one call may bring along. None of it goes into a record.
+
+    `deps` is handed to tools and instructions; `model` and `settings` stand in for the agent's, for this call alone.
+    """
+
+    deps: Deps
+    model: str | Model
+    settings: ModelSettings
+
+
+class Agent(Generic[Deps, Output]):
+    """A model with instructions and tools, that stops where a human must decide.
+
+    Make one with arguments, or as a class whose attributes are the defaults (`class Support(Agent): model = "..."`). Nothing of a
+    run is kept here: one agent serves any number of threads and tasks. Its configuration is fixed, and checked, once it first
+    runs: errors in it are `ConfigurationError`.
+    """
+
+    name: str = ""
+    """What checkpoints know the agent by: the class name, unless given."""
+
+    model: str | Model | None = None
+    """A name for litellm, or a `Model`."""
+
+    instructions: Instructions = None
+    """Text, a `PromptTemplate`, or a callable of the input (and a context); made anew from the original input at each model call."""
+
+    tools: Sequence[Any] = ()
+    """Tools, tool classes, or plain functions."""
+
+    settings: ModelSettings | None = None
+    """How the model is to be asked."""
+
+    store: Store = None  # type: ignore[assignment]  # an instance always has one
+    """Where checkpoints are kept. Without one they live in this process alone."""
+
+    trust: Trust | None = None
+    """Whether a checkpoint that the store has never seen is accepted: only with `"bearer"`, which is the default without a store."""
+
+    max_turns: int | None = 100
+    """How many model calls one logical run may make, resumes included. None: no bound."""
+
+    max_parallel: int = 8
+    """How many calls of one reply run side by side."""
+
+    def __init__(self, **options: Unpack[AgentOptions]) -> None:
+        unknown = set(options) - set(AgentOptions.__annotations__)
+        if unknown:
+            raise ConfigurationError(f"an agent has no option {', '.join(sorted(unknown))}")
+        self._handler: Handler | None = options.pop("on_approval_required", None)
+        self._spec: AgentSpec | None = None
+        for name, value in options.items():
+            setattr(self, name, value)
+        self._bearer = self.trust == "bearer" or (self.trust is None and self.store is None)
+        self.store = self.store if self.store is not None else MemoryStore()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if getattr(self, "_spec", None) is not None:
+            raise ConfigurationError(f"agent {self.spec.name!r} has run, so its configuration is fixed: make another agent")
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name or type(self).__name__!r}>"
+
+    def on_approval_required(self, handler: Handler) -> Self:
+        """Have `handler` asked, at once, about each call that needs approval; returns the agent.
+
+        It is called with the tool's name and arguments. True or `Approve` runs the call; False, None or `Reject` rejects it;
+        `Defer` suspends the run. Anything else, or an exception, is an `ApprovalHandlerError`, and nothing runs.
+        """
+        self._handler = handler
+        return self
+
+    @property
+    def spec(self) -> AgentSpec:
+        """The configuration, checked and fixed. Raises `ConfigurationError`."""
+        if self._spec is None:
+            spec = self._checked()
+            object.__setattr__(self, "_spec", spec)
+            return spec
+        return self._spec
+
+    def _checked(self) -> AgentSpec:
+        name = self.name or type(self).__name__
+        if self.model is None:
+            raise ConfigurationError(f"agent {name!r} has no model")
+        if self.max_turns is not None and not self.max_turns > 0:
+            raise ConfigurationError(f"agent {name!r}: max_turns must be above 0, or None for no bound")
+        if not self.max_parallel > 0:
+            raise ConfigurationError(f"agent {name!r}: max_parallel must be above 0")
+        if self.trust not in (None, "store", "bearer"):
+            raise ConfigurationError(f"agent {name!r}: trust is 'store' or 'bearer'")
+        if self._handler is not None and not callable(self._handler):
+            raise ConfigurationError(f"agent {name!r}: the approval handler is not callable")
+        return AgentSpec(
+            name=name,
+            model=as_model(self.model),
+            settings=self.settings or ModelSettings(),
+            instructions=compile_instructions(self._instructions()),
+            tools=tools_of(self.tools),
+            handler=self._handler,
+            handler_is_async=self._handler is not None and is_async(self._handler),
+            max_turns=self.max_turns,
+            max_parallel=self.max_parallel,
+        )
+
+    def _instructions(self) -> Instructions:
+        """The instructions; a function in a class body is one of the input, unless its first parameter is `self`."""
+        written = getattr_static(self, "instructions")
+        if isinstance(written, FunctionType) and next(iter(signature(written).parameters), "") != "self":
+            return written
+        return self.instructions
+
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[AgentSpec, Any]:
+        spec = self.spec
+        if method is not None:
+            spec.refuse_async(method)
+        if (model := options.get("model")) is not None:
+            spec = replace(spec, model=as_model(model))
+        if (settings := options.get("settings")) is not None:
+            spec = replace(spec, settings=spec.settings.merged(settings))
+        return spec, options.get("deps")
+
+    # Running
+
+    def invoke(
+        self,
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        messages: History | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        label: str | None = None,
+        on_pending: OnPending = "refuse",
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """Run until the agent has answered, or must wait for a human.
+
+        With a `thread_id` that the store knows, the conversation goes on from the thread's latest end; `messages` stand in for that
+        history. On a thread with a pending approval or an unfinished run, raises `ThreadBusy`; with `on_pending="supersede"` what
+        is pending is settled as superseded first. Raises `RunFailed` (a `ModelError`, say) with the last checkpoint to resume.
+        """
+        spec, deps = self._for_call(options, "invoke")
+        beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
+        runner = self._begin(spec, deps, beginning, on_pending)
+        with held(runner):
+            for _ in steps(runner):
+                pass
+        return _session.result_of(runner)
+
+    async def ainvoke(
+        self,
+        input: Input,
+        *,
+        thread_id: str | None = None,
+        messages: History | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        label: str | None = None,
+        on_pending: OnPending = "refuse",
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """As `invoke`."""
+        spec, deps = self._for_call(options, None)
+        beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
+        runner = await self._abegin(spec, deps, beginning, on_pending)
+        async with aheld(runner):
+            async for _ in asteps(runner):
+                pass
+        return _session.result_of(runner)
+
+    def resume(
+        self,
+        checkpoint: Checkpoint | str,
+        *,
+        approved: bool | None = None,
+        reason: str | None = None,
+        decisions: Mapping[str, Answer] | None = None,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """Decide what a checkpoint waits for, and go on from there.
+
+        `approved` decides its first pending call; `decisions` any number, by pending id. With nothing pending, the run is
+        continued. Of all that decide one pending approval, one wins; the others get `CheckpointAlreadyResumed`. Raises `DecisionError`
+        or `CheckpointError` with nothing changed, `AgentChanged` if the agent is not the one that stopped (unless
+        `accept_changes`), `RunBusy` if another worker holds the run and there is nothing to decide, and `RunFailed`.
+        """
+        spec, deps = self._for_call(options, "resume")
+        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
+        runner = self._open(spec, deps, checkpoint, choice)
+        if isinstance(runner, Result):
+            return runner
+        with held(runner):
+            for _ in steps(runner):
+                pass
+        return _session.result_of(runner)
+
+    async def aresume(
+        self,
+        checkpoint: Checkpoint | str,
+        *,
+        approved: bool | None = None,
+        reason: str | None = None,
+        decisions: Mapping[str, Answer] | None = None,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """As `resume`."""
+        spec, deps = self._for_call(options, None)
+        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
+        runner = await self._aopen(spec, deps, checkpoint, choice)
+        if isinstance(runner, Result):
+            return runner
+        async with aheld(runner):
+            async for _ in asteps(runner):
+                pass
+        return _session.result_of(runner)
+
+    def step(
+        self,
+        at: Input | Checkpoint,
+        *,
+        thread_id: str | None = None,
+        approved: bool | None = None,
+        reason: str | None = None,
+        decisions: Mapping[str, Answer] | None = None,
+        by: str | Principal | None = None,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """Go one boundary further: from a checkpoint, or with an input, begin a run and stop at its first checkpoint.
+
+        The status of the result is `running` where the run can go on; pass its checkpoint to `step` or `resume`. A pending approval is
+        decided as in `resume`, and the decision is a boundary of its own.
+        """
+        spec, deps = self._for_call(options, "step")
+        choice = Choice(approved, reason, decisions, as_principal(by), None, False)
+        if isinstance(at, Checkpoint):
+            runner = self._open(spec, deps, at, choice)
+        else:
+            beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
+            runner = self._begin(spec, deps, beginning, "refuse")
+        if isinstance(runner, Result):
+            return runner
+        with held(runner):
+            if isinstance(at, Checkpoint) and not choice.decides:
+                next(steps(runner), None)
+        return _session.result_of(runner)
+
+    async def astep(
+        self,
+        at: Input | Checkpoint,
+        *,
+        thread_id: str | None = None,
+        approved: bool | None = None,
+        reason: str | None = None,
+        decisions: Mapping[str, Answer] | None = None,
+        by: str | Principal | None = None,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """As `step`."""
+        spec, deps = self._for_call(options, None)
+        choice = Choice(approved, reason, decisions, as_principal(by), None, False)
+        if isinstance(at, Checkpoint):
+            runner = await self._aopen(spec, deps, at, choice)
+        else:
+            beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
+            runner = await self._abegin(spec, deps, beginning, "refuse")
+        if isinstance(runner, Result):
+            return runner
+        async with aheld(runner):
+            if isinstance(at, Checkpoint) and not choice.decides:
+                await anext(asteps(runner), None)
+        return _session.result_of(runner)
+
+    def recover(
+        self,
+        run: Checkpoint | str,
+        *,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """Carry on a run whose worker was lost: by checkpoint, checkpoint id, run id or branch id.
+
+        A call that was under way is run again if its tool is idempotent, with the same idempotency key; any other waits for a human
+        as `outcome_unknown`: approve runs it again, respond gives the result it had, reject gives it up. A run that waits or has
+        ended is returned as it is. Raises `RunBusy` while the worker's lease has not expired.
+        """
+        spec, deps = self._for_call(options, "recover")
+        branch_id = _session.branch_of(self.store, run)
+        while True:
+            opened = _session.open_head(self.store, spec, deps, branch_id)
+            if _session.at_rest(opened, accept_changes):
+                return _session.result_of(opened.runner, opened.head)
+            if claim(opened.runner):
+                break
+        with held(opened.runner):
+            for _ in steps(opened.runner):
+                pass
+        return _session.result_of(opened.runner)
+
+    async def arecover(
+        self,
+        run: Checkpoint | str,
+        *,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """As `recover`."""
+        spec, deps = self._for_call(options, None)
+        branch_id = await in_store(self.store, _session.branch_of, self.store, run)
+        while True:
+            opened = await in_store(self.store, _session.open_head, self.store, spec, deps, branch_id)
+            if _session.at_rest(opened, accept_changes):
+                return _session.result_of(opened.runner, opened.head)
+            if await aclaim(opened.runner):
+                break
+        async with aheld(opened.runner):
+            async for _ in asteps(opened.runner):
+                pass
+        return _session.result_of(opened.runner)
+
+    def cancel(
+        self,
+        run: Checkpoint | str,
+        *,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Result[Output]:
+        """End a run: by checkpoint, checkpoint id, run id or branch id. Every open call is settled as cancelled.
+
+        A run that another worker holds is told, and ends at its next boundary; the status of the result is then `running`. Raises
+        `CheckpointAlreadyResumed` if the run has ended.
+        """
+        spec, deps = self._for_call({}, None)
+        ending = Ending(status="cancelled", reason=reason, by=as_principal(by), at=now(self.store))
+        runner = self._end(spec, deps, run, ending)
+        if isinstance(runner, Result):
+            return runner
+        with held(runner):
+            for _ in steps(runner):
+                pass
+        return _session.result_of(runner)
+
+    async def acancel(
+        self,
+        run: Checkpoint | str,
+        *,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Result[Output]:
+        """As `cancel`."""
+        return await in_store(self.store, self.cancel, run, reason=reason, by=by)
+
+    # Looking and branching
+
+    def fork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
+        """Open another branch of a run at a checkpoint, and return its first checkpoint; the old branch stays as it is.
+
+        Decisions taken after that checkpoint are not in the branch, and an approval that was not used is asked for anew. A call
+        that has completed in another branch, with the same arguments, is not run again there: its result is used; with `rerun` it
+        is run, under another idempotency key. Raises `CheckpointError` for a checkpoint at which the run has ended.
+        """
+        given = _session.known(self.store, checkpoint, bearer=self._bearer)
+        return _session.fork(self.store, given, label=label, rerun=rerun)
+
+    async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
+        """As `fork`."""
+        return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun)
+
+    def drift(self, checkpoint: Checkpoint) -> Drift:
+        """How this agent differs from the one that made the checkpoint; nothing is read or changed in the store."""
+        ledger = Ledger(self.store, Branch.of(checkpoint), checkpoint)
+        return drift_of(checkpoint, self.spec, _session.all_runners(Runner(self.spec, ledger, checkpoint, deps=None)))
+
+    # Opening
+
+    def _begin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+        while True:
+            try:
+                return _session.begin(self.store, spec, deps, beginning)
+            except Occupied as occupied:
+                ending = _session.superseding(self.store, occupied.branch, on_pending)
+                runner = self._end(spec, deps, occupied.branch.id, ending)
+                if isinstance(runner, Runner):
+                    with held(runner):
+                        for _ in steps(runner):
+                            pass
+
+    async def _abegin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+        return await in_store(self.store, self._begin, spec, deps, beginning, on_pending)
+
+    def _end(self, spec: AgentSpec, deps: Any, run: Checkpoint | str, ending: Ending) -> Runner | Result[Output]:
+        """A runner that holds the run with its end recorded; or how it stands, where another worker was told to end it."""
+        branch_id = _session.branch_of(self.store, run)
+        while True:
+            opened = _session.open_head(self.store, spec, deps, branch_id)
+            _session.check_not_ended(opened)
+            if opened.live and ending.status == "superseded":
+                raise _session.busy(opened.branch)
+            if opened.live:
+                if _session.hand_over(self.store, opened.branch, [ending], ()):
+                    return _session.handed_over(opened)
+                continue
+            opened.runner.record(ending)
+            if claim(opened.runner):
+                return opened.runner
+
+    def _open(self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Output]:
+        """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
+        given = _session.known(self.store, checkpoint, bearer=self._bearer)
+        found = _session.answers(given, choice)
+        while True:
+            opened = _session.open_head(self.store, spec, deps, given.branch_id)
+            _session.check_open(opened, given, found, choice)
+            taken: list[Decided] = []
+            for pending_id, answer in found.items():
+                runner, waiting = _session.asker(opened.runner, pending_id)
+                taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
+            if opened.live:
+                if _session.hand_over(self.store, opened.branch, taken, tuple(found)):
+                    return _session.handed_over(opened)
+                continue
+            opened.runner.record_all(taken)
+            if claim(opened.runner):
+                return opened.runner
+
+    async def _aopen(
+        self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
+    ) -> Runner | Result[Output]:
+        """As `_open`."""
+        given = await in_store(self.store, _session.known, self.store, checkpoint, bearer=self._bearer)
+        found = _session.answers(given, choice)
+        while True:
+            opened = await in_store(self.store, _session.open_head, self.store, spec, deps, given.branch_id)
+            _session.check_open(opened, given, found, choice)
+            taken: list[Decided] = []
+            for pending_id, answer in found.items():
+                runner, waiting = _session.asker(opened.runner, pending_id)
+                taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
+            if opened.live:
+                if await in_store(self.store, _session.hand_over, self.store, opened.branch, taken, tuple(found)):
+                    return _session.handed_over(opened)
+                continue
+            opened.runner.record_all(taken)
+            if await aclaim(opened.runner):
+                return opened.runner
+
+
+def claim(runner: Runner) -> bool:
+    """Take the run, storing what was recorded on it in the same write. False if somebody was first: look again."""
+    try:
+        return runner.commit(seal=runner.dirty)
+    except Held:
+        return False
+
+
+async def aclaim(runner: Runner) -> bool:
+    """As `claim`."""
+    try:
+        return await runner.acommit(seal=runner.dirty)
+    except Held:
+        return False
+
+
+@contextmanager
+def held(runner: Runner) -> Iterator[None]:
+    """Let the run go, whatever happens, so that nobody has to wait for the lease; what has settled is saved first."""
+    try:
+        yield
+    except BaseException as error:
+        tell(runner, error)
+        with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
+            if runner.unsaved and runner.ledger.claim is not None:
+                runner.commit(seal=False)
+            runner.ledger.abandon("running" if runner.in_flight else "failed")
+        raise
+    runner.ledger.abandon("running")
+
+
+@asynccontextmanager
+async def aheld(runner: Runner) -> AsyncIterator[None]:
+    """As `held`."""
+    try:
+        yield
+    except BaseException as error:
+        tell(runner, error)
+        with suppress(Exception):
+            if runner.unsaved and runner.ledger.claim is not None:
+                await runner.acommit(seal=False)
+            await runner.ledger.aabandon("running" if runner.in_flight else "failed")
+        raise
+    await runner.ledger.aabandon("running")
+
+
+def tell(runner: Runner, error: BaseException) -> None:
+    """Put the last checkpoint and the run's id into the error of a failed run."""
+    if isinstance(error, RunFailed):
+        error.checkpoint = _session.result_of(runner).checkpoint
+        error.run_id = runner.state.run_id

@@ -1,0 +1,124 @@
+"""Approvals: what waits for a human, what a human may answer, and the record of what was decided."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from pydantic import Field
+
+from phronomy._json import JsonText
+from phronomy._record import Json, JsonObject, OpenJson, OpenObject, Record, Text, digest_of
+
+Gate = Literal["always", "predicate", "never"]
+"""When a tool asks for approval: on every call, as its predicate says, or never."""
+
+Then = Literal["continue", "block", "end"]
+"""What follows a rejection: the model goes on; it goes on and the same call is rejected unasked; or the run ends."""
+
+DecisionKind = Literal["approve", "reject", "respond", "cancel", "expire", "supersede"]
+
+Why = Literal["approval", "outcome_unknown", "failed"]
+"""Why a human is asked: the gate; a call whose worker was lost in the middle; a call that failed for good."""
+
+
+class Principal(Record):
+    """Somebody who decides.
+
+    `id` is yours, stable; `name` is for people; `kind` tells a human from a service account.
+    """
+
+    id: Text = Field(min_length=1)
+    name: Text | None = None
+    kind: Literal["human", "service"] = "human"
+
+
+class Approve(Record):
+    """Run the call; with `args`, run it with these arguments instead, which are validated and gated anew."""
+
+    args: OpenObject | None = Field(default=None, repr=False)
+
+
+class Reject(Record):
+    """Do not run the call. `reason` goes to the model, `then` says what follows."""
+
+    reason: Text | None = None
+    then: Then = "continue"
+
+
+class Respond(Record):
+    """Do not run the call: the human is the tool, and `content` (text or any JSON value) is the result."""
+
+    content: OpenJson = Field(repr=False)
+
+
+class Defer(Record):
+    """A handler's way to say: not now. The run suspends."""
+
+
+Answer: TypeAlias = Approve | Reject | Respond
+"""What `resume(decisions=...)` takes for each pending id."""
+
+
+class ToolIdentity(Record):
+    """Which tool exactly: the agent's path, where the tool comes from, its name, the hash of its schema, and its gate."""
+
+    path: str = ""
+    source: str = "local"
+    name: Text
+    schema_hash: str
+    gate: Gate
+
+
+class PendingApproval(Record):
+    """A call that waits for a human. `args` are validated and default-filled: what is shown is what will run.
+
+    `id` is unique for this occurrence; `digest` covers the tool's identity and the arguments, and a decision is bound to both.
+    `expires_at` is when the request lapses (None: never). `path` names the nested run that asks, empty for the run itself.
+    """
+
+    id: str
+    call_id: Text
+    tool: ToolIdentity
+    args: JsonObject = Field(repr=False)
+    digest: str
+    path: str = ""
+    why: Why = "approval"
+    reason: Text | None = None
+    requested_at: datetime
+    expires_at: datetime | None = None
+
+    @property
+    def tool_name(self) -> str:
+        """The name of the tool that waits."""
+        return self.tool.name
+
+
+class Decision(Record):
+    """What was decided on a pending approval, by whom, when, and through which channel.
+
+    It is bound to the pending id and to `digest`, which is of what was shown. `args` are the edited arguments, validated.
+    """
+
+    pending_id: str
+    digest: str
+    kind: DecisionKind
+    path: str = ""
+    args: JsonObject | None = Field(default=None, repr=False)
+    content: Json = Field(default=JsonText("null"), repr=False)
+    reason: Text | None = None
+    then: Then = "continue"
+    by: Principal | None = None
+    channel: Text | None = None
+    at: datetime
+
+
+def call_digest(tool: ToolIdentity, args_text: str) -> str:
+    """The digest that request, decision and journal share: over the tool's identity and the canonical argument text."""
+    return digest_of(tool.path, tool.source, tool.name, tool.schema_hash, args_text)
+
+
+def as_principal(by: str | Principal | None) -> Principal | None:
+    """The principal meant by `by`: itself, or one whose id is the text."""
+    return Principal(id=by) if isinstance(by, str) else by
+

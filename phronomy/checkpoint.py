@@ -1,0 +1,357 @@
+"""The checkpoint: a run, stopped at a boundary, as an immutable record that can be resumed anywhere.
+
+Schema history, one sentence a version; an example of each is frozen under `tests/corpus/`:
+
+1. The first: messages, calls of the open turn, decisions, journal.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import to_json
+
+from phronomy._json import JsonError, JsonText, canonical, parse
+from phronomy._record import Json, JsonObject, Record, Text, digest_of
+from phronomy.approvals import Decision, PendingApproval
+from phronomy.errors import CheckpointError
+from phronomy.messages import Message, Usage
+from phronomy.types import AnyOutcome, Call, CallResult, CallSettled, End, Ending, Outcome, Status
+
+if TYPE_CHECKING:
+    from typing import Self
+
+VERSION: Final = 1
+"""The schema version that this release writes."""
+
+DERIVED: Final = ("status", "pending", "digest")
+"""Keys of a dump that are computed from the rest, and must agree with it when they are read back."""
+
+
+class AgentRef(Record):
+    """The agent that made the checkpoint: its name, and what drift is judged by."""
+
+    name: Text
+    fingerprint: JsonObject = Field(default=JsonText("{}"), repr=False)
+
+
+class _Fields(Record):
+    """The fields of a checkpoint. They are apart so that a text can be read strictly, without the derived keys."""
+
+    version: Literal[1] = VERSION
+    id: str = Field(min_length=1)
+    parent_id: str | None = None
+    branch_id: str
+    run_id: str
+    thread_id: Text | None = None
+    kind: str = "agent"
+    path: str = ""
+    step: int = 0
+    created_at: datetime
+    label: Text | None = None
+    metadata: JsonObject = Field(default=JsonText("{}"), repr=False)
+    agent: AgentRef
+    original_input: Json = Field(repr=False)
+    messages: tuple[Message, ...] = Field(default=(), repr=False)
+    turn: int = 0
+    calls: tuple[Call, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    blocked: tuple[str, ...] = ()
+    ending: Ending | None = None
+    rejecting: bool = False
+    ended: End | None = None
+    output: Json = Field(default=JsonText("null"), repr=False)
+    usage: Usage = Usage()
+    elapsed: int = 0
+    salt: str = ""
+    state: Json = Field(default=JsonText("null"), repr=False)
+    journal: tuple[AnyOutcome, ...] = Field(default=(), repr=False)
+    nested: tuple[Checkpoint, ...] = Field(default=(), repr=False)
+
+
+class Checkpoint(_Fields):
+    """A run stopped at a boundary: everything that is needed to go on, and nothing that can change.
+
+    `messages` are all messages of the conversation, `calls` the calls of the open turn, `decisions` those taken in this run,
+    `blocked` the digests of calls rejected for good. `journal` holds what has happened since the boundary, up to when this copy
+    was read. `elapsed` is the active time of the run in milliseconds; waiting for a human is not in it. `nested` are the stopped
+    runs inside this one. `state` belongs to the kind of run: None for an agent.
+
+    `model_dump_json()` is the form to keep anywhere; `Checkpoint.model_validate_json(text)` reads it back, and raises
+    `CheckpointError` for whatever is not exactly such a text. The dump holds the whole conversation in the clear.
+    """
+
+    @property
+    def status(self) -> Status:
+        """Where the run stands: an end, `suspended` while approvals are pending, else `running`."""
+        return self.ended or ("suspended" if self.pending else "running")
+
+    @property
+    def pending(self) -> tuple[PendingApproval, ...]:
+        """The approvals that wait for a human, those of nested runs included, in the order of the calls."""
+        found: list[PendingApproval] = []
+        for call in self.calls:
+            if call.status == "pending":
+                found.append(pending_of(call, self.path))
+            elif call.status == "nested":
+                found.extend(call.waiting)
+        return tuple(found)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 over everything in the checkpoint. It shows damage and careless edits; it is no signature."""
+        digest: str = self.model_dump(mode="json")["digest"]
+        return digest
+
+    @property
+    def pending_tool_name(self) -> str | None:
+        """The name of the first tool that waits, None if none does."""
+        return self.pending[0].tool_name if self.pending else None
+
+    @property
+    def pending_tool_args(self) -> dict[str, Any] | None:
+        """The validated arguments of the first tool that waits, None if none does."""
+        return self.pending[0].args if self.pending else None
+
+    @property
+    def pending_tool_call_id(self) -> str | None:
+        """The provider's id of the first call that waits, None if none does."""
+        return self.pending[0].call_id if self.pending else None
+
+    @model_serializer(mode="wrap")
+    def _dump(self, handler: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        if info.include is None and info.exclude is None:
+            digest = _digest(data) if info.mode == "json" else self.digest
+            pending = [item.model_dump(mode=info.mode) for item in self.pending]
+            data |= {"status": self.status, "pending": pending, "digest": digest}
+        return data
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if isinstance(data, dict) and (info.mode == "json" or "digest" in data):
+            try:
+                return cls._from_dump(json.loads(to_json(data)))
+            except (ValueError, CheckpointError) as error:
+                raise ValueError(_explain(error)) from None
+        return handler(data)
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
+        """The checkpoint in this text, read strictly. Raises `CheckpointError` for anything else."""
+        try:
+            return cls._from_dump(parse(json_data))
+        except (ValidationError, JsonError) as error:
+            raise CheckpointError(_explain(error)) from None
+
+    @classmethod
+    def model_validate(cls, obj: Any, **_: Any) -> Self:
+        """The checkpoint in this mapping. Raises `CheckpointError` for anything else."""
+        try:
+            return super().model_validate(obj)
+        except (ValidationError, JsonError) as error:
+            raise CheckpointError(_explain(error)) from None
+
+    @classmethod
+    def _from_dump(cls, data: Any) -> Self:
+        _check_version(data)
+        text = canonical({key: value for key, value in data.items() if key not in DERIVED})
+        record = cls.model_construct(**_Fields.model_validate_json(text).__dict__)
+        again = record.model_dump(mode="json")
+        for key in DERIVED:
+            if data.get(key) != again[key]:
+                raise CheckpointError(f"{key!r} does not agree with the rest: the checkpoint was edited or damaged")
+        return record
+
+
+_Fields.model_rebuild()
+
+
+def encode(checkpoint: Checkpoint) -> str:
+    """The text of a checkpoint, to keep anywhere."""
+    return checkpoint.model_dump_json()
+
+
+def decode(text: str | bytes | bytearray) -> Checkpoint:
+    """The checkpoint in a text. Raises `CheckpointError` for anything else."""
+    return Checkpoint.model_validate_json(text)
+
+
+def pending_of(call: Call, path: str) -> PendingApproval:
+    """The request for approval that a pending call stands for."""
+    assert call.pending_id and call.tool and call.digest and call.requested_at
+    return PendingApproval(
+        id=call.pending_id,
+        call_id=call.call_id,
+        tool=call.tool,
+        args=call.__dict__["args"],
+        digest=call.digest,
+        path=path,
+        why=call.why or "approval",
+        reason=call.reason,
+        requested_at=call.requested_at,
+        expires_at=call.expires_at,
+    )
+
+
+def result_message(call_id: str, result: CallResult) -> Message:
+    """The message that tells the model how its call ended."""
+    return Message(role="tool", content=result.content, tool_call_id=call_id, settlement=result.kind)
+
+
+# A row holds what is new in a checkpoint since its parent. Lists that only grow are stored by their tail, and a tool message
+# whose result stands in the journal is stored as a reference to it, so every result is on disk once.
+
+
+class ResultRef(Record):
+    """Stands in a row for the tool message of a call whose result is in the journal before the row."""
+
+    ref: str
+
+
+_LOGS: Final = ("messages", "decisions")
+_APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LOGS)
+_PLAIN: Final = tuple(name for name in _Fields.model_fields if name not in _APART)
+
+
+class _Delta(Record):
+    """The body of a row: fields that changed, the tails of the lists, and from where the lists were kept."""
+
+    version: Literal[1] = VERSION
+    keep: dict[str, int] = Field(default_factory=dict)
+    messages: tuple[Message | ResultRef, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+
+
+if TYPE_CHECKING:
+    Delta = _Delta
+else:
+    Delta = create_model(
+        "Delta",
+        __base__=_Delta,
+        **{name: (_Fields.model_fields[name].rebuild_annotation(), None) for name in _PLAIN},
+    )
+
+def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled]) -> str:
+    """The body of the row for `child`: what is new since `parent`.
+
+    `settled` are the results in the journal between the two, by call id.
+    """
+    new = child.__dict__
+    old = parent.__dict__ if parent is not None else {}
+    fields: dict[str, Any] = {"version": VERSION}
+    for name in _PLAIN:
+        if name not in old or (new[name] is not old[name] and new[name] != old[name]):
+            fields[name] = new[name]
+    keep: dict[str, int] = {}
+    for name in _LOGS:
+        before, after = old.get(name, ()), new[name]
+        count = len(before)
+        if count and (len(after) < count or (after[count - 1] is not before[-1] and after[:count] != before)):
+            count = 0
+        if count:
+            keep[name] = count
+        if len(after) > count:
+            fields[name] = after[count:]
+    if keep:
+        fields["keep"] = keep
+    if settled and "messages" in fields:
+        by_call = {outcome.call_id: outcome for outcome in settled.values()}
+        fields["messages"] = tuple(_as_ref(message, by_call) for message in fields["messages"])
+    return Delta.model_construct(**fields).model_dump_json(exclude_unset=True)
+
+
+def row_checkpoint(
+    parent: Checkpoint | None, body: str, settled: Mapping[str, CallSettled], **columns: str | None
+) -> Checkpoint:
+    """The checkpoint of a row: its parent with what the row adds. Raises `CheckpointError` for a body that is no row."""
+    delta = _read_strictly(Delta, body)
+    fields = {name: delta.__dict__[name] for name in delta.model_fields_set if name in _PLAIN}
+    for name in _LOGS:
+        before = getattr(parent, name)[: delta.keep.get(name, 0)] if parent is not None else ()
+        fields[name] = before + tuple(_from_ref(item, settled) for item in getattr(delta, name))
+    if parent is None:
+        return Checkpoint.model_construct(**columns, **fields)
+    return parent.model_copy(update={**fields, **columns, "journal": (), "nested": ()})
+
+
+def outcome_text(outcome: Outcome) -> str:
+    """The text of a journal entry."""
+    rest = outcome.model_dump_json(exclude_unset=True)[1:]
+    return f'{{"type":"{outcome.type}"' + ("," if len(rest) > 1 else "") + rest
+
+
+def outcome_from(text: str) -> Outcome:
+    """The outcome in a journal entry. Raises `CheckpointError` for a text that is none."""
+    outcome: Outcome = _read_strictly(_ANY_OUTCOME, text)
+    return outcome
+
+
+_ANY_OUTCOME: Final[TypeAdapter[Outcome]] = TypeAdapter(AnyOutcome)
+
+
+def _read_strictly(target: Any, text: str) -> Any:
+    read = target.validate_json if isinstance(target, TypeAdapter) else target.model_validate_json
+    try:
+        return read(text)
+    except ValidationError as error:
+        raise CheckpointError(f"a stored row cannot be read: {_explain(error)}") from None
+
+
+def _as_ref(message: Message, settled: Mapping[str, CallSettled]) -> Message | ResultRef:
+    outcome = settled.get(message.tool_call_id or "")
+    if outcome is not None and message == result_message(outcome.call_id, outcome.result):
+        return ResultRef(ref=outcome.id)
+    return message
+
+
+def _from_ref(item: Any, settled: Mapping[str, CallSettled]) -> Any:
+    if not isinstance(item, ResultRef):
+        return item
+    try:
+        outcome = settled[item.ref]
+    except KeyError:
+        raise CheckpointError(f"a stored row refers to the result of call {item.ref}, which is not in the journal") from None
+    return result_message(outcome.call_id, outcome.result)
+
+
+def _digest(data: Mapping[str, Any]) -> str:
+    kept = {key: value for key, value in data.items() if key not in DERIVED}
+    return digest_of(json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+
+
+def _check_version(data: Any) -> None:
+    if not isinstance(data, dict):
+        raise CheckpointError("this is no checkpoint: a JSON object is needed")
+    version = data.get("version")
+    if type(version) is not int:
+        raise CheckpointError("this is no checkpoint: it has no version")
+    if version > VERSION:
+        raise CheckpointError(
+            f"the checkpoint has schema version {version}, and this release reads up to {VERSION}: upgrade phronomy"
+        )
+
+
+def _explain(error: Exception) -> str:
+    """What is wrong and where, without any value: a checkpoint's content does not belong in an error."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    first = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'checkpoint'}: {item['msg']}" for item in found[:3])
+    return first + (f" (and {len(found) - 3} more)" if len(found) > 3 else "")

@@ -1,0 +1,67 @@
+"""Drift: how an agent differs from the one that made a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from phronomy._runner import Runner
+from phronomy._spec import AgentSpec
+from phronomy.checkpoint import Checkpoint
+from phronomy.tools import InvalidArguments
+from phronomy.types import Call
+
+_STRICTNESS = {"never": 0, "predicate": 1, "always": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What has changed since a checkpoint was made, in words.
+
+    `changed` touches what is pending, and is refused unless the caller accepts it; `compatible` is all else.
+    """
+
+    changed: tuple[str, ...] = ()
+    compatible: tuple[str, ...] = ()
+
+
+def drift_of(checkpoint: Checkpoint, spec: AgentSpec, runners: Iterator[Runner]) -> Drift:
+    """How `spec` differs from the agent that made the checkpoint, judged by the calls that are open in `runners`."""
+    changed: list[str] = []
+    if checkpoint.agent.name != spec.name:
+        changed.append(f"the agent was {checkpoint.agent.name!r} and is {spec.name!r}")
+    for runner in runners:
+        for call in runner.state.calls:
+            if call.status in ("asking", "pending", "ready"):
+                changed += _call_changes(runner, call)
+    before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
+    compatible = [f"the {part} changed" for part in ("instructions", "model") if before.get(part) != after[part]]
+    tools_before = before.get("tools", {})
+    for name in sorted({*tools_before, *after["tools"]}):
+        if name not in tools_before:
+            compatible.append(f"tool {name!r} was added")
+        elif name not in after["tools"]:
+            compatible.append(f"tool {name!r} was removed")
+        elif tools_before[name] != after["tools"][name]:
+            compatible.append(f"tool {name!r} changed")
+    return Drift(tuple(changed), tuple(compatible))
+
+
+def _call_changes(runner: Runner, call: Call) -> list[str]:
+    tool = runner.spec.tool(call)
+    if tool is None:
+        return [f"tool {call.tool.name if call.tool else call.name!r} of a pending call is gone"]
+    assert call.tool is not None
+    found: list[str] = []
+    if (tool.name, tool.source) != (call.tool.name, call.tool.source):
+        found.append(f"tool {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})")
+    if _STRICTNESS[tool.gate] < _STRICTNESS[call.tool.gate]:
+        found.append(f"the gate of tool {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
+    text = call.json_text("args")
+    try:
+        same = tool.read(text) == text
+    except InvalidArguments:
+        same = False
+    if not same:
+        found.append(f"the arguments of a pending call are no longer valid for tool {tool.name!r}")
+    return found

@@ -1,0 +1,251 @@
+"""Everything that phronomy raises.
+
+    PhronomyError
+    ├── ConfigurationError              an agent, a tool or an argument is wrong; nothing has run
+    │   ├── ToolDefinitionError         a function or class cannot be a tool
+    │   └── AsyncRequired               something async was met in a sync call
+    ├── CheckpointError                 a checkpoint cannot be read, or cannot be used here
+    │   ├── CheckpointNotFound          the store knows no such checkpoint or run
+    │   ├── CheckpointEdited            the text is not what was stored or sealed
+    │   ├── CheckpointUntrusted         the configured store has never seen this checkpoint
+    │   ├── AgentChanged                the agent differs from the one that suspended
+    │   ├── NotAuthorized               a call reached the executor without a recorded approval
+    │   └── CheckpointAlreadyResumed    somebody decided this before
+    ├── DecisionError                   a decision cannot be taken; nothing has happened
+    │   ├── NothingDecided              something is pending and no decision was given
+    │   ├── UnknownPending              no pending approval of that id waits here
+    │   └── InvalidDecision             the decision is malformed, or its arguments are
+    ├── ThreadBusy                      the thread has a pending approval or a run under way
+    ├── RunBusy                         another worker holds the run
+    ├── LeaseLost                       this worker's claim was taken over by another
+    ├── StoreError                      a store cannot do what was asked
+    ├── RunFailed                       a run stopped on a failure; resume continues it
+    │   ├── ModelError                  the model could not be reached, or refused
+    │   ├── ApprovalHandlerError        the approval handler raised or gave no valid answer
+    │   ├── InstructionsError           the instructions could not be made from the input
+    │   ├── OutputError                 the final answer is not what was asked for
+    │   └── LimitExceeded               a limit of the logical run was reached
+    └── IllegalOutcome                  an outcome met a state in which it is not legal
+
+Rejected and cancelled runs are results, not errors. A tool's own exception goes to the model as a failed result.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from phronomy.approvals import Decision
+    from phronomy.checkpoint import Checkpoint
+
+Progress = Literal["running", "suspended", "ended", "failed", "unknown"]
+"""How far a run is: `unknown` means that the worker which held it is gone, and `recover` can tell."""
+
+
+class PhronomyError(Exception):
+    """The base of every error raised by phronomy."""
+
+
+class ConfigurationError(PhronomyError):
+    """An agent, a tool or an argument is wrong. Nothing has run."""
+
+
+class ToolDefinitionError(ConfigurationError):
+    """A function or class cannot be offered to a model as a tool."""
+
+
+class AsyncRequired(ConfigurationError):
+    """A sync method met something async (a tool, a handler, instructions). The message names both and the method to use."""
+
+
+class CheckpointError(PhronomyError):
+    """A checkpoint cannot be read, or cannot be used here. Nothing was consumed."""
+
+
+class CheckpointNotFound(CheckpointError):
+    """The store knows no checkpoint, run or branch of this id."""
+
+    def __init__(self, message: str, *, id: str) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class CheckpointEdited(CheckpointError):
+    """The checkpoint is not what was sealed or stored: it was changed on the way."""
+
+    def __init__(self, message: str, *, checkpoint_id: str) -> None:
+        super().__init__(message)
+        self.checkpoint_id = checkpoint_id
+
+
+class CheckpointUntrusted(CheckpointError):
+    """The configured store has never seen this checkpoint, and unknown ones are not accepted as authority."""
+
+    def __init__(self, message: str, *, checkpoint_id: str) -> None:
+        super().__init__(message)
+        self.checkpoint_id = checkpoint_id
+
+
+class AgentChanged(CheckpointError):
+    """The agent is not the one that suspended, in a way that matters to what is pending. Nothing was consumed.
+
+    `changes` lists each difference in words.
+    """
+
+    def __init__(self, message: str, *, checkpoint_id: str, changes: Sequence[str]) -> None:
+        super().__init__(message)
+        self.checkpoint_id = checkpoint_id
+        self.changes = tuple(changes)
+
+
+class NotAuthorized(CheckpointError):
+    """A call reached the executor without a recorded approval of exactly it, and was not run.
+
+    No decision leads here: the checkpoint was forged, or the tool's gate was tightened after it was judged.
+    """
+
+    def __init__(self, message: str, *, run_id: str, call_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.call_id = call_id
+
+
+class CheckpointAlreadyResumed(CheckpointError):
+    """Somebody decided this pending approval before. This call has changed nothing, and did not wait.
+
+    `decision` is the one that counts (None where the whole run was ended or carried on without one), `progress` how far the run
+    is, and `result` what it came to, once it is there.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        checkpoint_id: str,
+        pending_id: str | None = None,
+        decision: Decision | None = None,
+        progress: Progress = "unknown",
+        result: Any = None,
+    ) -> None:
+        super().__init__(message)
+        self.checkpoint_id = checkpoint_id
+        self.pending_id = pending_id
+        self.decision = decision
+        self.progress: Progress = progress
+        self.result = result
+
+
+class DecisionError(PhronomyError):
+    """A decision cannot be taken. Nothing has happened: what was pending still is."""
+
+
+class NothingDecided(DecisionError):
+    """The run waits for decisions and none was given. `pending_ids` are the ones that wait."""
+
+    def __init__(self, message: str, *, pending_ids: Sequence[str]) -> None:
+        super().__init__(message)
+        self.pending_ids = tuple(pending_ids)
+
+
+class UnknownPending(DecisionError):
+    """No pending approval of this id waits at this checkpoint: it is unknown, stale or belongs to another run."""
+
+    def __init__(self, message: str, *, pending_id: str) -> None:
+        super().__init__(message)
+        self.pending_id = pending_id
+
+
+class InvalidDecision(DecisionError):
+    """The decision is malformed, or the arguments it edits in are not valid for the tool."""
+
+    def __init__(self, message: str, *, pending_id: str | None = None) -> None:
+        super().__init__(message)
+        self.pending_id = pending_id
+
+
+class ThreadBusy(PhronomyError):
+    """The thread has a pending approval, or a run that has not ended, so no new run was started on it.
+
+    Decide or cancel it first, or start with `on_pending="supersede"`.
+    """
+
+    def __init__(self, message: str, *, thread_id: str, run_id: str, checkpoint_id: str, pending_ids: Sequence[str]) -> None:
+        super().__init__(message)
+        self.thread_id = thread_id
+        self.run_id = run_id
+        self.checkpoint_id = checkpoint_id
+        self.pending_ids = tuple(pending_ids)
+
+
+class RunBusy(PhronomyError):
+    """Another worker holds the run and its lease has not expired. Try again later."""
+
+    def __init__(self, message: str, *, run_id: str, owner: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.owner = owner
+
+
+class LeaseLost(PhronomyError):
+    """This worker's claim on the run was taken over by another, so what it has just done was not recorded."""
+
+    def __init__(self, message: str, *, run_id: str, branch_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.branch_id = branch_id
+
+
+class StoreError(PhronomyError):
+    """A store cannot be opened, read or written as asked."""
+
+
+class RunFailed(PhronomyError):
+    """A run stopped on a failure. Nothing that settled is lost: `agent.resume(error.checkpoint)` continues from there.
+
+    `checkpoint` is the last one stored (None when the run failed before it), `run_id` names the run.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.checkpoint: Checkpoint | None = None
+        self.run_id: str | None = None
+
+
+class ModelError(RunFailed):
+    """The model could not be reached, refused the request, or answered with something that is no reply."""
+
+    def __init__(self, message: str, *, status_code: int | None = None) -> None:
+        super().__init__(message)
+        self.status_code = status_code
+
+
+class ApprovalHandlerError(RunFailed):
+    """The approval handler raised, or answered with something that is no decision. Nothing ran."""
+
+
+class InstructionsError(RunFailed):
+    """The instructions could not be made from the original input."""
+
+
+class OutputError(RunFailed):
+    """The final answer of the model is not of the output type that was asked for."""
+
+
+class LimitExceeded(RunFailed):
+    """A limit of the logical run was reached, counted over all its resumes."""
+
+    def __init__(self, message: str, *, limit: str, maximum: float) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.maximum = maximum
+
+
+class IllegalOutcome(PhronomyError):
+    """An outcome met a state in which it is not legal. The state was not changed."""
+
+    def __init__(self, phase: str, outcome: str, detail: str = "") -> None:
+        super().__init__(f"outcome {outcome} is not legal while the run is {phase}" + (f": {detail}" if detail else ""))
+        self.phase = phase
+        self.outcome = outcome

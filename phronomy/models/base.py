@@ -1,0 +1,107 @@
+"""What a model is to phronomy: a request, a reply, and the two methods between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Protocol, cast, runtime_checkable
+
+from pydantic import Field
+
+from phronomy._json import JsonText
+from phronomy._record import JsonObject, Record, Text
+from phronomy.errors import ConfigurationError
+from phronomy.messages import Message, Usage
+
+
+class ModelSettings(Record):
+    """How a model is to be asked. What is not set is left to the provider.
+
+    `tool_choice` is `"auto"`, `"required"`, `"none"` or the name of the one tool to call. `timeout` is in seconds, for
+    one attempt. `extra` holds provider options by their own names, such as `reasoning_effort`; the options above win
+    over an equal name in it.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = Field(default=None, gt=0)
+    tool_choice: Annotated[Text, Field(min_length=1)] | None = None
+    parallel_tool_calls: bool | None = None
+    stop: Annotated[tuple[Text, ...], Field(strict=False)] | None = None
+    seed: int | None = None
+    timeout: float | None = Field(default=None, gt=0)
+    extra: JsonObject = Field(
+        default=cast(Any, JsonText("{}")), repr=False
+    )  # may hold headers, so it stays out of reprs
+
+    def merged(self, other: ModelSettings | None) -> ModelSettings:
+        """These settings with those of `other` put over them: what `other` sets wins, option by option in `extra`."""
+        if other is None:
+            return self
+        fields: dict[str, Any] = {}
+        for name in type(self).model_fields:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            fields[name] = {**mine, **theirs} if name == "extra" else mine if theirs is None else theirs
+        return ModelSettings(**fields)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelRequest:
+    """Everything that goes to a model in one call.
+
+    `tools` are in the form of the chat-completions protocol: `{"type": "function", "function": {...}}`.
+    """
+
+    system: str | None = None
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()
+    settings: ModelSettings = field(default_factory=ModelSettings)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelReply:
+    """What a model answered: one assistant message, what it cost, and why the model stopped there."""
+
+    message: Message
+    usage: Usage = field(default_factory=lambda: Usage(requests=1))
+    finish_reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.message.role != "assistant":
+            raise ConfigurationError(
+                f"a model replies with an assistant message, not with a {self.message.role} message"
+            )
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Anything that answers a `ModelRequest`, sync and async.
+
+    A call either gives a whole reply or raises; `ModelError` is for what the provider or the way to it did wrong.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the model, for people and logs."""
+        ...
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """Ask the model and wait for its reply."""
+        ...
+
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
+        """Ask the model without blocking the event loop."""
+        ...
+
+
+def as_model(model: str | Model) -> Model:
+    """The model itself, or the `LiteLLMModel` of that name.
+
+    Raises `ConfigurationError` for anything that is neither a name nor a `Model`.
+    """
+    if isinstance(model, str):
+        from phronomy.models.litellm import LiteLLMModel  # stands on this module
+
+        return LiteLLMModel(model)
+    if isinstance(model, type) or not isinstance(model, Model):
+        raise ConfigurationError(f"a model is a name or has `name`, `complete` and `acomplete`; this is {model!r:.100}")
+    return model

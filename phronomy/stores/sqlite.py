@@ -1,0 +1,318 @@
+"""`SQLiteStore`: checkpoints in one file, shared by the threads and processes of a machine."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable
+from typing import Final, Literal, NoReturn, TypeVar
+
+from phronomy.errors import StoreError
+from phronomy.stores import _sql
+from phronomy.stores.base import OPEN, Append, Branch, BranchStatus, Claim, Lineage, Occupied, PendingRow, Store
+from phronomy.stores.memory import (
+    Alone,
+    check_change,
+    check_new,
+    check_parent,
+    grown,
+    lost,
+    not_found,
+    one_place,
+    taken_id,
+)
+
+T = TypeVar("T")
+
+_SQL: Final = _sql.Statements(_sql.SQLITE)
+_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
+_LONGEST: Final = 2_000_000.0
+"""The longest busy timeout in seconds: SQLite counts milliseconds in 31 bits."""
+
+
+class SQLiteStore(Store):
+    """Keeps checkpoints in the SQLite file at `path`, which is made if it is not there; its directory must be.
+
+    Any number of threads and processes of one machine may use the file at once (not over a network file system). A
+    write waits up to `timeout` seconds for the others'. With `synchronous="FULL"` what was written survives a loss of
+    power; `"NORMAL"` is faster and may lose the last writes then, but nothing when a process dies.
+
+    Raises `StoreError` if the file cannot be opened, is no database, or was written by a later release.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Callable[[], float] = time.time,
+        lease: float = 30.0,
+        timeout: float = 30.0,
+        synchronous: Literal["OFF", "NORMAL", "FULL", "EXTRA"] = "FULL",
+    ) -> None:
+        super().__init__(clock=clock, lease=lease)
+        self._path = _checked_path(os.fspath(path))
+        if not 0 <= timeout <= _LONGEST:
+            raise StoreError(f"the timeout must be from 0 to {_LONGEST:.0f} seconds, not {timeout!r}")
+        if synchronous not in _SYNCHRONOUS:
+            raise StoreError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}")
+        self._timeout = timeout
+        self._synchronous = synchronous
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        self._closed = False
+        self._forking = False
+        self._alone = Alone()
+        _close_before_fork(self)
+        self._alone(self._ready)
+
+    def __repr__(self) -> str:
+        return f"SQLiteStore({self._path!r})"
+
+    # Primitives
+
+    def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        check_new(branch, change)
+        self._write(lambda db: self._create(db, branch, change, exclusive))
+
+    def append(self, change: Append) -> Branch:
+        check_change(change)
+        return self._write(lambda db: self._append(db, change))
+
+    def renew(self, claim: Claim) -> Branch:
+        return self._write(lambda db: self._renew(db, claim))
+
+    def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
+        self._write(lambda db: db.execute(_SQL.release, (status, claim.branch_id, claim.owner, claim.fence)))
+
+    def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        one_place(checkpoint_id, branch_id)
+        if checkpoint_id is not None:
+            found = _sql.lineage_of(self._read(_SQL.checkpoint_lineage, (checkpoint_id,)))
+        else:
+            found = _sql.lineage_of(self._read(_SQL.branch_lineage, (branch_id,)))
+        if found is None:
+            raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
+        return found
+
+    def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
+        return [_sql.branch_of(row) for row in self._read(*_SQL.branches(run_id=run_id, thread_id=thread_id))]
+
+    def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
+        return [_sql.pending_of(row) for row in self._read(*_SQL.pending(run_id=run_id, thread_id=thread_id))]
+
+    def child_ids(self, checkpoint_id: str) -> list[str]:
+        return [row[0] for row in self._read(_SQL.children, (checkpoint_id,))]
+
+    def close(self) -> None:
+        self._alone(self._close)
+
+    # What the primitives do, inside a transaction
+
+    def _create(self, db: sqlite3.Connection, branch: Branch, change: Append, exclusive: bool) -> None:
+        if exclusive and branch.thread_id is not None:
+            row = db.execute(_SQL.open_branch, (branch.thread_id, *OPEN)).fetchone()
+            if row is not None:
+                raise Occupied(_sql.branch_of(row))
+        if branch.parent_branch is not None:
+            row = db.execute(_SQL.branch, (branch.parent_branch,)).fetchone()
+            check_parent(branch, _sql.branch_of(row) if row is not None else None)
+        if db.execute(_SQL.branch, (branch.id,)).fetchone() is not None:
+            raise taken_id("branch", branch.id)
+        after = grown(branch, change, now=self.clock(), lease=self.lease)
+        n = db.execute(_SQL.add_branch, _sql.branch_values(after)).lastrowid
+        assert n is not None
+        self._add(db, change, n)
+
+    def _append(self, db: sqlite3.Connection, change: Append) -> Branch:
+        row = db.execute(_SQL.branch, (change.branch_id,)).fetchone()
+        if row is None:
+            raise not_found("branch", change.branch_id)
+        after = grown(_sql.branch_of(row), change, now=self.clock(), lease=self.lease)
+        n = row[-1]
+        db.execute(_SQL.change_branch, _sql.changed_values(after, n))
+        self._add(db, change, n)
+        return after
+
+    def _add(self, db: sqlite3.Connection, change: Append, n: int) -> None:
+        if change.closed:
+            db.executemany(_SQL.drop_pending, [(n, id) for id in change.closed])
+        if change.opened:
+            db.executemany(_SQL.add_pending, _sql.pending_values(change, n))
+        if change.entries:
+            db.executemany(_SQL.add_entry, _sql.entry_values(change, n))
+
+    def _renew(self, db: sqlite3.Connection, claim: Claim) -> Branch:
+        values = (self.clock() + self.lease, claim.branch_id, claim.owner, claim.fence)
+        if db.execute(_SQL.renew, values).rowcount != 1:
+            raise lost(claim)
+        return _sql.branch_of(db.execute(_SQL.branch, (claim.branch_id,)).fetchone())
+
+    # The connection
+
+    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` gives, in a transaction: it is there as a whole, or nothing of it."""
+
+        def transaction() -> T:
+            db = self._ready()
+            try:
+                db.execute(_SQL.begin)
+                answer = work(db)
+                db.execute("COMMIT")
+            except BaseException as error:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                self._explain(error)
+            return answer
+
+        return self._alone(transaction)
+
+    def _read(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        """The rows of one statement."""
+
+        def select() -> list[_sql.Values]:
+            db = self._ready()
+            try:
+                return db.execute(statement, values).fetchall()
+            except UnicodeEncodeError:
+                return []  # A lone surrogate: no stored text has one, so nothing can match.
+            except sqlite3.Error as error:
+                self._explain(error)
+
+        return self._alone(select)
+
+    def _ready(self) -> sqlite3.Connection:
+        """The connection, opened if need be, in no transaction."""
+        if self._closed:
+            raise StoreError(f"the store of {self._path} is closed")
+        db = self._connection
+        if db is None:
+            db = self._connection = self._open()
+        elif self._pid != os.getpid():
+            # Neither using nor closing it is safe, nor is opening another: the locks that SQLite remembers are the
+            # parent's.
+            raise StoreError(
+                f"{self._path} was open when this process was forked by other means than os.fork: open it afterwards"
+            )
+        elif db.in_transaction:
+            db.execute("ROLLBACK")  # Left by a second interrupt, in the middle of a rollback.
+        return db
+
+    def _open(self) -> sqlite3.Connection:
+        self._pid = os.getpid()
+        db: sqlite3.Connection | None = None
+        try:
+            db = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
+            db.execute(f"PRAGMA synchronous = {self._synchronous}")
+            self._use_wal(db)
+            self._migrate(db)
+        except BaseException as error:
+            if db is not None:
+                db.close()
+            self._explain(error)
+        return db
+
+    def _use_wal(self, db: sqlite3.Connection) -> None:
+        """Switch the file to write-ahead logging, once for good."""
+        until = time.monotonic() + self._timeout
+        while db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                # Two that switch at once are told "busy" without any waiting; waiting for a write lock is the busy
+                # timeout's.
+                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() >= until:
+                    raise
+                db.execute(_SQL.begin)
+                db.execute("ROLLBACK")
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        """Bring the schema up to date. Of several that open a new file, one does, and the others wait and find it
+        done."""
+        if not _sql.missing(self._version(db), _SQL, self._path):
+            return
+        db.execute(_SQL.begin)
+        if db.execute(_SQL.has_schema).fetchone() is None:
+            db.execute(_SQL.schema)
+            db.execute(_SQL.first_version)
+        for statement in _sql.missing(self._version(db), _SQL, self._path):
+            db.execute(statement)
+        db.execute(_SQL.new_version, (len(_SQL.migrations),))
+        db.execute("COMMIT")
+
+    def _version(self, db: sqlite3.Connection) -> int:
+        """The version of the file's schema, 0 if there is none."""
+        if db.execute(_SQL.has_schema).fetchone() is None:
+            return 0
+        row = db.execute(_SQL.version).fetchone()
+        if row is None or type(row[0]) is not int:
+            raise StoreError(f"{self._path}: the version of its schema cannot be read: the file is damaged")
+        return row[0]
+
+    def _close(self) -> None:
+        self._closed = True
+        self._disconnect()
+
+    def _before_fork(self) -> None:
+        if not self._alone.inside:
+            self._alone.lock.acquire()
+            self._forking = True
+            self._disconnect()
+
+    def _after_fork(self) -> None:
+        if self._forking:
+            self._forking = False
+            self._alone.lock.release()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None and self._pid == os.getpid():
+            self._connection.close()
+            self._connection = None
+
+    def _explain(self, error: BaseException) -> NoReturn:
+        """Raise the error anew, as a `StoreError` if it is the database's. Values are not in the message."""
+        if isinstance(error, sqlite3.IntegrityError):
+            raise StoreError(f"{self._path}: an id is in the store already, nothing was written: {error}") from error
+        if isinstance(error, sqlite3.Error):
+            raise StoreError(f"{self._path}: {error}") from error
+        if isinstance(error, UnicodeEncodeError):
+            raise StoreError(f"{self._path}: text with a lone surrogate cannot be stored") from None
+        if isinstance(error, OverflowError):
+            raise StoreError(f"{self._path}: {error}") from error
+        raise error
+
+
+def _checked_path(path: str) -> str:
+    if "\0" in path:
+        raise StoreError("the path of a store cannot hold a NUL character")
+    if path in ("", ":memory:"):
+        raise StoreError("a SQLite store needs a file: for a store that ends with the process, use MemoryStore()")
+    parent = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(parent):
+        raise StoreError(f"the directory {parent} of the store does not exist: make it first")
+    return os.path.abspath(path)
+
+
+def _close_before_fork(store: SQLiteStore) -> None:
+    """Have the store's connection closed before each `os.fork`; parent and child open their own when they next need
+    one.
+
+    Opening a second one in the child is not enough. SQLite remembers the locks of a file by process, so the child would
+    count on those of the inherited connection, which the operating system gave to the parent alone: its commits could
+    be lost.
+    """
+    known = weakref.ref(store)
+
+    def before() -> None:
+        if (store := known()) is not None:
+            store._before_fork()
+
+    def after() -> None:
+        if (store := known()) is not None:
+            store._after_fork()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)

@@ -1,0 +1,22 @@
+"""For tests: a model that says what it is told, and a provider on the loopback interface."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from phronomy.testing.scripted import ScriptedModel, ScriptExhausted, call, check_history, say
+
+if TYPE_CHECKING:
+    from phronomy.testing.server import ChatServer, Fault
+
+__all__ = ["ChatServer", "Fault", "ScriptExhausted", "ScriptedModel", "call", "check_history", "say"]
+
+_LAZY = {"ChatServer": "server", "Fault": "server"}  # an HTTP server is not needed by most tests
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

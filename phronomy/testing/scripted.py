@@ -1,0 +1,260 @@
+"""`ScriptedModel`: a model that says what it is told to say, and refuses a history that a provider would refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from phronomy.errors import ConfigurationError
+from phronomy.messages import Message, ToolCall, Usage
+from phronomy.models.base import ModelReply, ModelRequest
+
+
+class ScriptExhausted(AssertionError):
+    """The model was asked more often than its script has replies."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptedCall:
+    """A tool call in a script. With `id` None it gets the next free one of `call_1`, `call_2`, ..."""
+
+    name: str
+    arguments: str
+    id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScriptedMessage:
+    """A whole reply in a script: text, calls, and what a provider puts beside them."""
+
+    text: str | None
+    calls: tuple[ScriptedCall, ...] = ()
+    provider: dict[str, Any] = field(default_factory=dict)
+    usage: Usage = field(default_factory=lambda: Usage(requests=1))
+    finish_reason: str | None = None
+
+
+Reply: TypeAlias = (
+    str
+    | ScriptedCall
+    | ScriptedMessage
+    | Sequence[ScriptedCall]
+    | Message
+    | ModelReply
+    | BaseException
+    | type[BaseException]
+    | Callable[[ModelRequest], Any]
+)
+"""One reply of a script: text, one call or several, a message, an error to raise, or a function of the request.
+
+The function gives any of these, and may be async where the model is asked by `acomplete`.
+"""
+
+
+def call(name: str, args: dict[str, Any] | str | None = None, *, id: str | None = None) -> ScriptedCall:
+    """A call of a tool; `args` is a mapping, or the very text that the model is to write."""
+    # No canonical text here: a script may also say what no record could hold, such as NaN.
+    text = args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False)
+    return ScriptedCall(name=name, arguments=text, id=id)
+
+
+def say(
+    text: str | None,
+    *calls: ScriptedCall,
+    provider: dict[str, Any] | None = None,
+    usage: Usage | None = None,
+    finish_reason: str | None = None,
+) -> ScriptedMessage:
+    """A reply with text beside its calls, or with a provider's own fields, a usage, or a finish reason."""
+    return ScriptedMessage(
+        text=text,
+        calls=calls,
+        provider=provider or {},
+        usage=usage or Usage(requests=1),
+        finish_reason=finish_reason,
+    )
+
+
+class ScriptedModel:
+    """A model that gives its replies in order, or asks one function for each.
+
+    It records every request in `requests`, and raises `AssertionError` for a history that `check_history` refuses, and
+    `ScriptExhausted` when it has no reply left. Threads and tasks may share it.
+    """
+
+    def __init__(self, replies: Sequence[Reply] | Callable[[ModelRequest], Any], *, name: str = "scripted") -> None:
+        self.name = name
+        self.requests: list[ModelRequest] = []
+        self._script = Script(replies)
+
+    @classmethod
+    def by_turn(cls, replies: Sequence[Reply], *, name: str = "scripted") -> ScriptedModel:
+        """A model that keeps no place in its script: each user message starts it from the top.
+
+        The reply is picked by the number of assistant messages since the last user message, so another process goes on
+        where this one stopped.
+        """
+        model = cls(replies, name=name)
+        model._script = Script(replies, by_turn=True)
+        return model
+
+    def __repr__(self) -> str:
+        return f"ScriptedModel({self.name!r}, {self._script})"
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """The next reply."""
+        item = self._take(request)
+        while _is_function(item):
+            item = item(request)
+        if inspect.isawaitable(item):
+            _close(item)
+            raise ConfigurationError(
+                "a scripted reply is async, and the model was asked by complete(); use acomplete()"
+            )
+        return self._give(item, request)
+
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
+        """The next reply, after one turn of the event loop."""
+        await asyncio.sleep(0)
+        item = self._take(request)
+        while _is_function(item):
+            item = item(request)
+            if inspect.isawaitable(item):
+                item = await item
+        return self._give(item, request)
+
+    def _take(self, request: ModelRequest) -> Any:
+        self.requests.append(request)
+        check_history(request.messages)
+        return self._script.take([message.role for message in request.messages], _last(request.messages))
+
+    def _give(self, item: Any, request: ModelRequest) -> ModelReply:
+        return reply_of(item, used=(call.id for message in request.messages for call in message.tool_calls))
+
+
+class Script:
+    """The replies of a script and the place in them, whatever they are replies to."""
+
+    def __init__(self, replies: Sequence[Any] | Callable[[Any], Any], *, by_turn: bool = False) -> None:
+        if isinstance(replies, str) or not (callable(replies) or isinstance(replies, Sequence)):
+            raise ConfigurationError("a script is a list of replies, or one function that gives each")
+        self._replies = replies if callable(replies) else tuple(replies)
+        self._by_turn = by_turn
+        self._given = 0
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return "a function" if callable(self._replies) else f"{len(self._replies)} replies"
+
+    def take(self, roles: Sequence[str], last: str) -> Any:
+        """The next reply, given the roles of the history; `last` says what the last message was, for the error."""
+        if callable(self._replies):
+            return self._replies
+        if self._by_turn:
+            place = _since_user(roles)
+        else:
+            with self._lock:
+                place, self._given = self._given, self._given + 1
+        if place >= len(self._replies):
+            raise ScriptExhausted(
+                f"the script has {len(self._replies)} replies and was asked for one more, after {last}"
+            )
+        return self._replies[place]
+
+
+def reply_of(item: Any, *, used: Iterable[str]) -> ModelReply:
+    """The reply that an item of a script stands for; `used` are the call ids that the history holds."""
+    if isinstance(item, BaseException) or (isinstance(item, type) and issubclass(item, BaseException)):
+        raise item
+    if isinstance(item, ModelReply):
+        return item
+    if isinstance(item, Message):
+        return ModelReply(message=item, finish_reason="tool_calls" if item.tool_calls else "stop")
+    if isinstance(item, str):
+        item = say(item)
+    elif isinstance(item, ScriptedCall):
+        item = say(None, item)
+    elif isinstance(item, Sequence) and all(isinstance(part, ScriptedCall) for part in item):
+        item = say(None, *item)
+    if not isinstance(item, ScriptedMessage):
+        raise ConfigurationError(f"a script cannot hold a {type(item).__name__} as a reply")
+    free = _free_ids({*used, *(one.id for one in item.calls if one.id)})
+    calls = tuple(
+        ToolCall(id=next(free) if one.id is None else one.id, name=one.name, arguments=one.arguments)
+        for one in item.calls
+    )
+    content: Any = item.text if calls else item.text or ""
+    return ModelReply(
+        message=Message(role="assistant", content=content, tool_calls=calls, provider=item.provider),
+        usage=item.usage,
+        finish_reason=item.finish_reason or ("tool_calls" if calls else "stop"),
+    )
+
+
+def check_history(messages: Sequence[Message]) -> None:
+    """Refuse a history that a provider would refuse.
+
+    Each call has exactly one tool message, directly after the message that made it, in any order among its siblings;
+    no tool message answers anything else; no call id is empty or stands twice. Raises `AssertionError` naming what is
+    wrong.
+    """
+    problem = history_problem(
+        (message.role, [call.id for call in message.tool_calls], message.tool_call_id) for message in messages
+    )
+    if problem is not None:
+        raise AssertionError(problem)
+
+
+def history_problem(turns: Iterable[tuple[str, Sequence[str], str | None]]) -> str | None:
+    """What is wrong with a history, or None. A turn: its role, the ids of calls made, the id of the call answered."""
+    seen: set[str] = set()
+    waiting: list[str] = []
+    for number, (role, made, answered) in enumerate(turns):
+        where = f"message {number} ({role})"
+        if role == "tool":
+            if answered not in waiting:
+                return f"{where} answers the call {answered!r}, which does not wait for a result there"
+            waiting.remove(answered)
+            continue
+        if waiting:
+            return f"{where} comes before the results of the calls {', '.join(map(repr, waiting))}"
+        for call_id in made:
+            if not call_id or call_id in seen:
+                return f"{where} makes a call with the id {call_id!r}, which is empty or was used before"
+            seen.add(call_id)
+        waiting = list(made)
+    return f"the history ends before the results of the calls {', '.join(map(repr, waiting))}" if waiting else None
+
+
+def _is_function(item: Any) -> bool:
+    return callable(item) and not isinstance(item, type)
+
+
+def _close(item: Awaitable[Any]) -> None:
+    if inspect.iscoroutine(item):
+        item.close()
+
+
+def _free_ids(used: set[str]) -> Iterator[str]:
+    return (name for number in itertools.count(1) if (name := f"call_{number}") not in used)
+
+
+def _since_user(roles: Sequence[str]) -> int:
+    count = 0
+    for role in reversed(roles):
+        if role == "user":
+            break
+        count += role == "assistant"
+    return count
+
+
+def _last(messages: Sequence[Message]) -> str:
+    if not messages:
+        return "an empty history"
+    return f"a {messages[-1].role} message: {messages[-1].text[:200]!r}"

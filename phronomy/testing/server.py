@@ -1,0 +1,299 @@
+"""`ChatServer`: a provider on the loopback interface that speaks the chat-completions protocol and follows a script.
+
+It is as strict as the providers are: a history in which a call has no result, or a result no call, gets status 400.
+The protocol: https://platform.openai.com/docs/api-reference/chat.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+from phronomy.messages import Usage
+from phronomy.models._chat import wire_message
+from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, reply_of
+
+_PIECE = 8  # characters of text or arguments in one streamed delta
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """An answer that is no reply: a status, headers, and a body (text or bytes as they are, or JSON).
+
+    Without a body it is an error object as providers send it. With status 200 it sends any body at all as the answer.
+    """
+
+    status: int = 500
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None
+    resets: bool = False
+
+    @classmethod
+    def reset(cls) -> Fault:
+        """The connection is reset before anything is answered."""
+        return cls(resets=True)
+
+
+class ChatServer:
+    """A chat-completions server for tests and demos. Use it as a context manager, or call `start` and `close`.
+
+    `script` is a list of replies as for `ScriptedModel`, with `Fault` among them, or a function of the parsed request
+    body that gives one; a mapping is sent as the assistant message, as it is. `requests` holds the parsed bodies, in
+    order of arrival.
+    """
+
+    def __init__(self, script: Sequence[Any] | Callable[[dict[str, Any]], Any]) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self._script = Script(script)
+        self._server: _Server | None = None
+
+    @classmethod
+    def by_turn(cls, replies: Sequence[Any]) -> ChatServer:
+        """A server that keeps no place in its script: each user message starts it from the top."""
+        server = cls(replies)
+        server._script = Script(replies, by_turn=True)
+        return server
+
+    @property
+    def base_url(self) -> str:
+        """Where it listens, as a client wants it: up to and with `/v1`."""
+        if self._server is None:
+            raise RuntimeError("the server is not running: use it in a `with` block, or call start()")
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def start(self) -> Self:
+        """Listen on a free port, in a daemon thread."""
+        self.close()
+        self._server = _Server(self._answer)
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.02,), name="phronomy-chat-server", daemon=True
+        ).start()
+        return self
+
+    def close(self) -> None:
+        """Stop listening and cut what is still connected. Closing twice does nothing."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _answer(self, body: dict[str, Any]) -> Fault | _Completion:
+        """What to answer to the body of a request."""
+        self.requests.append(body)
+        if (problem := _problem(body)) is not None:
+            return _refusal(problem)
+        messages: list[dict[str, Any]] = body["messages"]
+        try:
+            item = self._script.take([message["role"] for message in messages], f"{json.dumps(messages[-1]):.200}")
+            while callable(item) and not isinstance(item, type):
+                item = item(body)
+            if isinstance(item, Fault):
+                return item
+            if isinstance(item, Mapping):
+                return _Completion(message=dict(item), finish_reason="tool_calls" if item.get("tool_calls") else "stop")
+            reply = reply_of(
+                item, used=(call["id"] for message in messages for call in message.get("tool_calls") or ())
+            )
+        except ScriptExhausted as error:
+            return _refusal(str(error))  # a status that no client tries again
+        except Exception as error:
+            return Fault(status=500, body=_error(f"the script raised {error!r}", "server_error"))
+        return _Completion(
+            message=wire_message(reply.message), usage=reply.usage, finish_reason=reply.finish_reason or "stop"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Completion:
+    message: dict[str, Any]
+    finish_reason: str
+    usage: Usage = field(default_factory=Usage)
+
+    def whole(self, head: dict[str, Any]) -> dict[str, Any]:
+        choice = {"index": 0, "message": self.message, "logprobs": None, "finish_reason": self.finish_reason}
+        return {**head, "object": "chat.completion", "choices": [choice], "usage": self._usage()}
+
+    def chunks(self, head: dict[str, Any], *, with_usage: bool) -> Iterator[dict[str, Any]]:
+        head = {**head, "object": "chat.completion.chunk"}
+        for delta in _deltas(self.message):
+            yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": self.finish_reason}]}
+        if with_usage:
+            yield {**head, "choices": [], "usage": self._usage()}
+
+    def _usage(self) -> dict[str, int]:
+        used = self.usage
+        return {
+            "prompt_tokens": used.input_tokens,
+            "completion_tokens": used.output_tokens,
+            "total_tokens": used.total_tokens,
+        }
+
+
+def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The message in pieces: what is neither text nor call, then the text, then each call and its arguments."""
+    content, calls = message.get("content"), message.get("tool_calls") or []
+    rest = {key: value for key, value in message.items() if key not in ("role", "content", "tool_calls")}
+    pieces = _pieces(content) if isinstance(content, str) else [content] if content else []
+    yield {"role": "assistant", "content": None if calls and not pieces else "", **rest}
+    for piece in pieces:
+        yield {"content": piece}
+    for index, call in enumerate(calls):
+        arguments = call["function"].get("arguments") or ""
+        yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
+        for piece in _pieces(arguments):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+
+
+def _problem(body: dict[str, Any]) -> str | None:
+    """What a provider would object to in the request, or None."""
+    messages = body.get("messages")
+    if not isinstance(body.get("model"), str):
+        return "you must provide a model parameter"
+    if not isinstance(messages, list) or not messages:
+        return "'messages' must be a list of at least one message"
+    turns: list[tuple[str, list[str], str | None]] = []
+    for number, message in enumerate(messages):
+        role = message.get("role") if isinstance(message, dict) else None
+        if role not in ("system", "developer", "user", "assistant", "tool"):
+            return f"messages[{number}] has no role that is known"
+        calls = message.get("tool_calls") or []
+        if role == "assistant" and not all(_is_call(call) for call in calls):
+            return f"messages[{number}]: a tool call has an id, the type 'function', a name, and arguments as text"
+        if not isinstance(message.get("content"), (str, list)) and not (role == "assistant" and calls):
+            return f"messages[{number}] has no content"
+        turns.append((role, [call["id"] for call in calls] if role == "assistant" else [], message.get("tool_call_id")))
+    return history_problem(turns)
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function") if isinstance(call, dict) else None
+    return (
+        isinstance(function, dict)
+        and call.get("type") == "function"
+        and all(isinstance(text, str) for text in (call.get("id"), function.get("name"), function.get("arguments")))
+    )
+
+
+def _refusal(message: str) -> Fault:
+    return Fault(status=400, body=_error(message, "invalid_request_error"))
+
+
+def _error(message: str, kind: str) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, answer: Callable[[dict[str, Any]], Fault | _Completion]) -> None:
+        self.answer = answer
+        self.open: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+        for connection in list(self.open):  # a client's idle connections would keep their threads
+            with suppress(OSError):  # the client was faster
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is no news, and a test's output is not the place for it."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # head and body in one packet
+
+    def setup(self) -> None:
+        super().setup()
+        self._owner.open.add(self.connection)
+
+    def finish(self) -> None:
+        self._owner.open.discard(self.connection)
+        super().finish()
+
+    @property
+    def _owner(self) -> _Server:
+        assert isinstance(self.server, _Server)
+        return self.server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        if self.path.rstrip("/") != "/v1/models":
+            return self._send(Fault(status=404))
+        self._send(Fault(status=200, body={"object": "list", "data": [{"id": "scripted", "object": "model"}]}))
+
+    def do_POST(self) -> None:
+        data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path.rstrip("/") != "/v1/chat/completions":
+            return self._send(Fault(status=404))
+        try:
+            body = json.loads(data)
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            return self._send(_refusal("the body is not a JSON object"))
+        answer = self._owner.answer(body)
+        if isinstance(answer, Fault):
+            return self._send(answer)
+        head = {"id": "chatcmpl-scripted", "created": 0, "model": body["model"]}
+        if body.get("stream"):
+            options = body.get("stream_options") or {}
+            return self._stream(answer.chunks(head, with_usage=bool(options.get("include_usage"))))
+        self._send(Fault(status=200, body=answer.whole(head)))
+
+    def _send(self, answer: Fault) -> None:
+        if answer.resets:
+            # Closing with a linger of zero seconds sends a reset where an ordinary close sends an end of stream.
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            self.close_connection = True
+            return
+        body = _error(f"status {answer.status}", "error") if answer.body is None else answer.body
+        text = body if isinstance(body, (str, bytes)) else json.dumps(body)
+        data = text if isinstance(text, bytes) else text.encode()
+        self.send_response(answer.status)
+        for name, value in {
+            "Content-Type": "application/json",
+            **answer.headers,
+            "Content-Length": str(len(data)),
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _stream(self, chunks: Iterator[dict[str, Any]]) -> None:
+        """Server-sent events in chunked transfer coding, each flushed."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in (*map(json.dumps, chunks), "[DONE]"):
+            data = f"data: {event}\n\n".encode()
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")

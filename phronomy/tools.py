@@ -1,0 +1,578 @@
+"""Tools: what a model may call, when a human is asked first, and how a call is read, run and told."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import logging
+import math
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast, overload
+
+from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
+from typing_extensions import TypeVar
+
+from phronomy._json import JsonError, JsonText, JsonValue, clean, parse, plain
+from phronomy._schema import (
+    Arguments,
+    Unfit,
+    is_async_callable,
+    parameters_of,
+    read_docstring,
+    refuse_dunder_keys,
+    takes_context,
+)
+from phronomy.approvals import Gate, Reject, ToolIdentity
+from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
+from phronomy.types import CallResult
+
+Deps = TypeVar("Deps", default=Any)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger("phronomy")
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_HIDDEN = "[redacted]"
+
+
+class ToolCancelled(Exception):
+    """The call was cancelled while the tool ran. Raised by `ToolContext.raise_if_cancelled`."""
+
+
+class InvalidArguments(ValueError):
+    """The model's arguments are not valid for the tool. The message is for the model and holds no value of theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ToolContext(Generic[Deps]):
+    """What a tool may know of the call it serves. A parameter annotated with it is filled in, unseen by the model.
+
+    `call_id` is the provider's. `pending_id` names the approval that let the call run, None if none was needed.
+    `idempotency_key` is the same for every attempt, replay and resume of one call: hand it to the service you call.
+    `attempt` counts from 1. `deps` is what `invoke(deps=...)` was given.
+    """
+
+    run_id: str
+    thread_id: str | None
+    call_id: str
+    pending_id: str | None
+    tool_name: str
+    idempotency_key: str
+    attempt: int
+    deps: Deps = field(repr=False)
+    _cancel: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the result any more: the run was cancelled or the tool's time is up."""
+        return self._cancel.is_set()
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `ToolCancelled` if the call was cancelled; a long body calls this between its steps."""
+        if self._cancel.is_set():
+            raise ToolCancelled(f"the call of {self.tool_name} was cancelled")
+
+
+Predicate: TypeAlias = (
+    Callable[[Mapping[str, Any]], bool | Reject | Awaitable[bool | Reject]]
+    | Callable[[Mapping[str, Any], ToolContext[Any]], bool | Reject | Awaitable[bool | Reject]]
+)
+"""Says for one call whether a human is asked: True, False, or Reject to settle it unasked."""
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `@tool(...)` accepts: the attributes of `Tool`, for one function."""
+
+    name: str
+    description: str
+    requires_approval: bool | Predicate
+    idempotent: bool
+    timeout: float | None
+    retries: int
+    retry_on: Sequence[type[Exception]]
+    retry_wait: float
+    fallback: Sequence[Tool | type[Tool] | Callable[..., Any]]
+    on_failure: Literal["model", "human"]
+    redact: Iterable[str]
+    max_result_size: int
+    source: str
+
+
+class Tool:
+    """Something a model may call. Subclass it and write `execute`; its parameters are what the model fills.
+
+        class Wipe(Tool):
+            name = "wipe"
+            requires_approval = True
+
+            def execute(self, path: str) -> str: ...
+
+    Everything is checked when an instance is built, and fixed from then on: a subclass with an `__init__` of its own
+    calls `super().__init__()`. Raises `ToolDefinitionError`.
+    """
+
+    name: str = ""
+    """What the model calls it: letters, digits, `_` and `-`, at most 64. The class or function name if not given."""
+
+    description: str = ""
+    """What the model reads about it. From the docstring if not given."""
+
+    requires_approval: bool | Predicate = False
+    """True: a human approves every call. A predicate of the arguments, or of arguments and context: as it answers."""
+
+    idempotent: bool = False
+    """Whether running a call twice, with the same idempotency key, does no more than running it once."""
+
+    timeout: float | None = None
+    """Seconds that one attempt may take."""
+
+    retries: int = 0
+    """How many more attempts follow a failed one."""
+
+    retry_on: tuple[type[Exception], ...] = ()
+    """Exceptions that the body raises only before it has any effect."""
+
+    retry_wait: float = 0.1
+    """Seconds before the first retry. They double with each, up to 5."""
+
+    fallback: tuple[Tool, ...] = ()
+    """Tools to try in order with the same arguments when this one has failed for good. Each has its own gate."""
+
+    on_failure: Literal["model", "human"] = "model"
+    """Who hears of a failure when nothing is left to try."""
+
+    redact: frozenset[str] = frozenset()
+    """Parameters whose values stay out of logs, traces, reprs and errors."""
+
+    max_result_size: int = 100_000
+    """Characters of a result that the model is given."""
+
+    source: str = "local"
+    """Where the tool comes from. Part of its identity."""
+
+    is_async: bool
+    """Whether `execute` is async."""
+
+    predicate_is_async: bool
+    """Whether `requires_approval` is an async function."""
+
+    schema_hash: str
+    """SHA-256, in hexadecimal, of the JSON Schema of the parameters, whatever the order of its keys."""
+
+    def __init__(self) -> None:
+        body = self._target()
+        for option in ToolOptions.__annotations__:  # from here on a change of the class changes no tool that is in use
+            if isinstance(getattr(type(self), option), property):
+                raise ToolDefinitionError(f"{type(self).__name__}: {option} is a property; make it a plain attribute")
+            setattr(self, option, getattr(self, option))
+        self.name = self.name or self._default_name()
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ToolDefinitionError(f"{self.name!r} cannot name a tool; use 1 to 64 letters, digits, '_' and '-'")
+        self._check_options()
+        self._check_failure_options()
+        self._check_gate()
+        self._body = _checked_body(self.name, body)
+        self.is_async = is_async_callable(body)
+        parameters, self._context_name = parameters_of(self.name, body, ToolContext)
+        description, told = self._documentation(body)
+        self.description = self.description or description
+        self._arguments = Arguments(self.name, parameters, told)
+        self._check_redact()
+        schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
+        self._built = True
+
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        """Do the work. Write it in a subclass, sync or async, with one hinted parameter for each argument."""
+        raise NotImplementedError
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The gate among them: changed here it would be asked for by some calls of a run and not by others.
+        if name in _FIXED and self.__dict__.get("_built"):
+            raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; set it on the class")
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}, approval: {self.gate}>"
+
+    # What it is
+
+    @property
+    def gate(self) -> Gate:
+        """When it asks for approval: always, never, or as its predicate says."""
+        if isinstance(self.requires_approval, bool):
+            return "always" if self.requires_approval else "never"
+        return "predicate"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments, as a fresh copy."""
+        schema: dict[str, Any] = plain(self._arguments.schema)
+        return schema
+
+    def identity(self, path: str = "") -> ToolIdentity:
+        """Which tool this is, for an agent at `path` within the run."""
+        return ToolIdentity(path=path, source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate)
+
+    def definition(self) -> dict[str, Any]:
+        """What the model is told of it, in the form of the chat completions protocol."""
+        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": told}
+
+    # What a call passes through, in this order
+
+    def read(self, arguments: str) -> JsonText:
+        """The canonical text of what the model's arguments mean: validated, with the defaults filled in.
+
+        What it returns it returns again for its own answer. Raises `InvalidArguments`.
+        """
+        try:
+            value = parse(arguments) if arguments.strip() else {}  # providers send nothing for a call without arguments
+        except JsonError as error:
+            raise self._invalid(self._why_invalid(error)) from None
+        if not isinstance(value, dict):
+            raise self._invalid("they must be a JSON object")
+        try:
+            refuse_dunder_keys(value)
+            return self._arguments.read(value)
+        except Exception as error:
+            raise self._invalid(self._why_invalid(error)) from None
+
+    def bind(self, args_text: str) -> dict[str, Any]:
+        """The Python values for canonical arguments, made afresh at each call. Raises `InvalidArguments`."""
+        try:
+            return self._arguments.bind(args_text)
+        except Exception as error:
+            raise self._invalid(self._why_invalid(error)) from None
+
+    def ask_gate(self, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+        """Whether a human must approve these arguments, or that nobody need be asked because they are rejected.
+
+        A predicate that raises, or answers with anything but True, False or a `Reject`, means that a human is asked.
+        Raises `AsyncRequired` if the predicate is async.
+        """
+        predicate = self.requires_approval
+        if isinstance(predicate, bool):
+            return predicate
+        if self.predicate_is_async:
+            raise AsyncRequired(f"tool {self.name}: its approval predicate is async; use the agent's async methods")
+        try:
+            return self._answered(predicate(*self._predicate_arguments(values, context)))
+        except Exception as error:
+            return self._ask(f"raised {type(error).__name__}")
+
+    async def aask_gate(self, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+        """As `ask_gate`, for predicates of both kinds."""
+        if isinstance(self.requires_approval, bool) or not self.predicate_is_async:
+            return self.ask_gate(values, context)
+        predicate = cast("Callable[..., Awaitable[Any]]", self.requires_approval)
+        try:
+            return self._answered(await predicate(*self._predicate_arguments(values, context)))
+        except Exception as error:
+            return self._ask(f"raised {type(error).__name__}")
+
+    def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+        """Run the body in this thread. What it raises comes through. Raises `AsyncRequired` if the body is async."""
+        if self.is_async:
+            raise AsyncRequired(f"tool {self.name} is async; use the agent's async methods")
+        result = self._body(**values, **self._injected(context))
+        if inspect.isawaitable(result):
+            _close(result)
+            raise TypeError(f"tool {self.name} returned an awaitable from a sync function; declare it with 'async def'")
+        return result
+
+    async def acall(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+        """Run an async body. Raises `ConfigurationError` if the body is sync, which would block the event loop."""
+        if not self.is_async:
+            raise ConfigurationError(f"tool {self.name} is sync; run it with call, in a thread")
+        return await self._body(**values, **self._injected(context))
+
+    def render(self, value: Any) -> CallResult:
+        """The result as the model reads it: text as it is, anything else as JSON.
+
+        A result that is not JSON settles the call as failed, with the note that it did run.
+        """
+        if isinstance(value, str):
+            return CallResult(kind="completed", content=self._cut(clean(value)))
+        try:
+            text = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except Exception as error:
+            told = (
+                f"The tool ran, but its result of type {type(value).__name__} cannot be turned into JSON "
+                f"({type(error).__name__}). Its effect may have happened."
+            )
+            return CallResult(kind="failed", content=told)
+        return CallResult(kind="completed", content=self._cut(clean(text)))
+
+    # What others may see
+
+    def redacted(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """A copy of the arguments with the values of redacted parameters hidden."""
+        return {name: _HIDDEN if name in self.redact else value for name, value in args.items()}
+
+    def describe_error(self, error: BaseException, values: Mapping[str, Any]) -> str:
+        """The kind of the error and what it says, without the values of redacted parameters."""
+        try:
+            told = str(error)
+        except Exception:
+            told = ""
+        for secret in self._secrets(values):
+            told = told.replace(secret, _HIDDEN)
+        kind = type(error).__name__
+        return self._cut(clean(f"{kind}: {told}" if told else kind))
+
+    # How it is made
+
+    def _target(self) -> Callable[..., Any]:
+        if type(self).execute is Tool.execute:
+            raise ToolDefinitionError(
+                f"{type(self).__name__} has no execute method; write one, or put @tool on a function"
+            )
+        return self.execute
+
+    def _default_name(self) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+
+    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        own = type(self).__mro__[: type(self).__mro__.index(Tool)]
+        texts = [text for text in (*(each.__doc__ for each in own), body.__doc__) if text]
+        read = [read_docstring(text) for text in texts]
+        told = {name: text for _, each in reversed(read) for name, text in each.items()}
+        return next((description for description, _ in read if description), ""), told
+
+    def _check_options(self) -> None:
+        if not isinstance(self.description, str):
+            raise self._refuse("description", "a text")
+        if not isinstance(self.source, str) or not self.source:
+            raise self._refuse("source", "a text that is not empty")
+        if not isinstance(self.idempotent, bool):
+            raise self._refuse("idempotent", "True or False")
+        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
+            raise self._refuse("timeout", "a number of seconds above 0, or None")
+        if not _is_count(self.max_result_size) or self.max_result_size == 0:
+            raise self._refuse("max_result_size", "a number of characters above 0")
+
+    def _check_failure_options(self) -> None:
+        if not _is_count(self.retries):
+            raise self._refuse("retries", "0 or a whole number above it")
+        if not _is_number(self.retry_wait) or self.retry_wait < 0:
+            raise self._refuse("retry_wait", "a number of seconds, 0 or more")
+        if not _is_series(self.retry_on) or not all(map(_is_exception_class, self.retry_on)):
+            raise self._refuse("retry_on", "a tuple of exception classes")
+        self.retry_on = tuple(self.retry_on)
+        if self.retries and not (self.idempotent or self.retry_on):
+            raise ToolDefinitionError(
+                f"tool {self.name}: retries need idempotent=True, or retry_on= with the exceptions that the body "
+                "raises before it has any effect; a retry could otherwise do the work twice"
+            )
+        if self.on_failure not in ("model", "human"):
+            raise self._refuse("on_failure", "'model' or 'human'")
+        if not _is_series(self.fallback):
+            raise self._refuse("fallback", "a tuple of tools")
+        self.fallback = tuple(as_tool(each) for each in self.fallback)
+
+    def _check_gate(self) -> None:
+        predicate: Any = self.requires_approval
+        # A function in a class body is a method if it takes self, else a plain predicate that must not be bound.
+        if inspect.ismethod(predicate) and predicate.__self__ is self:
+            names = list(inspect.signature(predicate.__func__).parameters)
+            predicate = predicate if names[:1] == ["self"] else predicate.__func__
+        self.predicate_is_async = False
+        self._predicate_takes_context = False
+        if predicate is not True and predicate is not False:
+            if not callable(predicate):
+                raise self._refuse("requires_approval", "exactly True, exactly False, or a function of the arguments")
+            what = f"tool {self.name}: the approval predicate"
+            self._predicate_takes_context = takes_context(predicate, what, "args", ToolDefinitionError)
+            self.predicate_is_async = is_async_callable(predicate)
+        self.requires_approval = cast("bool | Predicate", predicate)
+
+    def _check_redact(self) -> None:
+        if not _is_series(self.redact):
+            raise self._refuse("redact", "a set of parameter names")
+        unknown = [name for name in self.redact if name not in self._arguments.names]
+        if unknown:
+            known = ", ".join(self._arguments.names) or "none"
+            raise ToolDefinitionError(f"tool {self.name}: redact names {unknown}, but the parameters are: {known}")
+        self.redact = frozenset(self.redact)
+
+    def _refuse(self, option: str, needed: str) -> ToolDefinitionError:
+        return ToolDefinitionError(f"tool {self.name}: {option} must be {needed}, not {getattr(self, option)!r}")
+
+    # How it works
+
+    def _invalid(self, why: str) -> InvalidArguments:
+        return InvalidArguments(f"The arguments of {self.name} are not valid: {why}")
+
+    def _why_invalid(self, error: Exception) -> str:
+        """What is wrong, for the model. Keys and users' own messages may show redacted values: those are left out."""
+        if isinstance(error, JsonError) and self.redact:
+            return "they are not strict JSON"
+        if isinstance(error, Unfit | JsonError):
+            return str(error)
+        if not isinstance(error, ValidationError):
+            return f"they could not be read ({type(error).__name__})"
+        told = []
+        for each in error.errors(include_url=False, include_input=False, include_context=False):
+            if each["loc"] and each["loc"][0] in self.redact:
+                told.append(f"{each['loc'][0]}: not valid ({each['type']})")
+            else:
+                told.append(f"{'.'.join(str(part)[:80] for part in each['loc'])}: {each['msg']}")
+        return clean("; ".join(told[:10]))
+
+    def _predicate_arguments(self, values: Mapping[str, Any], context: ToolContext[Any]) -> tuple[Any, ...]:
+        # Its own copy: whatever it does to what it is shown, the body runs with what a human approved.
+        shown = MappingProxyType(self._arguments.bind(self._arguments.write(dict(values))))
+        return (shown, context) if self._predicate_takes_context else (shown,)
+
+    def _answered(self, answer: object) -> bool | Reject:
+        if isinstance(answer, bool | Reject):
+            return answer
+        _close(answer)
+        return self._ask(f"answered with {type(answer).__name__}")
+
+    def _ask(self, why: str) -> bool:
+        _log.warning("the approval predicate of tool %s %s, so a human is asked", self.name, why)
+        return True
+
+    def _injected(self, context: ToolContext[Any]) -> dict[str, Any]:
+        return {self._context_name: context} if self._context_name else {}
+
+    def _cut(self, text: str) -> str:
+        more = len(text) - self.max_result_size
+        return text if more <= 0 else f"{text[: self.max_result_size]}\n[{more} more characters were left out]"
+
+    def _secrets(self, values: Mapping[str, Any]) -> list[str]:
+        """How the values of redacted parameters may stand in a message, the longest first."""
+        found: set[str] = set()
+        for name in self.redact & values.keys():
+            found |= {str(values[name]), repr(values[name])}
+        try:
+            shown = plain(self._arguments.write(dict(values)))
+        except Exception:
+            shown = dict(values)
+        for leaf in _leaves([shown[name] for name in self.redact & shown.keys()]):
+            found |= {leaf, repr(leaf)[1:-1], json.dumps(leaf)[1:-1], json.dumps(leaf, ensure_ascii=False)[1:-1]}
+        return sorted(found - {"", "None", "True", "False", "null", "true", "false"}, key=len, reverse=True)
+
+
+_FIXED = frozenset({*ToolOptions.__annotations__, "is_async", "predicate_is_async", "schema_hash", "_body"})
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """A function as a tool. Calling it calls the function, so it stays as testable as it was."""
+
+    def __init__(self, function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> None:
+        unknown = sorted(options.keys() - ToolOptions.__annotations__.keys())
+        if unknown:
+            known = ", ".join(ToolOptions.__annotations__)
+            raise ToolDefinitionError(f"a tool has no option {', '.join(unknown)}; it has {known}")
+        if not _is_function(function):
+            raise ToolDefinitionError(f"{function!r} is not a function; wrap it in one to make it a tool")
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        for option, value in options.items():
+            setattr(self, option, value)
+        super().__init__()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def execute(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    def _target(self) -> Callable[..., Any]:
+        return self.function
+
+    def _default_name(self) -> str:
+        return self.function.__name__
+
+    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        return read_docstring(body.__doc__ or "")
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
+    """Make a function a tool: `@tool`, or `@tool(requires_approval=True)` with any attribute of `Tool`.
+
+    Name, description and JSON Schema come from the signature, the type hints and the docstring. Raises
+    `ToolDefinitionError`.
+    """
+    if function is not None:
+        return FunctionTool(function, **options)
+    return lambda function: FunctionTool(function, **options)
+
+
+def as_tool(source: Tool | type[Tool] | Callable[..., Any]) -> Tool:
+    """The tool that is meant: a tool is one, a `Tool` class is built, a function becomes one that needs no approval.
+
+    Raises `ToolDefinitionError` for anything else.
+    """
+    if isinstance(source, Tool):
+        if "_built" not in source.__dict__:
+            raise ToolDefinitionError(f"{type(source).__name__} is not built: call super().__init__() in its __init__")
+        return source
+    if isinstance(source, type) and issubclass(source, Tool):
+        try:
+            return as_tool(source())
+        except TypeError as error:
+            raise ToolDefinitionError(f"{source.__name__} needs arguments to be built; pass an instance") from error
+    if _is_function(source):
+        return FunctionTool(source)
+    raise ToolDefinitionError(f"{source!r} is not a tool; pass a function, a Tool, or a Tool class")
+
+
+def _checked_body(name: str, body: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        raise ToolDefinitionError(f"tool {name} is a generator; return the whole result instead of parts of it")
+    return body
+
+
+def _is_function(value: object) -> bool:
+    return inspect.isfunction(value) or inspect.ismethod(value)
+
+
+def _close(answer: object) -> None:
+    """Close a coroutine that nobody will await, which would otherwise be warned about."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_exception_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+def _is_series(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _leaves(value: JsonValue) -> Iterable[str]:
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        return [leaf for inner in value for leaf in _leaves(inner)]
+    return [str(value)]

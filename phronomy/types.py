@@ -1,0 +1,290 @@
+"""The vocabulary: calls, the moves that rules plan, the outcomes that drivers feed back.
+
+A `Move` says what to do next; an `Outcome` says what happened. Both unions are closed. Ids and times come in with outcomes;
+rules make none.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from phronomy._json import JsonText
+from phronomy._record import Json, JsonObject, Record, Text
+from phronomy.approvals import Decision, PendingApproval, Principal, ToolIdentity, Why, call_digest
+from phronomy.messages import Message, Settlement, Usage
+
+Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded"]
+"""What a checkpoint says of its run. The last four are ends."""
+
+End = Literal["completed", "rejected", "cancelled", "superseded"]
+
+CallStatus = Literal["new", "asking", "pending", "ready", "started", "nested", "settled"]
+"""Where a call stands: not judged · a handler is to be asked · a human is · may run · running · a nested run waits · done."""
+
+Verdict = Literal["run", "ask", "pend", "reject", "invalid"]
+"""What judging said: run it; ask the handler; a human must decide; settle it as rejected; it is no valid call."""
+
+Next = Literal["retry", "fallback", "model", "human"]
+"""What follows a failed attempt: the same tool again, the fallback tool, the error to the model, a human."""
+
+
+class CallResult(Record):
+    """How a call ended, and the text of it that the model reads."""
+
+    kind: Settlement
+    content: Text = Field(repr=False)
+
+
+class Call(Record):
+    """One call of the open turn.
+
+    `id` is ours: the turn and the place in it, the same in every branch of a run, so a call replayed from an earlier checkpoint
+    keeps its idempotency key. `call_id` is the provider's. `arguments` is the text to be judged, gone once `args` is there.
+    `approved` is the pending id whose approval lets the call run. `waiting` are the approvals that a nested run of it waits for.
+    """
+
+    id: str
+    call_id: Text
+    name: Text
+    status: CallStatus = "new"
+    arguments: Text | None = Field(default=None, repr=False)
+    tool: ToolIdentity | None = None
+    args: JsonObject | None = Field(default=None, repr=False)
+    digest: str | None = None
+    pending_id: str | None = None
+    why: Why | None = None
+    reason: Text | None = None
+    requested_at: datetime | None = None
+    expires_at: datetime | None = None
+    approved: str | None = None
+    edited: bool = False
+    attempt: int = 0
+    fallback: int = 0
+    repeatable: bool = False
+    waiting: tuple[PendingApproval, ...] = ()
+    result: CallResult | None = None
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Call:
+        judged = self.tool is not None and self.args is not None and self.digest is not None
+        if judged and self.digest != call_digest(self.tool, self.__dict__["args"]):  # type: ignore[arg-type]
+            raise ValueError("the digest of a call is not that of its tool and arguments")
+        if self.status not in ("new", "settled") and not judged:
+            raise ValueError(f"a call that is {self.status} has a tool, arguments and their digest")
+        if self.status in ("asking", "pending") and not (self.pending_id and self.requested_at):
+            raise ValueError(f"a call that is {self.status} has a pending id and the time of the request")
+        if (self.status == "settled") != (self.result is not None):
+            raise ValueError("a call has a result exactly when it has settled")
+        return self
+
+
+# Moves
+
+
+class AskModel(Record):
+    """Ask the model for the next message."""
+
+
+class Judge(Record):
+    """Validate the arguments of these calls and ask their gates."""
+
+    calls: tuple[Call, ...]
+
+
+class Consult(Record):
+    """Ask the synchronous approval handler about these calls."""
+
+    calls: tuple[Call, ...]
+
+
+class Run(Record):
+    """Run these calls, side by side. Each has been judged, and approved where it had to be."""
+
+    calls: tuple[Call, ...]
+
+
+class Finish(Record):
+    """End the run so."""
+
+    status: End
+    output: Json = Field(default=JsonText("null"), repr=False)
+
+
+class Fail(Record):
+    """Stop with a failure: a limit of the run is reached. Nothing is recorded but that it failed."""
+
+    limit: str
+    maximum: float
+
+
+class Wait(Record):
+    """Nothing can be done until these are decided, or until calls that run elsewhere have settled."""
+
+    pending: tuple[PendingApproval, ...]
+    running: tuple[Call, ...] = ()
+
+
+class Done(Record):
+    """The run has ended."""
+
+    status: End
+
+
+Move: TypeAlias = AskModel | Judge | Consult | Run | Finish | Fail | Wait | Done
+
+
+# Outcomes
+
+
+class Replied(Record):
+    """The model replied. `elapsed` is how long it took, in milliseconds."""
+
+    type: Literal["replied"] = "replied"
+    message: Message
+    usage: Usage = Usage()
+    elapsed: int = 0
+
+
+class Judgement(Record):
+    """What judging found for one call. `result` is there for `reject` and `invalid`, the request fields for `ask` and `pend`."""
+
+    id: str
+    verdict: Verdict
+    tool: ToolIdentity | None = None
+    args: JsonObject | None = Field(default=None, repr=False)
+    digest: str | None = None
+    repeatable: bool = False
+    pending_id: str | None = None
+    reason: Text | None = None
+    requested_at: datetime | None = None
+    expires_at: datetime | None = None
+    result: CallResult | None = None
+
+
+class Judged(Record):
+    """Calls were judged."""
+
+    type: Literal["judged"] = "judged"
+    judgements: tuple[Judgement, ...]
+
+
+class Deferred(Record):
+    """The handler left these calls to be decided later."""
+
+    type: Literal["deferred"] = "deferred"
+    pending_ids: tuple[str, ...]
+
+
+class Decided(Record):
+    """A pending approval was decided. `edited` is the new judgement where the arguments were edited."""
+
+    type: Literal["decided"] = "decided"
+    decision: Decision
+    edited: Judgement | None = None
+
+
+class CallStarted(Record):
+    """A call is about to run: the intent, saved before the body is entered."""
+
+    type: Literal["started"] = "started"
+    id: str
+    attempt: int
+    at: datetime
+
+
+class CallSettled(Record):
+    """A call ended with this result. `reused` says that it is the result of the same call in another branch."""
+
+    type: Literal["settled"] = "settled"
+    id: str
+    call_id: Text
+    key: str
+    result: CallResult
+    elapsed: int = 0
+    reused: bool = False
+
+
+class CallFailed(Record):
+    """An attempt failed. `next` says what follows; `fallback` names the tool for it; the request fields serve `human`.
+
+    `elapsed` is in milliseconds.
+    """
+
+    type: Literal["failed"] = "failed"
+    id: str
+    error: Text = Field(repr=False)
+    next: Next
+    elapsed: int = 0
+    fallback: str | None = None
+    pending_id: str | None = None
+    requested_at: datetime | None = None
+
+
+class CallUnknown(Record):
+    """Nobody knows whether the call took effect. It goes to a human under a new pending id."""
+
+    type: Literal["unknown"] = "unknown"
+    id: str
+    reason: Text
+    elapsed: int = 0
+    pending_id: str
+    requested_at: datetime
+
+
+class CallWaits(Record):
+    """The nested run behind a call has stopped for these approvals."""
+
+    type: Literal["waits"] = "waits"
+    id: str
+    pending: tuple[PendingApproval, ...]
+
+
+class Interrupted(Record):
+    """The worker that ran these calls is gone. Repeatable ones run again; `pending_ids` are for the others, by call id."""
+
+    type: Literal["interrupted"] = "interrupted"
+    pending_ids: dict[str, str]
+    at: datetime
+
+
+class Ending(Record):
+    """Somebody cancelled the run, or a new message superseded it. Calls that have not started are settled so."""
+
+    type: Literal["ending"] = "ending"
+    status: Literal["cancelled", "superseded"]
+    reason: Text | None = None
+    by: Principal | None = None
+    at: datetime
+
+
+class Finished(Record):
+    """The run ended."""
+
+    type: Literal["finished"] = "finished"
+    status: End
+    output: Json = Field(default=JsonText("null"), repr=False)
+
+
+Outcome: TypeAlias = (
+    Replied
+    | Judged
+    | Deferred
+    | Decided
+    | CallStarted
+    | CallSettled
+    | CallFailed
+    | CallUnknown
+    | CallWaits
+    | Interrupted
+    | Ending
+    | Finished
+)
+
+AnyOutcome: TypeAlias = Annotated[Outcome, Field(discriminator="type")]
+"""An outcome as it is read back from text."""
+
+Input: TypeAlias = Any
+"""What a run is asked: text, a mapping, a pydantic model, or a list of content parts."""
