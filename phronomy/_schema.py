@@ -121,25 +121,15 @@ def _resolve(owner: str, body: Callable[..., Any], parameter: inspect.Parameter)
     holder.__annotations__ = {parameter.name: parameter.annotation}
     function: Any = inspect.unwrap(getattr(body, "__func__", body))
     names = getattr(function, "__globals__", {})
-    try:
-        return typing.get_type_hints(holder, names, _closure(function), include_extras=True)[parameter.name]
-    except NameError:
-        pass
-    except Exception as error:
-        raise _unresolved(owner, parameter, error) from error
     # Types defined in a function are no globals. Its frame still runs while a decorator or a constructor in it does.
+    local = {**_defining_locals(function), **_closure(function)}
     try:
-        known = {**_defining_locals(function), **_closure(function)}
-        return typing.get_type_hints(holder, names, known, include_extras=True)[parameter.name]
+        return typing.get_type_hints(holder, names, local, include_extras=True)[parameter.name]
     except Exception as error:
-        raise _unresolved(owner, parameter, error) from error
-
-
-def _unresolved(owner: str, parameter: inspect.Parameter, error: Exception) -> ToolDefinitionError:
-    return ToolDefinitionError(
-        f"tool {owner}: the type hint {parameter.annotation!r} of parameter {parameter.name!r} cannot be resolved "
-        f"({error}); import or define the type where the tool is defined, and not only for type checking"
-    )
+        raise ToolDefinitionError(
+            f"tool {owner}: the type hint {parameter.annotation!r} of parameter {parameter.name!r} cannot be resolved "
+            f"({error}); import or define the type where the tool is defined, and not only for type checking"
+        ) from error
 
 
 def _closure(function: Any) -> dict[str, Any]:
@@ -301,10 +291,8 @@ def _model(owner: str, parameters: Sequence[Parameter]) -> type[BaseModel]:
         if isinstance(parameter.default, FieldInfo):
             hint, default = Annotated[hint, parameter.default], ()
         fields[f"p{place}"] = (hint, Field(*default, validate_default=True, **fixed))
-    # Bytes travel as base64, which both ways agree on; a number that JSON cannot hold is no valid number.
-    config = ConfigDict(
-        extra="forbid", allow_inf_nan=False, ser_json_bytes="base64", val_json_bytes="base64", hide_input_in_errors=True
-    )
+    # A number that JSON cannot hold is no valid number.
+    config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
     try:
         model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
     except Exception as error:
@@ -386,7 +374,7 @@ def _tidy(node: Any) -> Any:
         return node
     tidied: dict[str, Any] = {}
     for key, value in node.items():
-        if key == "title" and isinstance(value, str):
+        if key == "title":
             continue
         if key in _AS_GIVEN:
             tidied[key] = value

@@ -301,7 +301,7 @@ class Tool:
         A result that is not JSON settles the call as failed, with the note that it did run.
         """
         if isinstance(value, str):
-            return CallResult(kind="completed", content=self._cut(clean(value)))
+            return CallResult(kind="completed", content=self._cut(value))
         try:
             text = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except Exception as error:
@@ -310,7 +310,7 @@ class Tool:
                 f"({type(error).__name__}). Its effect may have happened."
             )
             return CallResult(kind="failed", content=told)
-        return CallResult(kind="completed", content=self._cut(clean(text)))
+        return CallResult(kind="completed", content=self._cut(text))
 
     # What others may see
 

@@ -247,6 +247,8 @@ def test_the_fingerprint_follows_what_the_instructions_say() -> None:
     found = [compile_instructions(each).fingerprint for each in kinds]
     assert len(set(found)) == len(kinds)
     assert compile_instructions(again).fingerprint == compile_instructions(first).fingerprint
+    orders = ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    assert len({compile_instructions(PromptTemplate("{a}{b}", defaults=each)).fingerprint for each in orders}) == 1
     assert compile_instructions(functools.partial(again)).fingerprint == compile_instructions(first).fingerprint
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import enum
+import functools
 import inspect
 import json
 import math
@@ -23,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import (
     AfterValidator,
+    Base64Bytes,
     BaseModel,
     ConfigDict,
     Field,
@@ -39,7 +40,7 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from phronomy.errors import ToolDefinitionError
-from phronomy.tools import FunctionTool, ToolContext, as_tool, tool
+from phronomy.tools import FunctionTool, InvalidArguments, Tool, ToolContext, as_tool, tool
 
 
 def context(**changes: Any) -> ToolContext[Any]:
@@ -65,6 +66,90 @@ def refused(definition: Callable[[], Any]) -> str:
     with pytest.raises(ToolDefinitionError) as caught:
         definition()
     return str(caught.value)
+
+
+# Parameters and their hints
+
+
+def test_a_parameter_that_a_model_cannot_fill_is_refused() -> None:
+    def stars(*args: int) -> None: ...
+    def named(**kwargs: int) -> None: ...
+    def first(a: int, /) -> None: ...
+    def private(_a: int) -> None: ...
+    def bare(a) -> None: ...  # type: ignore[no-untyped-def]
+    def two(a: ToolContext, b: Annotated[ToolContext[int], "second"]) -> None: ...
+    def unknown(a: Missing) -> None: ...  # type: ignore[name-defined] # noqa: F821
+    def wrong(a: 1 / 0) -> None: ...  # type: ignore[valid-type]
+    def steps(a: int) -> Iterable[int]:
+        yield a
+
+    async def asteps(a: int) -> Any:
+        yield a
+
+    remedies = {stars: "name each parameter", named: "name each parameter", first: "take out the '/'"}
+    remedies |= {private: "rename it", bare: "add one, such as 'a: str'", two: "'a' and 'b' both ask for the context"}
+    remedies |= {unknown: "'Missing' of parameter 'a' cannot be resolved", wrong: "cannot be resolved"}
+    remedies |= {steps: "is a generator", asteps: "is a generator"}
+    for function, remedy in remedies.items():
+        assert remedy in refused(functools.partial(as_tool, function))
+
+    named.__signature__ = "none"  # type: ignore[attr-defined]
+    assert "its signature cannot be read" in refused(lambda: as_tool(named))
+
+
+def test_types_defined_where_the_tool_is_are_found() -> None:
+    class Order(BaseModel):
+        lines: list[int]
+
+    class Span(Order): ...
+
+    def factory() -> Tool:
+        class Discount(BaseModel):
+            cents: int
+
+        def total(order: Span, discount: Discount) -> int:
+            return sum(order.lines) - discount.cents + tax
+
+        built = as_tool(total)
+        tax = 7
+        return built
+
+    built = factory()
+    assert built.call(built.bind('{"order":{"lines":[1,2]},"discount":{"cents":3}}'), context()) == 7
+
+
+def test_a_type_that_went_with_its_function_is_found_only_if_the_tool_holds_it() -> None:
+    def keeps() -> Callable[..., Any]:
+        class Order(BaseModel): ...
+
+        def look(order: Order) -> bool:
+            return isinstance(order, Order)
+
+        return look
+
+    def loses() -> Callable[..., Any]:
+        class Order(BaseModel): ...
+
+        def look(order: Order) -> None: ...
+
+        return look
+
+    kept = as_tool(keeps())
+    assert kept.call(kept.bind('{"order":{}}'), context()) is True
+    assert "'Order' of parameter 'order' cannot be resolved" in refused(lambda: as_tool(loses()))
+
+
+def test_parameters_may_have_names_that_mean_something_to_pydantic() -> None:
+    @tool
+    def odd(json: int, copy: int, model_config: int, cls: int, p0: int) -> list[int]:
+        return [json, copy, model_config, cls, p0]
+
+    text = odd.read('{"p0": 5, "json": 1, "copy": 2, "model_config": 3, "cls": 4}')
+    assert text == '{"json":1,"copy":2,"model_config":3,"cls":4,"p0":5}'
+    assert odd.call(odd.bind(text), context()) == [1, 2, 3, 4, 5]
+
+
+# Types
 
 
 class Colour(enum.Enum):
@@ -96,6 +181,12 @@ class Node(BaseModel):
     @property
     def size(self) -> int:
         return len(self.children)
+
+
+class Loop(BaseModel):
+    """It can only be made of another one, so no sample of it can be."""
+
+    within: Loop
 
 
 class Hidden(BaseModel):
@@ -151,7 +242,8 @@ Incomparable = Annotated[Any, AfterValidator(Unlike), PlainSerializer(str), With
         (timedelta, "90", '"PT1M30S"'),
         (UUID, '"0B9A8B4C-8C1E-4A57-9B1D-0C2F3A4B5C6D"', '"0b9a8b4c-8c1e-4a57-9b1d-0c2f3a4b5c6d"'),
         (HttpUrl, '"http://a.example"', '"http://a.example/"'),
-        (bytes, '"_w=="', '"_w=="'),
+        (bytes, '"\\u00ff"', '"ÿ"'),
+        (Base64Bytes, '"_w=="', '"_w=="'),
         (Json[list[int]], '"[1, 2]"', '"[1,2]"'),
         (FilePath, json.dumps(sys.executable), json.dumps(sys.executable)),
         (Annotated[int, Field(ge=3, lt=9, multiple_of=2)], "4", "4"),
@@ -161,6 +253,7 @@ Incomparable = Annotated[Any, AfterValidator(Unlike), PlainSerializer(str), With
         (Annotated[Any, WithJsonSchema({"items": True, "type": "array"})], "[1]", "[1]"),
         (Annotated[Any, WithJsonSchema({"allOf": [{"type": "boolean"}]})], "true", "true"),
         (Incomparable, '"x"', '"x"'),
+        (list[Loop], "[]", "[]"),
     ],
 )
 def test_a_human_is_shown_what_the_tool_will_get(hint: Any, given_text: str, shown: str) -> None:
@@ -280,7 +373,7 @@ HINTS: dict[Any, st.SearchStrategy[Any]] = {
     timedelta: st.integers(-(10**9), 10**9) | st.floats(-1e6, 1e6),
     Decimal: st.decimals(allow_nan=False, allow_infinity=False).map(str) | st.floats(-1e9, 1e9),
     UUID: st.uuids().map(str),
-    bytes: st.binary(max_size=9).map(lambda value: base64.urlsafe_b64encode(value).decode()),
+    bytes: st.text(max_size=9),
     Span: st.fixed_dictionaries({"start": st.dates().map(str)}, optional={"days": st.integers()}),
     Node: st.fixed_dictionaries(
         {"name": st.text(min_size=3, max_size=5)}, optional={"tags": st.lists(st.text(max_size=2), max_size=5)}
@@ -305,3 +398,34 @@ def test_reading_binding_and_reading_again_end_where_they_began(drawn: tuple[lis
     assert built.ask_gate(values, context()) is False
     assert dict(seen[0]) == values == built.bind(text)
     assert built.call(values, context()) == values
+
+
+def test_a_nested_number_that_json_cannot_hold_is_refused_when_it_is_read() -> None:
+    class Reading(BaseModel):
+        level: float
+
+    with pytest.raises(InvalidArguments, match="nan is not a finite number"):
+        taking(Reading).read('{"a":{"level":"nan"}}')
+    with pytest.raises(InvalidArguments, match="they are not strict JSON"):
+        taking(Reading, redact={"a"}).read('{"a":{"level":"nan"}}')
+
+
+def test_arguments_that_would_change_on_the_way_are_refused() -> None:
+    def grows(value: str) -> str:
+        return value + "!" if value == "rare" else value
+
+    built = taking(Annotated[str, AfterValidator(grows), PlainSerializer(lambda v: v.removesuffix("!!"))])
+    assert built.read('{"a":"usual"}') == '{"a":"usual"}'
+    built = taking(Annotated[str, PlainSerializer(lambda v: v + "!" if "rare" in v else v)])
+    with pytest.raises(InvalidArguments, match="they change when they are written as JSON and read back"):
+        built.read('{"a":"rare"}')
+
+
+def test_a_validator_that_breaks_is_no_reason_to_fail() -> None:
+    def breaks(value: int) -> int:
+        return value if value else 1 // value
+
+    built = taking(Annotated[int, AfterValidator(breaks)])
+    for attempt in (built.read, built.bind):
+        with pytest.raises(InvalidArguments, match=r"could not be read \(ZeroDivisionError\)"):
+            attempt('{"a":0}')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import enum
 import functools
 import inspect
 import json
@@ -13,19 +14,14 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    PlainSerializer,
-)
+from pydantic import AfterValidator, BaseModel, Field, computed_field
 
 from phronomy.approvals import Reject, ToolIdentity
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
@@ -67,6 +63,7 @@ def refund(order_id: int, amount: float, note: str = "none") -> str:
     Args:
         order_id: The number on the invoice.
         amount: How much to pay back.
+        currency: Told, but not taken.
     """
     return f"refunded {amount} on {order_id} ({note})"
 
@@ -151,10 +148,13 @@ def test_a_class_without_a_docstring_is_described_by_execute_and_one_without_any
 def test_titles_go_but_a_property_called_title_stays() -> None:
     class Book(BaseModel):
         title: str
+        default: int
 
     schema = taking(Book).parameters
-    assert schema["$defs"] == {
-        "Book": {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
+    assert schema["$defs"]["Book"] == {
+        "type": "object",
+        "properties": {"title": {"type": "string"}, "default": {"type": "integer"}},
+        "required": ["title", "default"],
     }
 
 
@@ -172,16 +172,6 @@ def test_a_description_in_the_hint_stands_before_that_of_the_docstring() -> None
         "amount": {"type": "integer", "minimum": 1, "description": "In cents."}
     }
     assert transfer.read('{"amount": 5}') == '{"amount":5}'
-
-
-def test_parameters_may_have_names_that_mean_something_to_pydantic() -> None:
-    @tool
-    def odd(json: int, copy: int, model_config: int, cls: int, p0: int) -> list[int]:
-        return [json, copy, model_config, cls, p0]
-
-    text = odd.read('{"p0": 5, "json": 1, "copy": 2, "model_config": 3, "cls": 4}')
-    assert text == '{"json":1,"copy":2,"model_config":3,"cls":4,"p0":5}'
-    assert odd.call(odd.bind(text), context()) == [1, 2, 3, 4, 5]
 
 
 def test_the_identity_follows_the_schema_and_not_the_order_of_its_keys() -> None:
@@ -221,6 +211,8 @@ def test_what_no_tool_can_be_made_of_is_refused_with_the_remedy() -> None:
         __init__ = Tool.__init__
 
     assert "write one, or put @tool on a function" in refused(lambda: as_tool(NoBody))
+    with pytest.raises(NotImplementedError):
+        Tool.execute(refund)
     assert "call super().__init__()" in refused(lambda: as_tool(Forgetful()))
     assert "pass an instance" in refused(lambda: as_tool(Demanding))
     assert as_tool(Demanding("c")).name == "demanding"
@@ -241,72 +233,6 @@ def test_a_bound_method_is_a_tool() -> None:
     look = as_tool(Desk().look)
     assert look.call(look.bind('{"scale":2}'), context()) == 10
     assert "pass the bound one" in refused(lambda: as_tool(Desk.look))
-
-
-def test_a_parameter_that_a_model_cannot_fill_is_refused() -> None:
-    def stars(*args: int) -> None: ...
-    def named(**kwargs: int) -> None: ...
-    def first(a: int, /) -> None: ...
-    def private(_a: int) -> None: ...
-    def bare(a) -> None: ...  # type: ignore[no-untyped-def]
-    def two(a: ToolContext, b: Annotated[ToolContext[int], "second"]) -> None: ...
-    def unknown(a: Missing) -> None: ...  # type: ignore[name-defined] # noqa: F821
-    def wrong(a: 1 / 0) -> None: ...  # type: ignore[valid-type]
-    def steps(a: int) -> Iterable[int]:
-        yield a
-
-    async def asteps(a: int) -> Any:
-        yield a
-
-    remedies = {stars: "name each parameter", named: "name each parameter", first: "take out the '/'"}
-    remedies |= {private: "rename it", bare: "add one, such as 'a: str'", two: "'a' and 'b' both ask for the context"}
-    remedies |= {unknown: "'Missing' of parameter 'a' cannot be resolved", wrong: "cannot be resolved"}
-    remedies |= {steps: "is a generator", asteps: "is a generator"}
-    for function, remedy in remedies.items():
-        assert remedy in refused(functools.partial(as_tool, function))
-
-    named.__signature__ = "none"  # type: ignore[attr-defined]
-    assert "its signature cannot be read" in refused(lambda: as_tool(named))
-
-
-def test_types_defined_where_the_tool_is_are_found() -> None:
-    class Order(BaseModel):
-        lines: list[int]
-
-    def factory() -> Tool:
-        class Discount(BaseModel):
-            cents: int
-
-        def total(order: Order, discount: Discount) -> int:
-            return sum(order.lines) - discount.cents + tax
-
-        built = as_tool(total)
-        tax = 7
-        return built
-
-    built = factory()
-    assert built.call(built.bind('{"order":{"lines":[1,2]},"discount":{"cents":3}}'), context()) == 7
-
-
-def test_a_type_that_went_with_its_function_is_found_only_if_the_tool_holds_it() -> None:
-    def keeps() -> Callable[..., Any]:
-        class Order(BaseModel): ...
-
-        def look(order: Order) -> bool:
-            return isinstance(order, Order)
-
-        return look
-
-    def loses() -> Callable[..., Any]:
-        class Order(BaseModel): ...
-
-        def look(order: Order) -> None: ...
-
-        return look
-
-    kept = as_tool(keeps())
-    assert kept.call(kept.bind('{"order":{}}'), context()) is True
-    assert "'Order' of parameter 'order' cannot be resolved" in refused(lambda: as_tool(loses()))
 
 
 @pytest.mark.parametrize(
@@ -373,7 +299,8 @@ def test_options_are_fixed_once_the_tool_is_built() -> None:
 
     pay = Pay()
     Pay.requires_approval = False
-    assert (pay.gate, Pay().gate) == ("always", "never")
+    Pay.timeout = 5
+    assert (pay.gate, pay.timeout, Pay().gate, Pay().timeout) == ("always", None, "never", 5)
 
 
 # What a model may get wrong
@@ -410,37 +337,6 @@ def test_lone_surrogates_are_replaced_before_a_human_sees_them() -> None:
     assert (
         refund.read('{"order_id":1,"amount":1,"note":"a\\ud800b"}') == '{"order_id":1,"amount":1.0,"note":"a\ufffdb"}'
     )
-
-
-def test_a_nested_number_that_json_cannot_hold_is_refused_when_it_is_read() -> None:
-    class Reading(BaseModel):
-        level: float
-
-    with pytest.raises(InvalidArguments, match="nan is not a finite number"):
-        taking(Reading).read('{"a":{"level":"nan"}}')
-    with pytest.raises(InvalidArguments, match="they are not strict JSON"):
-        taking(Reading, redact={"a"}).read('{"a":{"level":"nan"}}')
-
-
-def test_arguments_that_would_change_on_the_way_are_refused() -> None:
-    def grows(value: str) -> str:
-        return value + "!" if value == "rare" else value
-
-    built = taking(Annotated[str, AfterValidator(grows), PlainSerializer(lambda v: v.removesuffix("!!"))])
-    assert built.read('{"a":"usual"}') == '{"a":"usual"}'
-    built = taking(Annotated[str, PlainSerializer(lambda v: v + "!" if "rare" in v else v)])
-    with pytest.raises(InvalidArguments, match="they change when they are written as JSON and read back"):
-        built.read('{"a":"rare"}')
-
-
-def test_a_validator_that_breaks_is_no_reason_to_fail() -> None:
-    def breaks(value: int) -> int:
-        return value if value else 1 // value
-
-    built = taking(Annotated[int, AfterValidator(breaks)])
-    for attempt in (built.read, built.bind):
-        with pytest.raises(InvalidArguments, match=r"could not be read \(ZeroDivisionError\)"):
-            attempt('{"a":0}')
 
 
 def test_values_of_redacted_parameters_show_in_no_message() -> None:
@@ -621,6 +517,24 @@ def test_sync_and_async_bodies_are_not_mixed_up() -> None:
 # What comes back
 
 
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Span:
+    start: date
+
+
+class Shelf(BaseModel):
+    books: list[str]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def size(self) -> int:
+        return len(self.books)
+
+
 @pytest.mark.parametrize(
     ("value", "content"),
     [
@@ -633,8 +547,8 @@ def test_sync_and_async_bodies_are_not_mixed_up() -> None:
         ({"é": [1, "\ud800"]}, '{"é":[1,"\ufffd"]}'),
         ((1, Colour.RED, Decimal("1.50")), '[1,"red","1.50"]'),
         ({1: date(2024, 2, 29)}, '{"1":"2024-02-29"}'),
-        (Span(date(2024, 2, 29)), '{"start":"2024-02-29","days":1}'),
-        (Node(name="abc", tags=set()), '{"name":"abc","children":[],"tags":[],"size":0}'),
+        (Span(date(2024, 2, 29)), '{"start":"2024-02-29"}'),
+        (Shelf(books=["x"]), '{"books":["x"],"size":1}'),
     ],
 )
 def test_a_result_is_told_as_text(value: Any, content: str) -> None:
@@ -667,10 +581,10 @@ def test_redacted_values_are_hidden_from_whoever_need_not_see_them() -> None:
     assert values["d"] == 7
     assert values["a"] == "hunter\n2"
 
-    said = f"no {values['a']} {values['a']!r} {values['b']} {json.dumps(values['b'])} t0ken {values['c']} {values['c']!r} 7"
-    assert built.describe_error(ValueError(said), values) == (
-        'ValueError: no [redacted] [redacted] [redacted] ["[redacted]", "[redacted]"] [redacted] [redacted] [redacted] 7'
-    )
+    a, b, c = values["a"], values["b"], values["c"]
+    said = built.describe_error(ValueError(f"no {a} {a!r} {b} {json.dumps(b)} t0ken {c} {c!r} 7"), values)
+    hidden = "[redacted]"
+    assert said == f'ValueError: no {hidden} {hidden} {hidden} ["{hidden}", "{hidden}"] {hidden} {hidden} {hidden} 7'
     assert built.describe_error(KeyError("t0ken"), {"b": ["t0ken"], "a": object()}) == "KeyError: '[redacted]'"
     assert taking(dict[str, str], redact={"a"}).describe_error(OSError("k v"), {"a": {"k": "v"}}) == (
         "OSError: [redacted] [redacted]"

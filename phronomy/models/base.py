@@ -99,7 +99,7 @@ def as_model(model: str | Model) -> Model:
     Raises `ConfigurationError` for anything that is neither a name nor a `Model`.
     """
     if isinstance(model, str):
-        from phronomy.models.litellm import LiteLLMModel  # stands on this module
+        from phronomy.models.litellm import LiteLLMModel  # noqa: PLC0415  # stands on this module
 
         return LiteLLMModel(model)
     if isinstance(model, type) or not isinstance(model, Model):

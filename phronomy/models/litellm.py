@@ -6,13 +6,13 @@ litellm takes seconds to import, so it is loaded by the first call and not befor
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import importlib
 import json
 import os
 import time
 from collections.abc import Iterator
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from phronomy._json import JsonValue
@@ -72,25 +72,27 @@ class LiteLLMModel:
 
         Raises `ModelError`, with the status where there was one, once retrying is over or pointless.
         """
-        from tenacity import Retrying  # loaded on use
-
         litellm = _load()
+        tenacity, policy = self._retrying()
         try:
-            return Retrying(**self._retrying(), sleep=time.sleep)(self._ask, litellm, request)
+            reply: ModelReply = tenacity.Retrying(**policy, sleep=time.sleep)(self._ask, litellm, request)
         except Exception as error:
             raise self._failure(error) from self._told(error)
+        return reply
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
         """Ask the model without blocking the event loop. Raises as `complete` does."""
-        from tenacity import AsyncRetrying  # loaded on use
-
         if not _load.cache_info().currsize:
             await asyncio.to_thread(_load)  # the import takes seconds, in which other tasks go on
         litellm = _load()
+        tenacity, policy = self._retrying()
         try:
-            return await AsyncRetrying(**self._retrying(), sleep=asyncio.sleep)(self._aask, litellm, request)
+            reply: ModelReply = await tenacity.AsyncRetrying(**policy, sleep=asyncio.sleep)(
+                self._aask, litellm, request
+            )
         except Exception as error:
             raise self._failure(error) from self._told(error)
+        return reply
 
     def _ask(self, litellm: Any, request: ModelRequest) -> ModelReply:
         answer = _Answer()
@@ -104,7 +106,7 @@ class LiteLLMModel:
         settings = self._settings.merged(request.settings)
         reach = {"api_key": self._api_key, "base_url": self._base_url, "timeout": settings.timeout}
         return {
-            **request_options(settings, tools=request.tools),
+            **request_options(settings, tools=copy.deepcopy(request.tools)),  # litellm edits schemas in place
             **{name: value for name, value in reach.items() if value is not None},
             "model": self._name,
             "messages": request_messages(request),
@@ -116,18 +118,19 @@ class LiteLLMModel:
             "_skip_mcp_handler": True,
         }
 
-    def _retrying(self) -> dict[str, Any]:
-        from tenacity import retry_if_exception, stop_after_attempt, wait_random_exponential
+    def _retrying(self) -> tuple[Any, dict[str, Any]]:
+        """tenacity, and what its two retriers are to do."""
+        import tenacity  # noqa: PLC0415  # needed by calls alone
 
-        backoff = wait_random_exponential(multiplier=self._retry_wait, max=MAX_WAIT)
+        backoff = tenacity.wait_random_exponential(multiplier=self._retry_wait, max=MAX_WAIT)
 
         def wait(state: RetryCallState) -> float:
             error = state.outcome.exception() if state.outcome else None
             return max(backoff(state), _retry_after(error) or 0.0)
 
-        return {
-            "stop": stop_after_attempt(self._max_attempts),
-            "retry": retry_if_exception(_may_pass),
+        return tenacity, {
+            "stop": tenacity.stop_after_attempt(self._max_attempts),
+            "retry": tenacity.retry_if_exception(_may_pass),
             "wait": wait,
             "reraise": True,
         }
@@ -219,7 +222,7 @@ def _may_pass(error: BaseException) -> bool:
 
 def _status(error: Exception) -> int | None:
     """The status that the provider answered with, if it did: litellm gives faults of the way a status of its own."""
-    from httpx import TransportError  # litellm has loaded it
+    from httpx import TransportError  # noqa: PLC0415  # litellm has loaded it
 
     if any(isinstance(behind, (TransportError, ConnectionError, TimeoutError)) for behind in _chain(error)):
         return None
@@ -245,6 +248,8 @@ def _retry_after(error: BaseException | None) -> float | None:
         return max(0.0, float(text))
     except ValueError:
         pass
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415  # rare, and half of the email package
+
     try:
         return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
     except ValueError:

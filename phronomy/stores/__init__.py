@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -59,10 +60,11 @@ def open_store(url: str) -> Store:
     """Open the store that a URL names: `memory://`, `sqlite:///relative.db` or `sqlite:////absolute.db`.
 
     `?lease=` (seconds) can follow each, `&timeout=` (seconds) and `&synchronous=` that of SQLite; a `?`, `#` or `%` in
-    a path is percent-encoded. Raises `StoreError` for another scheme or option, and for what cannot be opened. No part
-    of the URL but the scheme is ever in a message: it may hold a password.
+    a path is percent-encoded. Raises `StoreError` for another scheme or option, and for what cannot be opened. The URL
+    is never in a message, since it may hold a password; a path may be.
     """
     scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()
     known = ", ".join(f"{name}://" for name in _SCHEMES)
     if not separator:
         raise StoreError(f"a store is named by a URL ({known}); for a SQLite file write sqlite:/// and then its path")
@@ -114,7 +116,10 @@ def _options(scheme: str, given: dict[str, str], known: Mapping[str, Callable[[s
 
 
 def _seconds(text: str) -> float:
-    return float(text)
+    seconds = float(text)
+    if not math.isfinite(seconds):
+        raise ValueError("not a number of seconds")
+    return seconds
 
 
 def _shown(scheme: str) -> str:

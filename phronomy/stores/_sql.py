@@ -96,13 +96,15 @@ MIGRATIONS: Final = (
 )
 """The schema, as what each version adds to the one before. Only ever appended to."""
 
-_BRANCH: Final = ["id", "run_id", "thread_id", "agent", "parent_branch", "parent_seq", "seq", "head", "status", "owner", "fence", "lease_until"]
-
+_BRANCH: Final = (
+    *("id", "run_id", "thread_id", "agent", "parent_branch", "parent_seq"),
+    *("seq", "head", "status", "owner", "fence", "lease_until"),
+)
 _COLUMNS: Final = ", ".join(_BRANCH)
 _MARKS: Final = ", ".join("?" * len(_BRANCH))
 
-# The branch comes as the row numbered 0. Numbers grow along a lineage, so putting the rows in order is the reader's, and
-# costs nothing; <place> selects the branch where it ends, and the last number.
+# The branch comes as the row numbered 0. Numbers grow along a lineage, so the reader can put the rows in order.
+# <place> selects the branch where the lineage ends, and the last number.
 _LINEAGE: Final = """
     WITH RECURSIVE line (n, id, parent_branch, parent_seq, depth, upto) AS (
         <place>
@@ -146,7 +148,7 @@ class Statements:
 
     def __init__(self, dialect: Dialect) -> None:
         def sql(text: str) -> str:
-            text = text.replace("<columns>", _COLUMNS).replace("<marks>", _MARKS)
+            text = text.replace("<columns>", _COLUMNS).replace("<marks>", _MARKS).replace("<lock>", dialect.lock)
             return " ".join(text.split()).replace("?", dialect.mark)
 
         def lineage(place: str) -> str:
@@ -164,7 +166,7 @@ class Statements:
             tuple(statement.format(key=dialect.key, real=dialect.real) for statement in migration)
             for migration in MIGRATIONS
         )
-        self.branch: Final = sql("SELECT <columns>, n FROM phronomy_branches WHERE id = ?" + dialect.lock)
+        self.branch: Final = sql("SELECT <columns>, n FROM phronomy_branches WHERE id = ? <lock>")
         self.add_branch: Final = sql("INSERT INTO phronomy_branches (<columns>) VALUES (<marks>)")
         self.change_branch: Final = sql(
             """UPDATE phronomy_branches

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from phronomy.approvals import PendingApproval
 from phronomy.checkpoint import Checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
-from phronomy.errors import CheckpointError, StoreError
+from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError
 from phronomy.stores._keeper import Keeper
 from phronomy.types import CallSettled
 
@@ -283,8 +283,11 @@ class Store(ABC):
         )
         try:
             self.create(branch, change, exclusive=False)
-        except StoreError:
-            self.lineage(checkpoint_id=checkpoint.id)
+        except StoreError as error:
+            try:
+                self.lineage(checkpoint_id=checkpoint.id)
+            except CheckpointNotFound:
+                raise error from error.__cause__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,6 +364,8 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
         columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
         before = tips.get(entry.path)
         now = row_checkpoint(before, entry.body, settled, **columns)
+        if "run_id" not in now.__dict__:
+            raise CheckpointError(f"the row of checkpoint {now.id} says what changed, and what it goes on from is missing")
         if entry.path == "":
             found.append(now)
             if before is not None and before.run_id != now.run_id:

@@ -338,7 +338,7 @@ class MemoryStore(Store):
         """The line and the row of this root checkpoint."""
         branch_id, seq = self._places.get(checkpoint_id, ("", 0))
         line = self._lines.get(branch_id)
-        return line, line and line.row(seq, checkpoint_id)
+        return line, line.row(seq, checkpoint_id) if line is not None else None
 
     def _select(self, run_id: str | None, thread_id: str | None) -> list[_Line]:
         ids: Iterable[str] = self._lines

@@ -122,9 +122,8 @@ class SQLiteStore(Store):
         if db.execute(_SQL.branch, (branch.id,)).fetchone() is not None:
             raise taken_id("branch", branch.id)
         after = grown(branch, change, now=self.clock(), lease=self.lease)
-        n = db.execute(_SQL.add_branch, _sql.branch_values(after)).lastrowid
-        assert n is not None
-        self._add(db, change, n)
+        added = db.execute(_SQL.add_branch, _sql.branch_values(after))
+        self._add(db, change, added.lastrowid or 0)
 
     def _append(self, db: sqlite3.Connection, change: Append) -> Branch:
         row = db.execute(_SQL.branch, (change.branch_id,)).fetchone()
@@ -162,8 +161,7 @@ class SQLiteStore(Store):
                 answer = work(db)
                 db.execute("COMMIT")
             except BaseException as error:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
+                self._undo(db)
                 self._explain(error)
             return answer
 
@@ -187,18 +185,24 @@ class SQLiteStore(Store):
         """The connection, opened if need be, in no transaction."""
         if self._closed:
             raise StoreError(f"the store of {self._path} is closed")
-        db = self._connection
-        if db is None:
-            db = self._connection = self._open()
-        elif self._pid != os.getpid():
-            # Neither using nor closing it is safe, nor is opening another: the locks that SQLite remembers are the
-            # parent's.
+        if self._connection is not None and self._pid != os.getpid():
+            # Not safe to use, to close, or to open a second time: the locks that SQLite remembers are the parent's.
             raise StoreError(
                 f"{self._path} was open when this process was forked by other means than os.fork: open it afterwards"
             )
-        elif db.in_transaction:
-            db.execute("ROLLBACK")  # Left by a second interrupt, in the middle of a rollback.
-        return db
+        if self._connection is not None and self._connection.in_transaction:
+            self._undo(self._connection)  # A second interrupt, in the middle of a rollback, left it so.
+        if self._connection is None:
+            self._connection = self._open()
+        return self._connection
+
+    def _undo(self, db: sqlite3.Connection) -> None:
+        """End the transaction, if there is one, with nothing written."""
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._disconnect()  # Closing undoes what a rollback could not.
 
     def _open(self) -> sqlite3.Connection:
         self._pid = os.getpid()
@@ -222,16 +226,14 @@ class SQLiteStore(Store):
                 db.execute("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                # Two that switch at once are told "busy" without any waiting; waiting for a write lock is the busy
-                # timeout's.
+                # Two that switch at once are told "busy" without any waiting. For a write lock, SQLite does wait.
                 if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() >= until:
                     raise
                 db.execute(_SQL.begin)
                 db.execute("ROLLBACK")
 
     def _migrate(self, db: sqlite3.Connection) -> None:
-        """Bring the schema up to date. Of several that open a new file, one does, and the others wait and find it
-        done."""
+        """Bring the schema up to date. Of several that open a new file one does, and the others wait for it."""
         if not _sql.missing(self._version(db), _SQL, self._path):
             return
         db.execute(_SQL.begin)
@@ -297,12 +299,11 @@ def _checked_path(path: str) -> str:
 
 
 def _close_before_fork(store: SQLiteStore) -> None:
-    """Have the store's connection closed before each `os.fork`; parent and child open their own when they next need
-    one.
+    """Have the store's connection closed before each `os.fork`; parent and child open their own when they need one.
 
-    Opening a second one in the child is not enough. SQLite remembers the locks of a file by process, so the child would
-    count on those of the inherited connection, which the operating system gave to the parent alone: its commits could
-    be lost.
+    That the child opens a second one is not enough. SQLite notes the locks on a file once for the whole process, so the
+    child would count on those of the inherited connection, which the operating system gave to the parent alone. When
+    the parent closes the file then, what the child commits is lost (seen with SQLite 3.40).
     """
     known = weakref.ref(store)
 

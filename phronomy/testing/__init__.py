@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from phronomy.testing.scripted import ScriptedModel, ScriptExhausted, call, check_history, say
@@ -17,6 +18,4 @@ _LAZY = {"ChatServer": "server", "Fault": "server"}  # an HTTP server is not nee
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

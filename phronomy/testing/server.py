@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from phronomy.messages import Usage
 from phronomy.models._chat import wire_message
@@ -204,6 +204,7 @@ def _error(message: str, kind: str) -> dict[str, Any]:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # the default of 5 turns a burst of clients away
 
     def __init__(self, answer: Callable[[dict[str, Any]], Fault | _Completion]) -> None:
         self.answer = answer
@@ -236,35 +237,40 @@ class _Handler(BaseHTTPRequestHandler):
 
     @property
     def _owner(self) -> _Server:
-        assert isinstance(self.server, _Server)
-        return self.server
+        return cast(_Server, self.server)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
     def do_GET(self) -> None:
         if self.path.rstrip("/") != "/v1/models":
-            return self._send(Fault(status=404))
-        self._send(Fault(status=200, body={"object": "list", "data": [{"id": "scripted", "object": "model"}]}))
+            self._send(Fault(status=404))
+        else:
+            self._send(Fault(status=200, body={"object": "list", "data": [{"id": "scripted", "object": "model"}]}))
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.path.rstrip("/") != "/v1/chat/completions":
-            return self._send(Fault(status=404))
         try:
             body = json.loads(data)
         except ValueError:
             body = None
-        if not isinstance(body, dict):
-            return self._send(_refusal("the body is not a JSON object"))
-        answer = self._owner.answer(body)
+        if self.path.rstrip("/") != "/v1/chat/completions":
+            self._send(Fault(status=404))
+        elif not isinstance(body, dict):
+            self._send(_refusal("the body is not a JSON object"))
+        else:
+            self._reply(body, self._owner.answer(body))
+
+    def _reply(self, body: dict[str, Any], answer: Fault | _Completion) -> None:
         if isinstance(answer, Fault):
-            return self._send(answer)
+            self._send(answer)
+            return
         head = {"id": "chatcmpl-scripted", "created": 0, "model": body["model"]}
         if body.get("stream"):
             options = body.get("stream_options") or {}
-            return self._stream(answer.chunks(head, with_usage=bool(options.get("include_usage"))))
-        self._send(Fault(status=200, body=answer.whole(head)))
+            self._stream(answer.chunks(head, with_usage=bool(options.get("include_usage"))))
+        else:
+            self._send(Fault(status=200, body=answer.whole(head)))
 
     def _send(self, answer: Fault) -> None:
         if answer.resets:
