@@ -54,7 +54,7 @@ def canonical(value: JsonValue) -> JsonText:
         return value
     if type(value) is not str:
         _check(value)
-    text = clean(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    text = clean(_ENCODER.encode(value))
     if len(text) > MAX_BYTES:
         raise JsonError(f"JSON text of {len(text)} characters is over the limit of {MAX_BYTES}")
     return JsonText(text)
@@ -76,7 +76,7 @@ def parse(text: str | bytes | bytearray) -> JsonValue:
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(text)
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        return _DECODER.decode(text)
     except JsonError:
         raise
     except json.JSONDecodeError as error:
@@ -146,3 +146,8 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise JsonError(f"the number {text[:40]} is out of range")
     return number
+
+
+# Made once: `json.dumps` and `json.loads` build a new one for each call that has options.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)

@@ -204,9 +204,12 @@ def judge_call(runner: Runner, call: Call) -> Judgement:
     """The verdict on one call."""
     tool = runner.spec.tool(call)
     judgement = understand(runner, call, tool)
-    if tool is None or judgement.verdict != "ask":
+    if tool is None or judgement.verdict == "invalid":
         return judgement
-    answer = tool.ask_gate(tool.bind(judgement.json_text("args")), tool_context(runner, call, tool, judgement.digest))
+    if tool.gate != "predicate":
+        return gated(runner, judgement, tool.gate == "always")
+    context = tool_context(runner, call, tool, judgement.digest)
+    answer = tool.ask_gate(tool.bind(judgement.json_text("args")), context)
     return gated(runner, judgement, answer)
 
 
@@ -214,9 +217,12 @@ async def ajudge_call(runner: Runner, call: Call) -> Judgement:
     """As `judge_call`."""
     tool = runner.spec.tool(call)
     judgement = understand(runner, call, tool)
-    if tool is None or judgement.verdict != "ask":
+    if tool is None or judgement.verdict == "invalid":
         return judgement
-    answer = await tool.aask_gate(tool.bind(judgement.json_text("args")), tool_context(runner, call, tool, judgement.digest))
+    if tool.gate != "predicate":
+        return gated(runner, judgement, tool.gate == "always")
+    context = tool_context(runner, call, tool, judgement.digest)
+    answer = await tool.aask_gate(tool.bind(judgement.json_text("args")), context)
     return gated(runner, judgement, answer)
 
 
@@ -243,13 +249,13 @@ def invalid(call: Call, told: str) -> Judgement:
 def gated(runner: Runner, judgement: Judgement, answer: bool | Reject) -> Judgement:
     """The judgement with what the gate answered. Only a plain False lets the call run unasked."""
     if answer is False:
-        return judgement.model_copy(update={"verdict": "run"})
+        return judgement.evolve(verdict="run")
     if isinstance(answer, Reject):
         reason = f" Reason: {answer.reason}" if answer.reason else ""
         result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
-        return judgement.model_copy(update={"verdict": "reject", "result": result})
+        return judgement.evolve(verdict="reject", result=result)
     request = {"pending_id": new_id("pend"), "requested_at": now(runner.ledger.store)}
-    return judgement.model_copy(update={"verdict": "ask" if runner.spec.handler is not None else "pend", **request})
+    return judgement.evolve(verdict="ask" if runner.spec.handler is not None else "pend", **request)
 
 
 def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[Any]:
@@ -261,7 +267,7 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         call_id=call.call_id,
         pending_id=call.approved,
         tool_name=tool.name,
-        idempotency_key=_rules.idempotency_key(state, call.model_copy(update={"digest": digest or call.digest})),
+        idempotency_key=_rules.idempotency_key(state, call.evolve(digest=digest or call.digest)),
         attempt=call.attempt,
         deps=runner.deps,
         _cancel=runner.ledger.signal(),
@@ -353,7 +359,7 @@ async def adecide(
 
 def edited_call(answer: Approve, call: Call) -> Call:
     """The call as if the model had asked for it with the edited arguments."""
-    return call.model_copy(update={"arguments": str(answer.json_text("args"))})
+    return call.evolve(arguments=str(answer.json_text("args")))
 
 
 def decided(
@@ -489,7 +495,7 @@ def told(call: Call, result: CallResult) -> CallResult:
     if not call.edited:
         return result
     note = f"A human changed the arguments of this call to {call.json_text('args')} before it ran. Its result:\n"
-    return result.model_copy(update={"content": note + result.content})
+    return result.evolve(content=note + result.content)
 
 
 def failed(
@@ -503,7 +509,7 @@ def failed(
         at = now(runner.ledger.store)
         return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
     following: Next = "model"
-    fallback = runner.spec.tool(call.model_copy(update={"fallback": call.fallback + 1}))
+    fallback = runner.spec.tool(call.evolve(fallback=call.fallback + 1))
     if call.attempt <= tool.retries and (tool.idempotent or isinstance(error, tool.retry_on)):
         following = "retry"
     elif fallback is not None:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
+from typing_extensions import Self
 
 from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, parse, plain
 
@@ -85,6 +86,9 @@ class _Plain:
         raise AttributeError(f"{type(record).__name__} is frozen: make a new record instead of setting {self.name!r}")
 
 
+_put = object.__setattr__
+
+
 class Record(BaseModel):
     """A stored value: frozen, keyword-only, strict, valid once built."""
 
@@ -96,6 +100,15 @@ class Record(BaseModel):
         for name, field in cls.model_fields.items():
             if _is_json(field.metadata) or any(_is_json(get_args(part)) for part in get_args(field.annotation)):
                 type.__setattr__(cls, name, _Plain(name))
+
+    def evolve(self, **changes: Any) -> Self:
+        """A new record with these fields changed. The values must be valid: as with `model_copy`, they are not looked at."""
+        new = object.__new__(type(self))
+        _put(new, "__dict__", {**self.__dict__, **changes})
+        _put(new, "__pydantic_fields_set__", self.__pydantic_fields_set__ | changes.keys())
+        _put(new, "__pydantic_extra__", None)
+        _put(new, "__pydantic_private__", None)
+        return new
 
     def json_text(self, field: str) -> str:
         """The canonical text that a JSON field keeps."""
@@ -109,9 +122,4 @@ def _is_json(marks: Iterable[Any]) -> bool:
 
 def digest_of(*parts: str) -> str:
     """The SHA-256, in hexadecimal, over the parts, each preceded by its length so that no two lists of parts collide."""
-    sha = hashlib.sha256()
-    for part in parts:
-        data = part.encode()
-        sha.update(b"%d:" % len(data))
-        sha.update(data)
-    return sha.hexdigest()
+    return hashlib.sha256("".join([f"{len(part)}:{part}" for part in parts]).encode()).hexdigest()

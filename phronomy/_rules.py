@@ -125,7 +125,7 @@ def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case Replied():
             return _replied(state, outcome)
         case Finished():
-            return state.model_copy(update={"ended": outcome.status, "output": outcome.__dict__["output"]})
+            return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
         case Ending():
             return _ending(state, outcome)
         case Interrupted():
@@ -170,14 +170,14 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     if not state.calls or any(call.result is None for call in state.calls):
         return state
     results = tuple(result_message(call.call_id, call.result) for call in state.calls if call.result is not None)
-    return state.model_copy(update={"messages": state.messages + results, "calls": ()})
+    return state.evolve(messages=state.messages + results, calls=())
 
 
 def current(checkpoint: Checkpoint, fold: Callable[[Checkpoint, Outcome], Checkpoint] = apply) -> Checkpoint:
     """The state of a checkpoint with its journal folded in."""
     state = checkpoint
     if checkpoint.journal:
-        state = checkpoint.model_copy(update={"journal": ()})
+        state = checkpoint.evolve(journal=())
         for outcome in checkpoint.journal:
             state = fold(state, outcome)
     return state
@@ -220,7 +220,7 @@ def begin(
 def seal(state: Checkpoint, *, id: str, at: datetime) -> Checkpoint:
     """The state as a new checkpoint that goes on from the last one."""
     update = {"id": id, "parent_id": state.id, "step": state.step + 1, "created_at": at, "label": None}
-    return state.model_copy(update=update)
+    return state.evolve(**update)
 
 
 def branch_off(checkpoint: Checkpoint, *, id: str, branch_id: str, at: datetime, salt: str, ids: Mapping[str, str]) -> Checkpoint:
@@ -233,7 +233,7 @@ def branch_off(checkpoint: Checkpoint, *, id: str, branch_id: str, at: datetime,
         for call in checkpoint.calls
     )
     update = {"branch_id": branch_id, "calls": calls, "salt": salt, "journal": (), "nested": ()}
-    return seal(checkpoint, id=id, at=at).model_copy(update=update)
+    return seal(checkpoint, id=id, at=at).evolve(**update)
 
 
 def idempotency_key(state: Checkpoint, call: Call) -> str:
@@ -244,7 +244,7 @@ def idempotency_key(state: Checkpoint, call: Call) -> str:
 def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
     """The gate. Returns if `call`, as it stands in `state`, may run as `tool`; raises `NotAuthorized` otherwise."""
 
-    if not any(call == mine for mine in state.calls) or call.status not in ("ready", "started"):
+    if not any(call is mine for mine in state.calls) or call.status not in ("ready", "started"):
         raise refused(state, call, f"it is {call.status}, or not a call of this run")
     recorded = call.tool
     if recorded is None or call.args is None or (recorded.path, recorded.source, recorded.name) != (tool.path, tool.source, tool.name):
@@ -292,7 +292,7 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
         "usage": state.usage + outcome.usage,
         "elapsed": state.elapsed + outcome.elapsed,
     }
-    return state.model_copy(update=update)
+    return state.evolve(**update)
 
 
 def _with_unique_ids(message: Message, history: tuple[Message, ...], turn: int) -> Message:
@@ -306,10 +306,10 @@ def _with_unique_ids(message: Message, history: tuple[Message, ...], turn: int) 
             fresh = f"call_{turn}_{index}"
             while fresh in seen:
                 fresh += "_"
-            call = call.model_copy(update={"id": fresh, "original_id": call.id})
+            call = call.evolve(id=fresh, original_id=call.id)
         seen.add(call.id)
         calls.append(call)
-    return message.model_copy(update={"tool_calls": tuple(calls)})
+    return message.evolve(tool_calls=tuple(calls))
 
 
 def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:
@@ -339,7 +339,7 @@ BLOCKED: Final = "This exact call was rejected before and was not run. Do not as
 def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     decision = outcome.decision
     call = _asked(state, decision.pending_id, outcome)
-    state = state.model_copy(update={"decisions": (*state.decisions, decision)})
+    state = state.evolve(decisions=(*state.decisions, decision))
     if call.status == "nested":
         return _with_call(state, _set(call, status="ready"))
     if decision.digest != call.digest:
@@ -352,10 +352,10 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     result = CallResult(kind=_SETTLEMENT[decision.kind], content=_told(outcome))
     state = _with_call(state, _settled(call, result))
     if decision.kind == "reject" and decision.then == "block" and call.digest is not None:
-        state = state.model_copy(update={"blocked": (*state.blocked, call.digest)})
+        state = state.evolve(blocked=(*state.blocked, call.digest))
     if decision.kind == "reject" and decision.then == "end":
         why = "This call was not run: the run was ended when another call was rejected."
-        state = _settle_unstarted(state.model_copy(update={"rejecting": True}), "cancelled", why)
+        state = _settle_unstarted(state.evolve(rejecting=True), "cancelled", why)
     return state
 
 
@@ -419,7 +419,7 @@ def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
         "cancelled": f"The run was cancelled, so this call was not run.{why}",
         "superseded": f"This call was not run: a new message came before it was decided.{why}",
     }
-    state = state.model_copy(update={"ending": outcome})
+    state = state.evolve(ending=outcome)
     return close_turn(_settle_unstarted(state, outcome.status, told[outcome.status]))
 
 
@@ -432,7 +432,7 @@ def _settle_unstarted(state: Checkpoint, kind: Settlement, content: str) -> Chec
                 text = f"Nobody knows whether this call took effect. {content}"
             call = _settled(call, CallResult(kind=kind, content=text))
         calls.append(call)
-    return state.model_copy(update={"calls": tuple(calls)})
+    return state.evolve(calls=tuple(calls))
 
 
 def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
@@ -454,7 +454,7 @@ INTERRUPTED: Final = "The worker was lost while this call ran. It may have taken
 
 
 def _with_status(state: Checkpoint, status: str) -> tuple[Call, ...]:
-    return tuple(call for call in state.calls if call.status == status)
+    return tuple([call for call in state.calls if call.status == status])
 
 
 def _call(state: Checkpoint, id: str, outcome: Outcome) -> Call:
@@ -477,7 +477,7 @@ def _asked(state: Checkpoint, pending_id: str, outcome: Outcome) -> Call:
 
 
 def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
-    return state.model_copy(update={"calls": tuple(call if mine.id == call.id else mine for mine in state.calls)})
+    return state.evolve(calls=tuple([call if mine.id == call.id else mine for mine in state.calls]))
 
 
 def _settled(call: Call, result: CallResult) -> Call:
@@ -485,8 +485,8 @@ def _settled(call: Call, result: CallResult) -> Call:
 
 
 def _set(call: Call, **fields: Any) -> Call:
-    return call.model_copy(update=fields)
+    return call.evolve(**fields)
 
 
 def _spent(state: Checkpoint, elapsed: int) -> Checkpoint:
-    return state.model_copy(update={"elapsed": state.elapsed + elapsed})
+    return state.evolve(elapsed=state.elapsed + elapsed) if elapsed else state

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from phronomy import _rules
 from phronomy._ledger import Ledger, new_id, now
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import IllegalOutcome
+from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.instructions import CompiledInstructions
 from phronomy.models.base import Model, ModelSettings
 from phronomy.stores.base import Append, Entry, journal_entry, row_entry, settled_in
@@ -67,10 +67,13 @@ class Runner:
         self.ledger = ledger
         self.deps = deps
         self.fresh = fresh
-        self.base = base.model_copy(update={"journal": (), "nested": ()}) if base.journal or base.nested else base
+        self.base = base.evolve(journal=(), nested=()) if base.journal or base.nested else base
         self.state = self.base
-        for outcome in base.journal:
-            self.state = spec.apply(self.state, outcome)
+        try:
+            for outcome in base.journal:
+                self.state = spec.apply(self.state, outcome)
+        except IllegalOutcome as error:
+            raise CheckpointError(f"the journal of checkpoint {base.id} does not follow from it: {error}") from error
         self.stored = self.state
         self.unsaved: list[Outcome] = []
         self.settled = settled_in(base.journal)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
@@ -204,6 +204,11 @@ class Arguments:
 
 
 class _Generator(GenerateJsonSchema):
+    def encode_default(self, dft: Any) -> Any:
+        """The default in JSON, with sets in the same order in every process, as the hash of the schema must be."""
+        shape = TypeAdapter(Any).dump_python(dft, by_alias=self.by_alias)
+        return _ordered(super().encode_default(dft), shape)
+
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Nothing: what matters of what pydantic warns about, such as a default that is not JSON, is refused here."""
 
@@ -367,7 +372,7 @@ _NAMED = ("properties", "$defs", "patternProperties", "dependentSchemas")
 
 
 def _tidy(node: Any) -> Any:
-    """The schema without titles, which repeat the names, and with the defaults of sets in a stable order."""
+    """The schema without titles, which repeat the names."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):
@@ -382,9 +387,6 @@ def _tidy(node: Any) -> Any:
             tidied[key] = {name: _tidy(inner) for name, inner in value.items()}
         else:
             tidied[key] = _tidy(value)
-    default = tidied.get("default")
-    if isinstance(default, list) and '"uniqueItems":true' in canonical(tidied):
-        tidied["default"] = sorted(default, key=_sort_key)
     return tidied
 
 

@@ -211,7 +211,7 @@ def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> Checkpoint:
 
 
 def _sealed(checkpoint: Checkpoint) -> Checkpoint:
-    return checkpoint.model_copy(update={"journal": (), "nested": ()})
+    return checkpoint.evolve(journal=(), nested=())
 
 
 def branch_of(store: Store, given: Checkpoint | str) -> str:
@@ -471,9 +471,9 @@ def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool
         at=now(store),
         salt=branch_id if rerun else sealed.salt,
         ids={call.id: new_id("pend") for call in unused},
-    ).model_copy(update={"label": label})
+    ).evolve(label=label)
     branch = Branch.of(state, parent_branch=row.branch_id, parent_seq=row.seq, seq=row.seq)
-    ledger = Ledger(store, branch, sealed.model_copy(update={"calls": ()}))
+    ledger = Ledger(store, branch, sealed.evolve(calls=()))
     status: BranchStatus = "suspended" if state.pending else "running"
     change = ledger.change([row_entry(sealed, state, {})], state, status=status)
     store.create(branch, replace(change, take=None), exclusive=False)
@@ -488,7 +488,7 @@ def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[An
     base = checkpoint if checkpoint is not None else runner.base
     live = tuple(part for path, part in sorted(runner.ledger.nested.items()) if part.ended is None)
     if checkpoint is None:
-        base = base.model_copy(update={"nested": () if base.ended else live})
+        base = base.evolve(nested=() if base.ended else live)
     state = _rules.current(base, runner.spec.apply)
     return Result(
         status=state.status,

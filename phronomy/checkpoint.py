@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import (
@@ -230,11 +231,17 @@ _APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LO
 _PLAIN: Final = tuple(name for name in _Fields.model_fields if name not in _APART)
 
 
+class _Unchanged(Enum):
+    """The default of a field in a row: it is as in the parent."""
+
+    TOKEN = 0
+
+
 class _Delta(Record):
-    """The body of a row: fields that changed, the tails of the lists, and from where the lists were kept."""
+    """The body of a row: fields that changed, and the tails of the lists. `cut` says where a list was not just added to."""
 
     version: Literal[1] = VERSION
-    keep: dict[str, int] = Field(default_factory=dict)
+    cut: dict[str, int] = Field(default_factory=dict)
     messages: tuple[Message | ResultRef, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
@@ -245,8 +252,10 @@ else:
     Delta = create_model(
         "Delta",
         __base__=_Delta,
-        **{name: (_Fields.model_fields[name].rebuild_annotation(), None) for name in _PLAIN},
+        **{name: (_Fields.model_fields[name].rebuild_annotation(), _Unchanged.TOKEN) for name in _PLAIN},
     )
+_EMPTY: Final = Delta()
+
 
 def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled]) -> str:
     """The body of the row for `child`: what is new since `parent`.
@@ -255,26 +264,22 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     """
     new = child.__dict__
     old = parent.__dict__ if parent is not None else {}
-    fields: dict[str, Any] = {"version": VERSION}
+    fields: dict[str, Any] = {}
     for name in _PLAIN:
         if name not in old or (new[name] is not old[name] and new[name] != old[name]):
             fields[name] = new[name]
-    keep: dict[str, int] = {}
     for name in _LOGS:
         before, after = old.get(name, ()), new[name]
         count = len(before)
         if count and (len(after) < count or (after[count - 1] is not before[-1] and after[:count] != before)):
+            fields["cut"] = {**fields.get("cut", {}), name: 0}
             count = 0
-        if count:
-            keep[name] = count
         if len(after) > count:
             fields[name] = after[count:]
-    if keep:
-        fields["keep"] = keep
     if settled and "messages" in fields:
         by_call = {outcome.call_id: outcome for outcome in settled.values()}
         fields["messages"] = tuple(_as_ref(message, by_call) for message in fields["messages"])
-    return Delta.model_construct(**fields).model_dump_json(exclude_unset=True)
+    return _EMPTY.evolve(**fields).model_dump_json(exclude_unset=True, exclude_defaults=True)
 
 
 def row_checkpoint(
@@ -284,16 +289,16 @@ def row_checkpoint(
     delta = _read_strictly(Delta, body)
     fields = {name: delta.__dict__[name] for name in delta.model_fields_set if name in _PLAIN}
     for name in _LOGS:
-        before = getattr(parent, name)[: delta.keep.get(name, 0)] if parent is not None else ()
+        before = getattr(parent, name)[: delta.cut.get(name)] if parent is not None else ()
         fields[name] = before + tuple(_from_ref(item, settled) for item in getattr(delta, name))
     if parent is None:
         return Checkpoint.model_construct(**columns, **fields)
-    return parent.model_copy(update={**fields, **columns, "journal": (), "nested": ()})
+    return parent.evolve(**fields, **columns, journal=(), nested=())
 
 
 def outcome_text(outcome: Outcome) -> str:
     """The text of a journal entry."""
-    rest = outcome.model_dump_json(exclude_unset=True)[1:]
+    rest = outcome.model_dump_json(exclude_defaults=True)[1:]
     return f'{{"type":"{outcome.type}"' + ("," if len(rest) > 1 else "") + rest
 
 

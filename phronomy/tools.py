@@ -126,7 +126,10 @@ class Tool:
     """What the model reads about it. From the docstring if not given."""
 
     requires_approval: bool | Predicate = False
-    """True: a human approves every call. A predicate of the arguments, or of arguments and context: as it answers."""
+    """True: a human approves every call. A predicate of the arguments, or of arguments and context: as it answers.
+
+    In a class body write it as a method, or wrap the function in `staticmethod`.
+    """
 
     idempotent: bool = False
     """Whether running a call twice, with the same idempotency key, does no more than running it once."""
@@ -197,7 +200,7 @@ class Tool:
     def __setattr__(self, name: str, value: Any) -> None:
         # The gate among them: changed here it would be asked for by some calls of a run and not by others.
         if name in _FIXED and self.__dict__.get("_built"):
-            raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; set it on the class")
+            raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; build another")
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
@@ -301,7 +304,7 @@ class Tool:
         A result that is not JSON settles the call as failed, with the note that it did run.
         """
         if isinstance(value, str):
-            return CallResult(kind="completed", content=self._cut(value))
+            return CallResult(kind="completed", content=self._cut(str.__str__(value)))
         try:
             text = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except Exception as error:

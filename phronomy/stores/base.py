@@ -266,10 +266,10 @@ class Store(ABC):
 
         Saving one that is there already changes nothing. Raises `StoreError` if the store knows its branch but not the checkpoint.
         """
-        sealed = checkpoint.model_copy(update={"journal": (), "nested": ()})
+        sealed = checkpoint.evolve(journal=(), nested=())
         entries = [row_entry(None, sealed, {})]
         for part in checkpoint.nested:
-            entries.append(row_entry(None, part.model_copy(update={"journal": (), "nested": ()}), {}))
+            entries.append(row_entry(None, part.evolve(journal=(), nested=()), {}))
             entries += [journal_entry(outcome, part.path) for outcome in part.journal]
         entries += [journal_entry(outcome, checkpoint.path) for outcome in checkpoint.journal]
         branch = Branch.of(checkpoint)
@@ -375,9 +375,9 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
     if not found:
         raise CheckpointError("the log holds no checkpoint")
     nested = tuple(
-        tip.model_copy(update={"journal": tuple(journals.get(path, ()))})
+        tip.evolve(journal=tuple(journals.get(path, ())))
         for path, tip in sorted(tips.items())
         if path != "" and tip.ended is None
     )
-    found[-1] = found[-1].model_copy(update={"journal": tuple(journals.get("", ())), "nested": nested})
+    found[-1] = found[-1].evolve(journal=tuple(journals.get("", ())), nested=nested)
     return found

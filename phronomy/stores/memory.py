@@ -40,7 +40,8 @@ def check_new(branch: Branch, change: Append) -> None:
     """Refuse the first change of a branch that does not fit it. Raises `StoreError`."""
     if change.branch_id != branch.id:
         raise StoreError(f"the first change of branch {branch.id} names another branch")
-    if not branch.seq == branch.parent_seq == change.seq or (branch.parent_branch is None and branch.seq != 0):
+    first = branch.parent_seq
+    if branch.seq != first or change.seq != first or first < 0 or (branch.parent_branch is None and first != 0):
         raise StoreError(f"the log of new branch {branch.id} must begin at parent_seq, which is 0 without a parent")
     if branch.owner is not None or change.claim is not None:
         raise StoreError(f"nobody can hold new branch {branch.id} yet: name the owner in `take`")

@@ -192,9 +192,7 @@ class SQLiteStore(Store):
             )
         if self._connection is not None and self._connection.in_transaction:
             self._undo(self._connection)  # A second interrupt, in the middle of a rollback, left it so.
-        if self._connection is None:
-            self._connection = self._open()
-        return self._connection
+        return self._connection or self._open()
 
     def _undo(self, db: sqlite3.Connection) -> None:
         """End the transaction, if there is one, with nothing written."""
@@ -206,15 +204,14 @@ class SQLiteStore(Store):
 
     def _open(self) -> sqlite3.Connection:
         self._pid = os.getpid()
-        db: sqlite3.Connection | None = None
         try:
             db = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
+            self._connection = db
             db.execute(f"PRAGMA synchronous = {self._synchronous}")
             self._use_wal(db)
             self._migrate(db)
         except BaseException as error:
-            if db is not None:
-                db.close()
+            self._disconnect()
             self._explain(error)
         return db
 

@@ -1,0 +1,118 @@
+"""One script, two drivers: `SYNC` calls the methods of an agent, `ASYNC` their twins, each in an `asyncio.run`.
+
+A test that holds for both takes a `driver` and says what happens once:
+
+    @pytest.fixture(params=DRIVERS, ids=str)
+    def driver(request): return request.param
+
+    def test_it(driver):
+        result = driver.invoke(agent, "go")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from phronomy import Agent, Checkpoint, MemoryStore, Result, SQLiteStore
+from phronomy.stores.base import Store
+
+STORES = ("memory", "sqlite")
+"""The kinds of store that `open_kind` opens."""
+
+
+class Driver:
+    """Drives an agent by one of its two sets of methods."""
+
+    def __init__(self, name: str, *, is_async: bool) -> None:
+        self.name = name
+        self.is_async = is_async
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def call(self, agent: Agent[Any, Any], method: str, /, *args: Any, **options: Any) -> Any:
+        """The answer of the method, or of its async twin in an event loop of its own."""
+        if not self.is_async:
+            return getattr(agent, method)(*args, **options)
+        return asyncio.run(getattr(agent, f"a{method}")(*args, **options))
+
+    def invoke(self, agent: Agent[Any, Any], input: Any, **options: Any) -> Result[Any]:
+        """`agent.invoke`."""
+        result: Result[Any] = self.call(agent, "invoke", input, **options)
+        return result
+
+    def resume(self, agent: Agent[Any, Any], checkpoint: Checkpoint | str, **options: Any) -> Result[Any]:
+        """`agent.resume`."""
+        result: Result[Any] = self.call(agent, "resume", checkpoint, **options)
+        return result
+
+    def step(self, agent: Agent[Any, Any], at: Any, **options: Any) -> Result[Any]:
+        """`agent.step`."""
+        result: Result[Any] = self.call(agent, "step", at, **options)
+        return result
+
+    def recover(self, agent: Agent[Any, Any], run: Checkpoint | str, **options: Any) -> Result[Any]:
+        """`agent.recover`."""
+        result: Result[Any] = self.call(agent, "recover", run, **options)
+        return result
+
+    def cancel(self, agent: Agent[Any, Any], run: Checkpoint | str, **options: Any) -> Result[Any]:
+        """`agent.cancel`."""
+        result: Result[Any] = self.call(agent, "cancel", run, **options)
+        return result
+
+    def fork(self, agent: Agent[Any, Any], checkpoint: Checkpoint | str, **options: Any) -> Checkpoint:
+        """`agent.fork`."""
+        forked: Checkpoint = self.call(agent, "fork", checkpoint, **options)
+        return forked
+
+    def function(self, body: Callable[..., Any]) -> Callable[..., Any]:
+        """A sync function as this driver's kind: as it is for `SYNC`, as an async function for `ASYNC`.
+
+        For tools, handlers, predicates and instructions: its signature, name and docstring stay.
+        """
+        if not self.is_async:
+            return body
+
+        @functools.wraps(body)
+        async def twin(*args: Any, **options: Any) -> Any:
+            await asyncio.sleep(0)
+            return body(*args, **options)
+
+        return twin
+
+
+SYNC = Driver("sync", is_async=False)
+ASYNC = Driver("async", is_async=True)
+DRIVERS = (SYNC, ASYNC)
+
+
+def open_kind(kind: str, folder: Path, **options: Any) -> Store:
+    """A store of this kind; the same folder gives the same SQLite file again."""
+    return MemoryStore(**options) if kind == "memory" else SQLiteStore(folder / "runs.db", **options)
+
+
+def rows(store: Store) -> str:
+    """Everything that the store holds, as text: equal before and after means that nothing has happened."""
+    if isinstance(store, SQLiteStore):
+        with closing(sqlite3.connect(store._path)) as database:
+            return "\n".join(database.iterdump())
+    branches = store.branches()
+    found = [repr(store.lineage(branch_id=branch.id)) for branch in branches]
+    return "\n".join([*map(repr, branches), *found, *map(repr, store.pending_rows())])
+
+
+def outline(result: Result[Any] | Checkpoint) -> list[str]:
+    """The conversation as lines to compare: the role, how a call ended, the text, and the calls that were made."""
+    lines = []
+    for message in result.messages:
+        how = f" ({message.settlement})" if message.settlement else ""
+        calls = "".join(f" [{call.name}]" for call in message.tool_calls)
+        lines.append(f"{message.role}{how}: {message.text}{calls}")
+    return lines

@@ -1,0 +1,651 @@
+"""What misbehaving tools and handlers get: they raise, hang, return what is not JSON, or catch everything."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, outline, rows
+
+from phronomy import (
+    Agent,
+    ApprovalHandlerError,
+    Approve,
+    AsyncRequired,
+    Checkpoint,
+    Defer,
+    Reject,
+    Respond,
+    Tool,
+    ToolContext,
+    tool,
+)
+from phronomy.stores.base import Store
+from phronomy.testing import ScriptedModel, call
+
+
+@pytest.fixture(params=DRIVERS, ids=str)
+def driver(request: pytest.FixtureRequest) -> Driver:
+    return request.param  # type: ignore[no-any-return]
+
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    with open_kind(request.param, tmp_path) as opened:
+        yield opened
+
+
+# A tool that raises
+
+
+class Odd(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("no such order"), "ValueError: no such order"),
+        (KeyError("order"), "KeyError: 'order'"),
+        (RuntimeError(), "RuntimeError"),
+        (Odd(), "Odd"),
+        (TimeoutError("their timeout, not ours"), "TimeoutError: their timeout, not ours"),
+        (StopIteration("stop"), "StopIteration: stop"),
+        (RecursionError("too deep"), "RecursionError: too deep"),
+        (AssertionError("should not be"), "AssertionError: should not be"),
+        (asyncio.TimeoutError(), "TimeoutError"),
+        (ExceptionGroup("two", [ValueError("a"), KeyError("b")]), "ExceptionGroup: two (2 sub-exceptions)"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_tool_that_raises_is_a_failed_result_and_the_run_goes_on(
+    driver: Driver, store: Store, error: Exception, told: str
+) -> None:
+    """A tool that raises: the model reads the error, siblings keep their results, and nothing runs again."""
+    done: list[str] = []
+
+    def wire() -> str:
+        """Wire money."""
+        done.append("wire")
+        raise error
+
+    def look() -> str:
+        """Look."""
+        done.append("look")
+        return "seen"
+
+    model = ScriptedModel([[call("wire"), call("look")], "it failed"])
+    agent = Agent(model=model, tools=[driver.function(wire), driver.function(look)], store=store)
+
+    if driver.is_async and isinstance(error, StopIteration):
+        told = "RuntimeError: coroutine raised StopIteration"
+    result = driver.invoke(agent, "go")
+
+    assert sorted(done) == ["look", "wire"]
+    assert outline(result)[2:] == [
+        f"tool (failed): {told}",
+        "tool (completed): seen",
+        "assistant: it failed",
+    ]
+    again = Checkpoint.model_validate_json(result.checkpoint.model_dump_json())
+    assert again == store.load(result.checkpoint.id)
+
+
+def test_an_approved_tool_that_raises_is_settled_and_cannot_be_approved_again(driver: Driver, store: Store) -> None:
+    """A tool that raises after its approval: the approval is used up. field failure 35"""
+    done: list[str] = []
+
+    def wire() -> str:
+        """Wire money."""
+        done.append("wire")
+        raise ValueError("bank says no")
+
+    model = ScriptedModel([call("wire"), "it failed"])
+    agent = Agent(model=model, tools=[tool(requires_approval=True)(driver.function(wire))], store=store)
+
+    stopped = driver.invoke(agent, "go")
+    result = driver.resume(agent, stopped.checkpoint, approved=True)
+
+    assert (result.output, done) == ("it failed", ["wire"])
+    assert outline(result)[2] == "tool (failed): ValueError: bank says no"
+    with pytest.raises(Exception, match="was decided before") as caught:
+        driver.resume(agent, stopped.checkpoint, approved=True)
+    assert type(caught.value).__name__ == "CheckpointAlreadyResumed"
+    assert done == ["wire"]
+
+
+def test_a_tool_that_raises_can_be_put_to_a_human(driver: Driver, store: Store) -> None:
+    """A tool that raises, with on_failure="human": a new request, and the earlier approval does not count for it."""
+    done: list[int] = []
+
+    def wire() -> str:
+        """Wire money."""
+        done.append(len(done))
+        if len(done) == 1:
+            raise ValueError("bank says no")
+        return "wired"
+
+    wire_tool = tool(requires_approval=True, on_failure="human")(driver.function(wire))
+    agent = Agent(model=ScriptedModel([call("wire"), "done"]), tools=[wire_tool], store=store)
+
+    first = driver.invoke(agent, "go").checkpoint.pending[0]
+    result = driver.resume(agent, store.pending()[0].checkpoint_id, approved=True)
+    second = result.checkpoint.pending[0]
+
+    assert (result.status, done, second.why, second.reason) == ("suspended", [0], "failed", "ValueError: bank says no")
+    assert second.id != first.id
+    result = driver.resume(agent, result.checkpoint, approved=True)
+    assert (result.output, done) == ("done", [0, 1])
+
+
+# A tool that hangs
+
+
+class Hanging:
+    """A tool body that says when it has begun, and goes on when it is released. It ends when the test ends."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        self.begun = threading.Event()
+        self.release = threading.Event()
+        self.ended = threading.Event()
+        self.keys: list[str] = []
+        self.cancelled: list[bool] = []
+        request.addfinalizer(self.release.set)
+
+    def __call__(self, context: ToolContext[Any]) -> str:
+        self.keys.append(context.idempotency_key)
+        self.begun.set()
+        assert self.release.wait(60)
+        self.cancelled.append(context.cancelled)
+        self.ended.set()
+        return "late"
+
+
+@pytest.fixture
+def hanging(request: pytest.FixtureRequest) -> Hanging:
+    return Hanging(request)
+
+
+def test_a_hanging_tool_is_an_unknown_outcome(driver: Driver, store: Store, hanging: Hanging) -> None:
+    """A tool that hangs, with a timeout, not idempotent: nobody knows, so a human is asked; what it does later is lost."""
+
+    @tool(timeout=0.05)
+    def wire(ctx: ToolContext[Any]) -> str:
+        """Wire money."""
+        return hanging(ctx)
+
+    agent = Agent(model=ScriptedModel([call("wire"), "done"]), tools=[wire], store=store)
+
+    result = driver.invoke(agent, "go")
+
+    assert result.suspended
+    (item,) = result.checkpoint.pending
+    assert (item.why, item.tool_name) == ("outcome_unknown", "wire")
+    assert item.reason == "wire did not end within 0.05 s. It may have taken effect, or may yet."
+    assert store.load(result.checkpoint.id).pending == (item,)
+
+    hanging.release.set()
+    assert hanging.ended.wait(60)
+    assert hanging.cancelled == [True]
+    assert store.load(result.checkpoint.id).pending == (item,)
+
+    result = driver.resume(agent, result.checkpoint, decisions={item.id: Respond(content="the bank has it")})
+    assert (result.output, len(hanging.keys)) == ("done", 1)
+    assert outline(result)[2] == "tool (responded): the bank has it"
+
+
+def test_a_hanging_tool_runs_again_with_its_key_when_a_human_says_so(driver: Driver, hanging: Hanging) -> None:
+    """A tool that hangs, with a timeout, not idempotent: approving the unknown outcome runs it again. Law 5."""
+
+    @tool(timeout=0.05, requires_approval=True)
+    def wire(ctx: ToolContext[Any]) -> str:
+        """Wire money."""
+        return hanging(ctx)
+
+    agent = Agent(model=ScriptedModel([call("wire"), "done"]), tools=[wire])
+    first = driver.invoke(agent, "go")
+    second = driver.resume(agent, first.checkpoint, approved=True)
+    assert second.checkpoint.pending[0].why == "outcome_unknown"
+    assert second.checkpoint.pending[0].id != first.checkpoint.pending[0].id
+
+    hanging.release.set()
+    # The first body may still be in its last lines: it is told apart by its count, not by time.
+    result = driver.resume(agent, second.checkpoint, approved=True)
+
+    assert (result.status, len(hanging.keys), len(set(hanging.keys))) == ("completed", 2, 1)
+    assert outline(result)[2] == "tool (completed): late"
+
+
+def test_a_hanging_tool_that_is_idempotent_is_an_error_to_the_model(driver: Driver, hanging: Hanging) -> None:
+    """A tool that hangs, with a timeout, idempotent: tried again as often as it says, with one key, then told."""
+
+    @tool(timeout=0.05, idempotent=True, retries=1, retry_wait=0)
+    def look(ctx: ToolContext[Any]) -> str:
+        """Look."""
+        return hanging(ctx)
+
+    agent = Agent(model=ScriptedModel([call("look"), "too slow"]), tools=[look])
+
+    result = driver.invoke(agent, "go")
+
+    assert (result.status, result.output) == ("completed", "too slow")
+    assert (len(hanging.keys), len(set(hanging.keys))) == (2, 1)
+    assert result.messages[2].settlement == "failed"
+    assert "still running after 0.05 s" in result.messages[2].text
+
+
+@pytest.mark.parametrize("idempotent", [False, True], ids=["once", "idempotent"])
+def test_a_hanging_async_tool_is_cancelled(store: Store, idempotent: bool) -> None:
+    """A tool that hangs, async: it is cancelled at its timeout; unless idempotent, its outcome is unknown."""
+    ended: list[str] = []
+
+    @tool(timeout=0.05, idempotent=idempotent)
+    async def wire() -> str:
+        """Wire money."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+        return "never"
+
+    agent = Agent(model=ScriptedModel([call("wire"), "done"]), tools=[wire], store=store)
+
+    result = ASYNC.invoke(agent, "go")
+
+    assert ended == ["cancelled"]
+    assert result.status == ("completed" if idempotent else "suspended")
+    assert [item.why for item in result.checkpoint.pending] == ([] if idempotent else ["outcome_unknown"])
+
+
+def test_a_hanging_tool_does_not_hold_up_its_siblings(driver: Driver, hanging: Hanging, store: Store) -> None:
+    """A tool that hangs beside one that does not: the other's result is kept."""
+    done: list[str] = []
+
+    @tool(timeout=0.05)
+    def wire(ctx: ToolContext[Any]) -> str:
+        """Wire money."""
+        return hanging(ctx)
+
+    def look() -> str:
+        """Look."""
+        done.append("look")
+        return "seen"
+
+    agent = Agent(model=ScriptedModel([[call("wire"), call("look")], "done"]), tools=[wire, look], store=store)
+
+    result = driver.invoke(agent, "go")
+
+    assert [(item.tool_name, item.why) for item in result.checkpoint.pending] == [("wire", "outcome_unknown")]
+    assert [each.status for each in result.checkpoint.calls] == ["pending", "settled"]
+    result = driver.resume(agent, result.checkpoint, approved=False)
+    assert (result.output, done) == ("done", ["look"])
+
+
+# A tool that returns what is not JSON
+
+
+class Cursed:
+    """Something that cannot even be asked."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("do not touch")
+
+
+def _itself() -> list[Any]:
+    around: list[Any] = []
+    around.append(around)
+    return around
+
+
+def _deep() -> Any:
+    value: Any = 1
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(object, id="object"),
+        pytest.param(Cursed, id="cursed"),
+        pytest.param(lambda: float("nan"), id="nan"),
+        pytest.param(lambda: {"x": float("inf")}, id="infinity"),
+        pytest.param(lambda: b"\xff\xfe", id="bytes"),
+        pytest.param(_itself, id="itself"),
+        pytest.param(_deep, id="deep"),
+        pytest.param(lambda: {object(): 1}, id="object-key"),
+        pytest.param(lambda: lambda: 1, id="function"),
+        pytest.param(lambda: threading.Lock(), id="lock"),
+    ],
+)
+def test_a_result_that_is_not_json_settles_the_call_and_says_that_it_ran(
+    driver: Driver, store: Store, make: Callable[[], Any]
+) -> None:
+    """A tool that returns what is not JSON: it ran, so it is settled, and never run again."""
+    done: list[str] = []
+
+    def wire() -> Any:
+        """Wire money."""
+        done.append("wire")
+        return make()
+
+    agent = Agent(
+        model=ScriptedModel([call("wire"), "odd"]),
+        tools=[tool(requires_approval=True, idempotent=True, retries=3, retry_wait=0)(driver.function(wire))],
+        store=store,
+    )
+
+    result = driver.resume(agent, driver.invoke(agent, "go").checkpoint, approved=True)
+
+    assert (result.output, done) == ("odd", ["wire"])
+    assert result.messages[2].settlement == "failed"
+    assert result.messages[2].text.startswith("The tool ran, but its result of type ")
+    assert Checkpoint.model_validate_json(result.checkpoint.model_dump_json()) == result.checkpoint
+    assert store.load(result.checkpoint.id) == result.checkpoint
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (None, "null"),
+        (False, "false"),
+        (0, "0"),
+        ("", ""),
+        ([], "[]"),
+        ({"b": 1.0, "a": {"__class__": "x"}}, '{"b":1.0,"a":{"__class__":"x"}}'),
+        ("null", "null"),
+    ],
+)
+def test_a_result_that_is_falsy_is_a_result(driver: Driver, value: Any, told: str) -> None:
+    """A tool that returns nothing much: that is not the same as no answer. field failure 24"""
+
+    def look() -> Any:
+        """Look."""
+        return value
+
+    agent = Agent(model=ScriptedModel([call("look"), "done"]), tools=[driver.function(look)])
+
+    result = driver.invoke(agent, "go")
+
+    assert outline(result)[2] == f"tool (completed): {told}"
+
+
+def test_a_sync_tool_that_returns_an_awaitable_is_told_how_it_should_be(driver: Driver) -> None:
+    """A tool that returns what is not JSON: a coroutine that nobody awaited."""
+
+    async def later() -> str:
+        return "late"
+
+    def look() -> Any:
+        """Look."""
+        return later()
+
+    agent = Agent(model=ScriptedModel([call("look"), "done"]), tools=[look])
+
+    result = driver.invoke(agent, "go")
+
+    assert result.messages[2].settlement == "failed"
+    assert "declare it with 'async def'" in result.messages[2].text
+
+
+# A tool that catches every Exception around a nested agent
+
+
+def test_a_tool_that_catches_everything_around_a_nested_agent_swallows_nothing(driver: Driver, store: Store) -> None:
+    """A tool that catches every Exception around a nested agent: `invoke` in it gives an ordinary suspended result.
+
+    RBY B7: the signal of the original is an ordinary error, which such a tool swallows.
+    """
+    paid: list[int] = []
+    caught: list[Exception] = []
+
+    @tool(requires_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    inner = Agent(
+        name="inner", model=ScriptedModel([call("pay", {"amount": 7}), "inner done"]), tools=[pay], store=store
+    )
+
+    def delegate_sync() -> str:
+        """Let the other agent do it."""
+        try:
+            result = inner.invoke("pay it")
+            return f"{result.status}: {result.checkpoint.id}"
+        except Exception as error:
+            caught.append(error)
+            return "swallowed"
+
+    async def delegate_async() -> str:
+        """Let the other agent do it."""
+        try:
+            result = await inner.ainvoke("pay it")
+            return f"{result.status}: {result.checkpoint.id}"
+        except Exception as error:
+            caught.append(error)
+            return "swallowed"
+
+    delegate = delegate_async if driver.is_async else delegate_sync
+    outer_model = ScriptedModel([call("delegate"), "outer done"])
+    outer = Agent(name="outer", model=outer_model, tools=[tool(name="delegate")(delegate)], store=store)
+
+    result = driver.invoke(outer, "go")
+
+    assert (result.status, result.output, caught, paid) == ("completed", "outer done", [], [])
+    (waiting,) = store.pending()
+    assert result.messages[2].text == f"suspended: {waiting.checkpoint_id}"
+    assert (waiting.agent, waiting.approval.args) == ("inner", {"amount": 7})
+
+    result = driver.resume(inner, waiting.checkpoint_id, approved=True)
+    assert (result.output, paid, store.pending()) == ("inner done", [7], [])
+
+
+def test_a_sync_tool_of_an_async_run_may_invoke_another_agent(store: Store) -> None:
+    """A tool that catches every Exception around a nested agent, sync in an async run: it has a thread of its own."""
+    inner = Agent(name="inner", model=ScriptedModel([call("pay"), "inner done"]), tools=[_Pay()], store=store)
+
+    def delegate() -> str:
+        """Let the other agent do it."""
+        try:
+            return inner.invoke("pay it").status
+        except Exception:
+            return "swallowed"
+
+    outer = Agent(name="outer", model=ScriptedModel([call("delegate"), "done"]), tools=[delegate], store=store)
+
+    result = ASYNC.invoke(outer, "go")
+
+    assert outline(result)[2] == "tool (completed): suspended"
+
+
+class _Pay(Tool):
+    name = "pay"
+    requires_approval = True
+
+    def execute(self) -> str:
+        """Pay."""
+        return "paid"
+
+
+def test_a_tool_that_catches_everything_around_its_own_agent_swallows_nothing(driver: Driver) -> None:
+    """A tool that catches every Exception around a nested agent which is its own agent: no state is shared. Law 16"""
+    depth: list[int] = []
+
+    def again_sync() -> str:
+        """Once more."""
+        depth.append(len(depth))
+        return agent.invoke("deeper").status if len(depth) < 3 else "deep enough"
+
+    async def again_async() -> str:
+        """Once more."""
+        depth.append(len(depth))
+        return (await agent.ainvoke("deeper")).status if len(depth) < 3 else "deep enough"
+
+    again = tool(name="again")(again_async if driver.is_async else again_sync)
+    agent = Agent(model=ScriptedModel.by_turn([call("again"), "done"]), tools=[again])
+
+    result = driver.invoke(agent, "go")
+
+    assert (result.output, depth) == ("done", [0, 1, 2])
+    assert outline(result)[2] == "tool (completed): completed"
+
+
+# A handler that raises, or answers garbage
+
+
+def gated(driver: Driver, replies: list[Any], **options: Any) -> tuple[Agent[Any, str], list[str]]:
+    """An agent with two gated tools, and what they did."""
+    done: list[str] = []
+
+    def pay(amount: int = 1) -> str:
+        """Pay."""
+        done.append(f"pay {amount}")
+        return "paid"
+
+    def wire(amount: int = 1) -> str:
+        """Wire."""
+        done.append(f"wire {amount}")
+        return "wired"
+
+    def look() -> str:
+        """Look."""
+        done.append("look")
+        return "seen"
+
+    tools = [tool(requires_approval=True)(driver.function(body)) for body in (pay, wire)]
+    return Agent(model=ScriptedModel(replies), tools=[*tools, driver.function(look)], **options), done
+
+
+def test_a_handler_that_raises_is_a_typed_failure_and_nothing_runs(driver: Driver, store: Store) -> None:
+    """A handler that raises: nothing gated has run, and the checkpoint asks again."""
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def handler(name: str, args: dict[str, Any]) -> bool:
+        asked.append((name, args))
+        if len(asked) == 2:
+            raise ConnectionError("the chat is down")
+        return True
+
+    replies = [[call("pay"), call("look"), call("wire", {"amount": 2})], "done"]
+    agent, done = gated(driver, replies, store=store, on_approval_required=driver.function(handler))
+
+    with pytest.raises(
+        ApprovalHandlerError, match="raised ConnectionError when asked about wire; nothing was run"
+    ) as caught:
+        driver.invoke(agent, "go", thread_id="t")
+
+    assert done == []
+    assert asked == [("pay", {"amount": 1}), ("wire", {"amount": 2})]
+    assert isinstance(caught.value.__cause__, ConnectionError)
+    checkpoint = caught.value.checkpoint
+    assert checkpoint is not None
+    assert (checkpoint.run_id, checkpoint.decisions) == (caught.value.run_id, ())
+    assert checkpoint == store.load(checkpoint.id)
+
+    result = driver.resume(agent, checkpoint)
+    assert (result.output, sorted(done), len(asked)) == ("done", ["look", "pay 1", "wire 2"], 4)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        1,
+        0,
+        "yes",
+        "",
+        "False",
+        [],
+        {"approved": True},
+        object(),
+        Approve,
+        Reject,
+        Respond(content="x"),
+        Defer,
+        1.0,
+        True.real,
+    ],
+    ids=repr,
+)
+def test_a_handler_that_answers_garbage_is_a_typed_failure_and_nothing_runs(driver: Driver, garbage: Any) -> None:
+    """A handler that answers with anything but True, False, None, Approve, Reject or Defer. field failure 3, 11"""
+    answers: list[Any] = [True, garbage, True, True]
+    replies = [[call("pay"), call("wire")], "done"]
+    agent, done = gated(driver, replies, on_approval_required=driver.function(lambda name, args: answers.pop(0)))
+
+    with pytest.raises(
+        ApprovalHandlerError, match="which is no decision when asked about wire; nothing was run"
+    ) as caught:
+        driver.invoke(agent, "go")
+
+    assert done == []
+    assert caught.value.checkpoint is not None
+    assert driver.resume(agent, caught.value.checkpoint).output == "done"
+    assert sorted(done) == ["pay 1", "wire 1"]
+
+
+def test_a_handler_that_answers_with_bad_edits_is_a_typed_failure(driver: Driver, store: Store) -> None:
+    """A handler that answers garbage: edited arguments that are not valid for the tool. Nothing runs."""
+    answers: list[Any] = [Approve(args={"amount": "much"}), Approve(args={"amount": 3})]
+    agent, done = gated(
+        driver, [call("pay"), "done"], store=store, on_approval_required=driver.function(lambda *_: answers.pop(0))
+    )
+
+    with pytest.raises(ApprovalHandlerError, match="edited arguments") as caught:
+        driver.invoke(agent, "go", thread_id="t")
+
+    assert done == []
+    assert caught.value.checkpoint is not None
+    result = driver.resume(agent, caught.value.checkpoint)
+    assert (result.output, done) == ("done", ["pay 3"])
+
+
+def test_a_handler_that_gives_an_awaitable_from_a_sync_function_is_garbage(driver: Driver) -> None:
+    """A handler that answers garbage: a coroutine is not True."""
+
+    async def later() -> bool:
+        return True
+
+    agent, done = gated(driver, [call("pay"), "done"], on_approval_required=lambda name, args: later())
+
+    with pytest.raises(ApprovalHandlerError, match="answered with coroutine"):
+        driver.invoke(agent, "go")
+    assert done == []
+
+
+def test_an_async_handler_or_tool_under_a_sync_call_is_refused_before_anything_runs(store: Store) -> None:
+    """A handler of the wrong kind: named with the remedy; the model is not asked and nothing is stored."""
+
+    async def handler(name: str, args: dict[str, Any]) -> bool:
+        return True
+
+    agent, done = gated(SYNC, [call("pay"), "done"], store=store, on_approval_required=handler)
+
+    before = rows(store)
+    with pytest.raises(AsyncRequired, match="call ainvoke instead of invoke"):
+        agent.invoke("go")
+    assert (done, rows(store)) == ([], before)
+    assert ASYNC.invoke(agent, "go").output == "done"
+
+
+def test_a_handler_cannot_change_what_runs(driver: Driver) -> None:
+    """A handler that misbehaves: it changes the arguments that it was shown, and the tool gets what was judged."""
+
+    def handler(name: str, args: dict[str, Any]) -> bool:
+        args["amount"] = 1_000_000
+        return True
+
+    agent, done = gated(driver, [call("pay", {"amount": 5}), "done"], on_approval_required=driver.function(handler))
+
+    result = driver.invoke(agent, "go")
+
+    assert (result.output, done) == ("done", ["pay 5"])

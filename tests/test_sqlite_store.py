@@ -1,0 +1,552 @@
+"""One SQLite file, many processes: races have one winner, and no death of a process does damage."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import phronomy.stores
+from phronomy.errors import CheckpointError, LeaseLost, PhronomyError, StoreError
+from phronomy.stores import Append, Behind, Branch, Claim, Entry, PendingRow, SQLiteStore, _sql
+from phronomy.stores.sqlite import _SQL
+
+MINE = Claim(branch_id="b1", run_id="b1", owner="me", fence=1)
+
+
+def opened(path: Path | str, **options: Any) -> SQLiteStore:
+    return SQLiteStore(path, **{"synchronous": "OFF", "clock": lambda: 1000.0, **options})
+
+
+def begin(
+    store: SQLiteStore, id: str = "b1", *, thread: str | None = None, exclusive: bool = False, **change: Any
+) -> None:
+    branch = Branch(id=id, run_id=id, thread_id=thread, agent="clerk")
+    rows = (Entry(path="", body="{}", checkpoint_id=f"{id}-0"),)
+    store.create(branch, Append(branch_id=id, seq=0, entries=rows, head=f"{id}-0", **change), exclusive=exclusive)
+
+
+def note(body: str) -> Entry:
+    return Entry(path="", body=body)
+
+
+def asked(id: str) -> PendingRow:
+    return PendingRow(
+        **{"pending_id": id, "branch_id": "", "run_id": "", "thread_id": None, "agent": "a", "tool_name": "t"},
+        **{"checkpoint_id": "", "requested_at": 1.0, "body": "{}"},
+    )
+
+
+def bodies(store: SQLiteStore, id: str = "b1") -> list[str]:
+    return [entry.body for entry in store.lineage(branch_id=id).entries][1:]
+
+
+# Processes. What acts as several of them runs apart, in an interpreter of its own with no threads, and forks there.
+
+
+def apart(name: str, path: Path) -> None:
+    """Run the function of this name, of this module, in a fresh interpreter."""
+    here = Path(__file__).parent
+    program = f"import {Path(__file__).stem} as tests; tests.{name}({str(path)!r})"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(phronomy.stores.__file__).parents[2]), str(here)])}
+    subprocess.run([sys.executable, "-W", "error", "-c", program], env=env, cwd=path.parent, check=True, timeout=300)
+
+
+def forked(work: Callable[[], str]) -> tuple[int, int]:
+    """A child that does the work and writes what it gives: its process id, and the end to read from."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(write, work().encode())
+        except BaseException as error:
+            os.write(write, f"child: {error!r}".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    return pid, read
+
+
+def answer(child: tuple[int, int]) -> str:
+    pid, read = child
+    with os.fdopen(read) as pipe:
+        text = pipe.read()
+    os.waitpid(pid, 0)
+    return text
+
+
+def race(path: str, act: Callable[[SQLiteStore, str], None], *, count: int = 6, **options: Any) -> list[str]:
+    """What each of several processes came to that did the same at the same moment: "won", or the name of an error."""
+    gate, release = os.pipe()
+
+    def work(name: str) -> str:
+        with opened(path, **options) as store:
+            os.read(gate, 1)
+            try:
+                act(store, name)
+            except Exception as error:
+                return type(error).__name__
+            return "won"
+
+    children = [forked(lambda name=name: work(name)) for name in (f"w{number}" for number in range(count))]
+    os.write(release, b"x" * count)
+    found = sorted(answer(child) for child in children)
+    os.close(gate)
+    os.close(release)
+    return found
+
+
+def run_races(path: str) -> None:
+    with opened(path) as store:
+        begin(store)
+    for turn in range(15):
+        with opened(path) as store:
+            seq = store.lineage(branch_id="b1").branch.seq
+
+        def decide(store: SQLiteStore, name: str, seq: int = seq) -> None:
+            store.append(Append(branch_id="b1", seq=seq, entries=(note(name), note("also"))))
+
+        assert race(path, decide) == ["Behind"] * 5 + ["won"], turn
+    with opened(path) as store:
+        assert len(bodies(store)) == 30
+
+
+def test_of_several_processes_that_append_after_the_same_entry_one_wins(tmp_path: Path) -> None:
+    apart("run_races", tmp_path / "runs.db")
+
+
+def run_take_overs(path: str) -> None:
+    """The lease is over by the workers' clock, so each may take the claim, and one does; the last holder finds it lost."""
+    with opened(path) as store:
+        begin(store, take="w0", lease=10.0)
+    for turn in range(1, 15):
+        now = 1000.0 + 20.0 * turn
+        with opened(path) as store:
+            before = store.lineage(branch_id="b1").branch
+
+        def take(store: SQLiteStore, name: str, seq: int = before.seq) -> None:
+            store.append(Append(branch_id="b1", seq=seq, take=name, lease=10.0))
+
+        found = race(path, take, clock=lambda now=now: now)
+        assert found == ["Held"] * 5 + ["won"], turn
+        with opened(path) as store:
+            after = store.lineage(branch_id="b1").branch
+            assert (after.fence, after.lease_until, after.seq) == (before.fence + 1, now + 10.0, before.seq)
+            with pytest.raises(LeaseLost):
+                claim = Claim(branch_id="b1", run_id="b1", owner=before.owner or "", fence=before.fence)
+                store.append(Append(branch_id="b1", seq=before.seq, entries=(note("late"),), claim=claim))
+
+
+def test_of_several_processes_that_take_an_expired_claim_over_one_wins(tmp_path: Path) -> None:
+    apart("run_take_overs", tmp_path / "runs.db")
+
+
+def run_exclusives(path: str) -> None:
+    for turn in range(15):
+        assert race(path, lambda s, name, t=turn: begin(s, f"{t}{name}", thread=f"t{t}", exclusive=True)) == [
+            *["Occupied"] * 5,
+            "won",
+        ]
+    with opened(path) as store:
+        assert len(store.branches()) == 15
+
+
+def test_of_several_processes_that_begin_a_run_in_a_thread_one_does(tmp_path: Path) -> None:
+    apart("run_exclusives", tmp_path / "runs.db")
+
+
+def run_openings(path: str) -> None:
+    def work(file: str, name: str, gate: int) -> str:
+        os.read(gate, 1)
+        with opened(file) as store:
+            begin(store, name)
+        return "made"
+
+    for turn in range(25):
+        gate, release = os.pipe()
+        file = f"{path}{turn}"
+        children = [forked(lambda n=n, f=file, g=gate: work(f, f"w{n}", g)) for n in range(6)]
+        os.write(release, b"x" * 6)
+        assert [answer(child) for child in children] == ["made"] * 6
+        with opened(file) as store:
+            assert len(store.branches()) == 6
+        os.close(gate)
+        os.close(release)
+
+
+def test_several_processes_that_open_a_new_file_at_once_all_can(tmp_path: Path) -> None:
+    apart("run_openings", tmp_path / "runs.db")
+
+
+def run_kills(path: str) -> None:
+    """A worker reports each write once it is stored. Killed in the middle of anything, it leaves what it reported, and
+    at most one write more, each of them whole."""
+    chance = random.Random(7)
+    with opened(path) as store:
+        begin(store, take="me")
+        total = 0
+        for turn in range(60):
+            read, write = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                write_for_ever(path, write)
+            os.close(write)
+            reported = 0
+            for _ in range(chance.randrange(1, 12)):
+                reported += len(os.read(read, 1))
+            for _ in range(chance.randrange(0, 4000)):
+                pass
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            with os.fdopen(read, "rb") as pipe:
+                reported += len(pipe.read())
+
+            lineage = store.lineage(branch_id="b1")
+            written = lineage.branch.seq - 1
+            assert written % 3 == 0
+            assert total + reported <= written // 3 <= total + reported + 1, (turn, total, reported, written)
+            total = written // 3
+            numbers = [entry.seq for entry in lineage.entries]
+            assert numbers == list(range(1, written + 2))
+            assert [entry.body for entry in lineage.entries[1:]] == [
+                f"{n}{part}" for n in range(total) for part in "abc"
+            ]
+            assert [row.pending_id for row in store.pending_rows()] == ([f"p{total - 1}"] if total else [])
+            assert lineage.branch.head == (f"c{total - 1}" if total else "b1-0")
+            assert store._ready().execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def write_for_ever(path: str, report: int) -> None:
+    with opened(path, synchronous="FULL") as store:
+        seq = store.lineage(branch_id="b1").branch.seq
+        while True:
+            turn = (seq - 1) // 3
+            row = Entry(path="", body=f"{turn}c", checkpoint_id=f"c{turn}")
+            store.append(
+                Append(
+                    branch_id="b1",
+                    seq=seq,
+                    claim=MINE,
+                    entries=(note(f"{turn}a"), note(f"{turn}b"), row),
+                    head=row.checkpoint_id,
+                    opened=(asked(f"p{turn}"),),
+                    closed=(f"p{turn - 1}",),
+                )
+            )
+            seq += 3
+            os.write(report, b".")
+
+
+def test_a_worker_killed_at_any_moment_leaves_whole_writes(tmp_path: Path) -> None:
+    apart("run_kills", tmp_path / "runs.db")
+
+
+def run_forks(path: str) -> None:
+    """The child's writes stand even if the parent lets go of the file while the child writes."""
+    to_child, go = os.pipe()
+    store = opened(path)
+    begin(store)
+
+    def work() -> str:
+        store.append(Append(branch_id="b1", seq=1, entries=(note("child 1"),)))
+        os.read(to_child, 1)
+        store.append(Append(branch_id="b1", seq=2, entries=(note("child 2"),)))
+        os.read(to_child, 1)
+        store.append(Append(branch_id="b1", seq=3, entries=(note("child 3"),)))
+        store.close()
+        return "done"
+
+    child = forked(work)
+    while store.lineage(branch_id="b1").branch.seq < 2:
+        pass
+    store.close()
+    os.write(go, b"x")
+    with opened(path) as again:
+        while again.lineage(branch_id="b1").branch.seq < 3:
+            pass
+    os.write(go, b"x")
+    assert answer(child) == "done"
+    with opened(path) as again:
+        assert bodies(again) == ["child 1", "child 2", "child 3"]
+
+
+def test_a_store_can_be_used_on_both_sides_of_a_fork(tmp_path: Path) -> None:
+    apart("run_forks", tmp_path / "runs.db")
+
+
+def run_forks_while_writing(path: str) -> None:
+    warnings.simplefilter("ignore", DeprecationWarning)
+    stop = threading.Event()
+    with opened(path) as store:
+        begin(store)
+
+        def write() -> None:
+            for seq in itertools.count(1):
+                if stop.is_set():
+                    return
+                store.append(Append(branch_id="b1", seq=seq, entries=(note(str(seq)),)))
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        for turn in range(20):
+            assert answer(forked(lambda turn=turn: begin(store, f"child{turn}") or "done")) == "done"
+        stop.set()
+        writer.join()
+        assert len(store.branches()) == 21
+        found = bodies(store)
+        assert found == [str(seq) for seq in range(1, len(found) + 1)]
+
+
+def test_a_fork_while_another_thread_writes_cuts_nothing_in_two(tmp_path: Path) -> None:
+    apart("run_forks_while_writing", tmp_path / "runs.db")
+
+
+def test_a_connection_that_a_fork_took_along_unseen_is_not_used(tmp_path: Path) -> None:
+    """As in a process that was forked by a C program, which Python is not told of."""
+    store = opened(tmp_path / "runs.db")
+    begin(store)
+    store._pid += 1
+    with pytest.raises(StoreError, match=r"forked by other means than os\.fork"):
+        bodies(store)
+    store.close()
+    assert store._connection is not None
+    store._connection.close()
+
+
+def test_a_fork_in_the_middle_of_a_call_does_not_wait_for_the_call(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs.db") as store:
+        begin(store)
+
+        def clock() -> float:
+            store._before_fork()
+            store._after_fork()
+            return 1000.0
+
+        store.clock = clock
+        store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+        assert bodies(store) == ["j"]
+
+
+# Files
+
+
+@pytest.mark.parametrize("path", [":memory:", ""])
+def test_a_store_without_a_file_is_refused_with_a_remedy(path: str) -> None:
+    with pytest.raises(StoreError, match=r"use MemoryStore\(\)"):
+        SQLiteStore(path)
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="no/where of the store does not exist"):
+        SQLiteStore(tmp_path / "no" / "where" / "runs.db")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(StoreError, match="unable to open"):
+        SQLiteStore(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Dear diary, this is no database.\n" * 100)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"notes\.txt: file is not a database"):
+        SQLiteStore(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        (
+            "UPDATE phronomy_schema SET version = 99",
+            f"schema version 99, and this release reads up to {len(_sql.MIGRATIONS)}",
+        ),
+        ("UPDATE phronomy_schema SET version = 'x'", "the version of its schema cannot be read"),
+        ("DELETE FROM phronomy_schema", "the version of its schema cannot be read"),
+    ],
+)
+def test_a_schema_of_another_version_is_refused(tmp_path: Path, statement: str, says: str) -> None:
+    path = tmp_path / "runs.db"
+    opened(path).close()
+    db = sqlite3.connect(path)
+    db.execute(statement)
+    db.commit()
+    db.close()
+    with pytest.raises(StoreError, match=says):
+        opened(path)
+
+
+def test_a_file_of_the_first_schema_is_brought_up_to_date_and_keeps_what_else_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE mine (a)")
+    db.execute(_SQL.schema)
+    db.execute(_SQL.first_version)
+    db.commit()
+    db.close()
+    with opened(path) as store:
+        begin(store)
+    with opened(path) as store:
+        assert store._ready().execute(_SQL.version).fetchall() == [(len(_sql.MIGRATIONS),)]
+        assert store._ready().execute("SELECT count(*) FROM mine").fetchall() == [(0,)]
+        assert bodies(store) == []
+
+
+def test_a_damaged_file_gives_answers_or_store_errors_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with opened(path) as store:
+        begin(store, take="me", opened=(asked("p"),))
+        for seq in range(1, 40):
+            store.append(Append(branch_id="b1", seq=seq, entries=(note("x" * 300),), claim=MINE))
+    whole, chance, outcomes = path.read_bytes(), random.Random(3), set()
+    for turn in range(150):
+        data = bytearray(whole)
+        if turn % 3 == 0:
+            del data[chance.randrange(len(data)) :]
+        else:
+            for _ in range(chance.choice([1, 8, 200])):
+                data[chance.randrange(len(data))] = chance.randrange(256)
+        damaged = tmp_path / f"damaged{turn}.db"
+        damaged.write_bytes(data)
+        try:
+            with opened(damaged, timeout=0.0) as store:
+                bodies(store)
+                store.load("b1-0")
+                store.pending_rows()
+                store.append(Append(branch_id="b1", seq=40, entries=(note("more"),), claim=MINE))
+        except (PhronomyError, Behind) as error:
+            outcomes.add(type(error))
+        else:
+            outcomes.add(None)
+    assert {StoreError, CheckpointError} <= outcomes
+
+
+def test_a_closed_store_says_so_and_can_be_closed_again(tmp_path: Path) -> None:
+    store = opened(tmp_path / "runs.db")
+    assert repr(store) == f"SQLiteStore({str(tmp_path / 'runs.db')!r})"
+    store.close()
+    store.close()
+    for ask in (store.branches, lambda: begin(store)):
+        with pytest.raises(StoreError, match="is closed"):
+            ask()
+    assert [path.name for path in tmp_path.iterdir()] == ["runs.db"]
+
+
+def test_a_file_that_others_keep_locked_is_a_store_error_and_nothing_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with opened(path, timeout=0.0) as store:
+        begin(store)
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"runs\.db: database is locked"):
+            store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+        assert bodies(store) == []
+        other.execute("ROLLBACK")
+        other.close()
+        store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+        assert bodies(store) == ["j"]
+
+
+@pytest.mark.parametrize(("busy", "opens"), [(3, True), (10**9, False)])
+def test_a_switch_to_write_ahead_logging_that_collides_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: int, opens: bool
+) -> None:
+    tries = iter(range(busy))
+    now = itertools.count(0.0)
+
+    class Busy(sqlite3.Connection):
+        def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+            if sql == "PRAGMA journal_mode = WAL" and next(tries, None) is not None:
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise error
+            return super().execute(sql, *values)
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, factory=Busy, **options))
+    monkeypatch.setattr("phronomy.stores.sqlite.time.monotonic", lambda: next(now))
+    if opens:
+        with opened(tmp_path / "runs.db", timeout=30.0) as store:
+            assert store._ready().execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+    else:
+        with pytest.raises(StoreError, match="database is locked"):
+            opened(tmp_path / "runs.db", timeout=30.0)
+
+
+# Statements
+
+
+def test_errors_hold_no_value_that_was_to_be_written(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs.db") as store:
+        begin(store)
+        secret = Entry(path="", body="hunter2", checkpoint_id="b1-0")
+        changes: list[dict[str, Any]] = [
+            {"entries": (note("hunter2"), secret)},
+            {"entries": (note("hunter2\ud800"),)},
+            {"entries": (note("hunter2"),), "head": ["hunter2"]},
+        ]
+        for change in changes:
+            with pytest.raises(StoreError) as refused:
+                store.append(Append(branch_id="b1", seq=1, take="me", **change))
+            assert "hunter2" not in str(refused.value)
+        with pytest.raises(StoreError):
+            begin(store, "b2", opened=(PendingRow(**{**_fields(asked("p")), "requested_at": 2**70}),))
+        with pytest.raises(StoreError):
+            store.branches(run_id=["x"])  # type: ignore[arg-type]
+        assert (bodies(store), len(store.branches())) == ([], 1)
+
+
+def _fields(row: PendingRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__slots__}
+
+
+def test_a_load_is_one_statement_and_an_append_few(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs.db") as store:
+        begin(store, take="me")
+        seen: list[str] = []
+        store._ready().set_trace_callback(seen.append)
+        store.lineage(checkpoint_id="b1-0")
+        store.lineage(branch_id="b1")
+        assert [statement.split()[0] for statement in seen] == ["WITH", "WITH"]
+        seen.clear()
+        store.append(Append(branch_id="b1", seq=1, entries=(note("a"),), claim=MINE))
+        assert [statement.split()[0] for statement in seen] == ["BEGIN", "SELECT", "UPDATE", "INSERT", "COMMIT"]
+
+
+def test_no_statement_reads_a_whole_table(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs.db") as store:
+        db = store._ready()
+        statements = [
+            _SQL.branch,
+            _SQL.change_branch,
+            _SQL.renew,
+            _SQL.release,
+            _SQL.open_branch,
+            _SQL.drop_pending,
+            _SQL.children,
+            _SQL.checkpoint_lineage,
+            _SQL.branch_lineage,
+            _SQL.branches(run_id="r", thread_id=None)[0],
+            _SQL.branches(run_id=None, thread_id="t")[0],
+            _SQL.pending(run_id="r", thread_id=None)[0],
+            _SQL.pending(run_id=None, thread_id="t")[0],
+        ]
+        for statement in statements:
+            plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", ["x"] * statement.count("?"))]
+            assert not [step for step in plan if step.startswith("SCAN") and step != "SCAN line"], (statement, plan)
+
+
+def test_what_is_written_survives_a_loss_of_power_by_default(tmp_path: Path) -> None:
+    with SQLiteStore(tmp_path / "runs.db") as store:
+        assert store._ready().execute("PRAGMA synchronous").fetchall() == [(2,)]
+        assert store._ready().execute("PRAGMA journal_mode").fetchall() == [("wal",)]
