@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ MAX_PAYLOAD, MAX_CPU, MAX_GROWTH = 2.0, 3.0, 1.3
 
 def order(number: int) -> dict[str, Any]:
     """What the tool finds: a record of ordinary size."""
-    lines = [{"sku": f"SKU-{number}-{line}", "title": "A thing that was ordered", "quantity": line + 1} for line in range(3)]
+    lines = [
+        {"sku": f"SKU-{number}-{line}", "title": "A thing that was ordered", "quantity": line + 1} for line in range(3)
+    ]
     return {"order": number, "customer": f"customer-{number}@example.com", "state": "delivered", "lines": lines}
 
 
@@ -72,7 +75,7 @@ def phronomy_run(path: Path, calls: int) -> tuple[float, Checkpoint]:
     @tool(requires_approval=True)
     def refund(order_id: int) -> str:
         """Refund an order."""
-        return "refunded"
+        return f"refunded {order_id}"
 
     with SQLiteStore(str(path)) as store:
         agent = Agent(name="desk", model=Script(calls), tools=[look_up, refund], store=store, max_turns=None)
@@ -99,7 +102,9 @@ def floor_run(path: Path, calls: int) -> float:
 
     def step(*statements: tuple[str, tuple[Any, ...]]) -> None:
         db.execute("BEGIN IMMEDIATE")
-        held = db.execute("UPDATE runs SET lease = ? WHERE id = 'r' AND owner = 'me' AND fence = 1", (time.time() + 30,))
+        held = db.execute(
+            "UPDATE runs SET lease = ? WHERE id = 'r' AND owner = 'me' AND fence = 1", (time.time() + 30,)
+        )
         assert held.rowcount == 1
         for sql, values in statements:
             db.execute(sql, values)
@@ -138,10 +143,13 @@ def payload(path: Path) -> int:
     """The bytes of every value in every table, ids and numbers included."""
     db = sqlite3.connect(path)
     total = 0
-    for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall():
+    for (table,) in db.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    ).fetchall():
         columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
         lengths = " + ".join(f"COALESCE(LENGTH(CAST({column} AS BLOB)), 0)" for column in columns)
-        total += db.execute(f"SELECT COALESCE(SUM({lengths}), 0) FROM {table}").fetchone()[0]
+        (size,) = db.execute(f"SELECT COALESCE(SUM({lengths}), 0) FROM {table}").fetchone()  # noqa: S608  # our own names
+        total += size
     db.close()
     return total
 
@@ -149,7 +157,9 @@ def payload(path: Path) -> int:
 def main() -> int:
     """Measure, print, and judge."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds per size; the best of each side counts")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="interleaved rounds per size; the best of each side counts"
+    )
     rounds = parser.parse_args().rounds
     print(f"{'calls':>6} {'payload/JSON':>13} {'CPU/floor':>10} {'ms/call':>8} {'floor ms/call':>14}")
     per_call: dict[int, tuple[float, float, float]] = {}
@@ -157,9 +167,9 @@ def main() -> int:
         ours, floors, share = [], [], 0.0
         for _ in range(rounds):
             with tempfile.TemporaryDirectory() as folder:
-                spent, checkpoint = measured(lambda: phronomy_run(Path(folder) / "ours.db", calls))
+                spent, checkpoint = measured(partial(phronomy_run, Path(folder) / "ours.db", calls))
                 ours.append(spent)
-                floors.append(measured(lambda: floor_run(Path(folder) / "floor.db", calls)))
+                floors.append(measured(partial(floor_run, Path(folder) / "floor.db", calls)))
                 share = payload(Path(folder) / "ours.db") / len(checkpoint.model_dump_json().encode())
         per_call[calls] = (min(ours) / calls, min(floors) / calls, share)
         mine, theirs, _ = per_call[calls]

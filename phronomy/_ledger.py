@@ -17,7 +17,18 @@ from weakref import WeakSet
 
 from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import LeaseLost
-from phronomy.stores.base import Append, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow, Store, pending_rows
+from phronomy.stores.base import (
+    Append,
+    Behind,
+    Branch,
+    BranchStatus,
+    Claim,
+    Entry,
+    Lineage,
+    PendingRow,
+    Store,
+    pending_rows,
+)
 from phronomy.types import CallResult, Ending, Outcome
 
 P = ParamSpec("P")

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import suppress
 from contextvars import copy_context
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from phronomy import _rules
@@ -93,7 +94,7 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Iterator[Outcome]:
         case Run():
             return run_calls(runner, move.calls, drive)
         case Finish():
-            return finish(runner, move)
+            return finish(move)
         case Fail():
             raise limit_reached(runner, move)
         case Wait() | Done():
@@ -114,7 +115,7 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncIterator[Outcome
         case Run():
             return arun_calls(runner, move.calls, drive)
         case Finish():
-            return afinish(runner, move)
+            return afinish(move)
         case Fail():
             raise limit_reached(runner, move)
         case Wait() | Done():
@@ -157,7 +158,9 @@ async def aask_model(runner: Runner) -> AsyncIterator[Outcome]:
 def instructions_context(runner: Runner) -> InstructionsContext[Any]:
     """What a callable that makes instructions may know of the run."""
     state = runner.state
-    return InstructionsContext(run_id=state.run_id, thread_id=state.thread_id, deps=runner.deps, messages=state.messages)
+    return InstructionsContext(
+        run_id=state.run_id, thread_id=state.thread_id, deps=runner.deps, messages=state.messages
+    )
 
 
 def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]:
@@ -232,7 +235,7 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
         known = ", ".join(sorted(runner.spec.tools)) or "none"
         return invalid(call, f"There is no tool named {call.name[:80]!r}. The tools are: {known}.")
     try:
-        args = tool.read(call.arguments or "")
+        args: Any = tool.read(call.arguments or "")
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
     identity = tool.identity(runner.state.path)
@@ -374,7 +377,8 @@ def decided(
     assert call.pending_id is not None and call.digest is not None
     if edited is not None and edited.result is not None:
         raise InvalidDecision(
-            f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}", pending_id=call.pending_id
+            f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}",
+            pending_id=call.pending_id,
         )
     decision = Decision(
         pending_id=call.pending_id,
@@ -400,7 +404,7 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Iterator[O
     if len(calls) == 1:
         yield execute(runner, calls[0].id, drive)
         return
-    yield from side_by_side([lambda id=call.id: execute(runner, id, drive) for call in calls])
+    yield from side_by_side([partial(execute, runner, call.id, drive) for call in calls])
 
 
 async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncIterator[Outcome]:
@@ -427,10 +431,8 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     started = time.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
-        if tool.timeout is None:
-            value = tool.call(values, context)
-        else:
-            value = in_thread(lambda: tool.call(values, context), tool.timeout)
+        work = partial(tool.call, values, context)
+        value = work() if tool.timeout is None else in_thread(work, tool.timeout)
     except Exception as error:
         return failed(runner, call, tool, context, error, since(started))
     return settled(call, context, told(call, tool.render(value)), since(started))
@@ -451,10 +453,10 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     started = time.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
-        if tool.is_async:
-            value = await within(tool.acall(values, context), tool.timeout)
-        else:
-            value = await ain_thread(lambda: tool.call(values, context), tool.timeout)
+        work = partial(tool.call, values, context)
+        value = await (
+            within(tool.acall(values, context), tool.timeout) if tool.is_async else ain_thread(work, tool.timeout)
+        )
     except Exception as error:
         return failed(runner, call, tool, context, error, since(started))
     return settled(call, context, told(call, tool.render(value)), since(started))
@@ -474,7 +476,9 @@ def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[Any]:
 
 def gone(call: Call) -> CallFailed:
     """The outcome of a call whose tool the agent no longer has, where the caller accepted that."""
-    return CallFailed(id=call.id, error=f"There is no tool named {call.name[:80]!r} any more. Nothing was run.", next="model")
+    return CallFailed(
+        id=call.id, error=f"There is no tool named {call.name[:80]!r} any more. Nothing was run.", next="model"
+    )
 
 
 def reuse(runner: Runner, call: Call, context: ToolContext[Any]) -> CallSettled | None:
@@ -561,7 +565,9 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
             child.record(interruption(child.state, now(runner.ledger.store)))
         return child
     if call.waiting:
-        raise CheckpointError(f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh")
+        raise CheckpointError(
+            f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
+        )
     begun = nested.begin(runner.state, path, now(runner.ledger.store))
     return Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True)
 
@@ -579,9 +585,9 @@ def edited_by(decision: Decision, call: Call | None) -> Judgement | None:
     """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
     if decision.args is None or call is None or call.tool is None:
         return None
-    args = decision.json_text("args")
+    args: Any = JsonText(decision.json_text("args"))
     digest = call_digest(call.tool, args)
-    return Judgement(id=call.id, verdict="run", tool=call.tool, args=JsonText(args), digest=digest, repeatable=call.repeatable)
+    return Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
 
 
 def nested_outcome(runner: Runner, call: Call, child: Runner) -> Outcome:
@@ -608,12 +614,12 @@ def interruption(state: Checkpoint, at: datetime) -> Interrupted:
 # The end
 
 
-def finish(runner: Runner, move: Finish) -> Iterator[Outcome]:
-    """End the run, with the output that the spec makes of the last message."""
+def finish(move: Finish) -> Iterator[Outcome]:
+    """End the run."""
     yield Finished(status=move.status, output=move.__dict__["output"])
 
 
-async def afinish(runner: Runner, move: Finish) -> AsyncIterator[Outcome]:
+async def afinish(move: Finish) -> AsyncIterator[Outcome]:
     """As `finish`."""
     yield Finished(status=move.status, output=move.__dict__["output"])
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated, Any, TypeAlias, get_args
+from typing import Annotated, Any, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
-from typing_extensions import Self
 
 from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, parse, plain
 
@@ -65,6 +64,13 @@ OpenJson: TypeAlias = Annotated[Any, _JsonField(object_only=False, as_text=False
 
 OpenObject: TypeAlias = Annotated[dict[str, Any], _JsonField(object_only=True, as_text=False)]
 """As `JsonObject`, for what people send rather than what is stored."""
+
+
+EMPTY: Any = JsonText("{}")
+"""The default of a `JsonObject` field."""
+
+NULL: Any = JsonText("null")
+"""The default of a `Json` field."""
 
 
 class _Plain:

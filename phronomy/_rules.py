@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
-from phronomy._json import JsonText, canonical
+from phronomy._json import canonical
 from phronomy._record import digest_of
-from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
+from phronomy.approvals import ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint, result_message
 from phronomy.errors import IllegalOutcome, NotAuthorized
 from phronomy.messages import Message, Settlement
@@ -29,7 +29,6 @@ from phronomy.types import (
     Decided,
     Deferred,
     Done,
-    End,
     Ending,
     Fail,
     Finish,
@@ -156,7 +155,9 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             state = _spent(_with_call(state, _failed(_call(state, outcome.id, outcome), outcome)), outcome.elapsed)
         case CallUnknown():
             call = _call(state, outcome.id, outcome)
-            state = _spent(_with_call(state, _ask_again(call, "outcome_unknown", outcome.reason, outcome)), outcome.elapsed)
+            state = _spent(
+                _with_call(state, _ask_again(call, "outcome_unknown", outcome.reason, outcome)), outcome.elapsed
+            )
         case CallWaits():
             call = _call(state, outcome.id, outcome)
             state = _with_call(state, _set(call, status="nested", waiting=outcome.pending))
@@ -210,9 +211,9 @@ def begin(
         path=path,
         created_at=at,
         label=label,
-        metadata=canonical(metadata or {}),
+        metadata=metadata or {},
         agent=agent,
-        original_input=canonical(original_input),
+        original_input=original_input,
         messages=messages,
     )
 
@@ -223,13 +224,17 @@ def seal(state: Checkpoint, *, id: str, at: datetime) -> Checkpoint:
     return state.evolve(**update)
 
 
-def branch_off(checkpoint: Checkpoint, *, id: str, branch_id: str, at: datetime, salt: str, ids: Mapping[str, str]) -> Checkpoint:
+def branch_off(
+    checkpoint: Checkpoint, *, id: str, branch_id: str, at: datetime, salt: str, ids: Mapping[str, str]
+) -> Checkpoint:
     """The first state of a fork: as the checkpoint was sealed, without an approval that has not been used.
 
     `ids` gives each call that waits, or that was approved, a new pending id, so that one approval never runs two branches.
     """
     calls = tuple(
-        _set(call, status="pending", pending_id=ids[call.id], approved=None, requested_at=at) if call.id in ids else call
+        _set(call, status="pending", pending_id=ids[call.id], approved=None, requested_at=at)
+        if call.id in ids
+        else call
         for call in checkpoint.calls
     )
     update = {"branch_id": branch_id, "calls": calls, "salt": salt, "journal": (), "nested": ()}
@@ -247,7 +252,11 @@ def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
     if not any(call is mine for mine in state.calls) or call.status not in ("ready", "started"):
         raise refused(state, call, f"it is {call.status}, or not a call of this run")
     recorded = call.tool
-    if recorded is None or call.args is None or (recorded.path, recorded.source, recorded.name) != (tool.path, tool.source, tool.name):
+    if (
+        recorded is None
+        or call.args is None
+        or (recorded.path, recorded.source, recorded.name) != (tool.path, tool.source, tool.name)
+    ):
         raise refused(state, call, "it was judged for another tool")
     if call.digest != call_digest(recorded, call.json_text("args")):
         raise refused(state, call, "its arguments are not the ones that were judged")
@@ -267,7 +276,9 @@ def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
 
 def refused(state: Checkpoint, call: Call, why: str) -> NotAuthorized:
     """The error for a call that the gate does not let run."""
-    return NotAuthorized(f"call {call.call_id} of {call.name} was not run: {why}", run_id=state.run_id, call_id=call.call_id)
+    return NotAuthorized(
+        f"call {call.call_id} of {call.name} was not run: {why}", run_id=state.run_id, call_id=call.call_id
+    )
 
 
 def _finish(state: Checkpoint) -> Finish:
@@ -445,7 +456,9 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
             )
             again = _ask_again(call, "outcome_unknown", INTERRUPTED, request)
         else:
-            raise IllegalOutcome("call started", "Interrupted", f"call {call.id} has no pending id to be asked about under")
+            raise IllegalOutcome(
+                "call started", "Interrupted", f"call {call.id} has no pending id to be asked about under"
+            )
         state = _with_call(state, again)
     return state
 

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from phronomy import _rules
 from phronomy._ledger import Ledger, new_id, now
-from phronomy.checkpoint import Checkpoint
+from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.instructions import CompiledInstructions
 from phronomy.models.base import Model, ModelSettings
 from phronomy.stores.base import Append, Entry, journal_entry, row_entry, settled_in
 from phronomy.tools import Tool
-from phronomy.types import Call, CallFailed, CallResult, CallSettled, CallStarted, CallUnknown, Move, Outcome
+from phronomy.types import Call, CallFailed, CallSettled, CallStarted, CallUnknown, Move, Outcome
 
 Handler = Callable[[str, dict[str, Any]], Any]
 """An approval handler: called with the tool's name and a fresh copy of the validated arguments."""
@@ -23,16 +23,29 @@ Handler = Callable[[str, dict[str, Any]], Any]
 class Spec(Protocol):
     """What a driver needs of whatever it runs: the rules, and the things that they plan to use."""
 
-    kind: str
-    name: str
-    max_turns: int | None
-    max_parallel: int
-    model: Model | None
-    settings: ModelSettings
-    instructions: CompiledInstructions
-    tools: Mapping[str, Tool]
-    handler: Handler | None
-    handler_is_async: bool
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def ref(self) -> AgentRef: ...
+
+    @property
+    def model(self) -> Model | None: ...
+
+    @property
+    def settings(self) -> ModelSettings: ...
+
+    @property
+    def instructions(self) -> CompiledInstructions: ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]: ...
+
+    @property
+    def handler(self) -> Handler | None: ...
+
+    @property
+    def handler_is_async(self) -> bool: ...
 
     def plan(self, state: Checkpoint) -> Move: ...
 
@@ -50,7 +63,8 @@ class Spec(Protocol):
 class Nested(Protocol):
     """A run inside a call: its spec, and how it begins."""
 
-    spec: Spec
+    @property
+    def spec(self) -> Spec: ...
 
     def begin(self, parent: Checkpoint, path: str, at: datetime) -> Checkpoint: ...
 
@@ -135,7 +149,9 @@ class Runner:
             return
         self.dirty = True
 
-    def prepare(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> tuple[Append, Checkpoint | None]:
+    def prepare(
+        self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False
+    ) -> tuple[Append, Checkpoint | None]:
         """The next write: what is not stored yet, as a new checkpoint if `seal`, and then the intents."""
         entries: list[Entry] = []
         sealed: Checkpoint | None = None

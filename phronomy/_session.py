@@ -45,12 +45,9 @@ from phronomy.stores.base import (
     Branch,
     BranchStatus,
     Claim,
-    Occupied,
     Store,
     journal_entry,
-    replay,
     row_entry,
-    settled_in,
 )
 from phronomy.types import Call, CallSettled, Ending, Input, Outcome, Wait
 
@@ -103,9 +100,10 @@ def begin(store: Store, spec: AgentSpec, deps: Any, beginning: Beginning) -> Run
 
 
 def _create(store: Store, spec: AgentSpec, deps: Any, parent: Checkpoint | None, state: Checkpoint) -> Runner:
-    origin = store.lineage(branch_id=parent.branch_id).branch if parent is not None else None
-    seq = origin.seq if origin is not None else 0
-    branch = Branch.of(state, parent_branch=origin.id if origin is not None else None, parent_seq=seq, seq=seq)
+    branch = Branch.of(state)
+    if parent is not None:
+        origin = next(item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id)
+        branch = replace(branch, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
     owner = new_owner()
     change = Append(
         branch_id=branch.id,
@@ -118,7 +116,7 @@ def _create(store: Store, spec: AgentSpec, deps: Any, parent: Checkpoint | None,
     )
     store.create(branch, change, exclusive=state.thread_id is not None)
     claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
-    branch = store.lineage(branch_id=branch.id).branch
+    branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)
     return Runner(spec, Ledger(store, branch, state, claim=claim), state, deps=deps)
 
 
@@ -324,7 +322,9 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         if opened.live:
             raise busy(opened.branch)
         if waiting and not opened.runner.unsaved:
-            raise NothingDecided(f"run {state.run_id} waits for a decision on {', '.join(waiting)}", pending_ids=waiting)
+            raise NothingDecided(
+                f"run {state.run_id} waits for a decision on {', '.join(waiting)}", pending_ids=waiting
+            )
     check_drift(opened, accept=choice.accept_changes)
 
 
@@ -340,7 +340,11 @@ def at_rest(opened: Opened, accept_changes: bool) -> bool:
         return True
     if opened.live:
         raise busy(opened.branch)
-    if not opened.runner.unsaved and isinstance(opened.runner.spec.plan(opened.runner.state), Wait) and not opened.head.journal:
+    if (
+        not opened.runner.unsaved
+        and isinstance(opened.runner.spec.plan(opened.runner.state), Wait)
+        and not opened.head.journal
+    ):
         return True
     check_drift(opened, accept=accept_changes)
     return False
@@ -370,7 +374,9 @@ def handed_over(opened: Opened) -> Result[Any]:
 def busy(branch: Branch) -> RunBusy:
     """The error for a run that another worker holds."""
     return RunBusy(
-        f"run {branch.run_id} is held by {branch.owner}; try again when it has stopped", run_id=branch.run_id, owner=branch.owner or ""
+        f"run {branch.run_id} is held by {branch.owner}; try again when it has stopped",
+        run_id=branch.run_id,
+        owner=branch.owner or "",
     )
 
 
@@ -381,7 +387,11 @@ def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> Check
     done: Progress = progress_of(opened)
     who = f" ({decision.kind}d by {decision.by.id})" if decision is not None and decision.by is not None else ""
     result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
-    what = f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}" if pending_id else f"run {state.run_id} has ended"
+    what = (
+        f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}"
+        if pending_id
+        else f"run {state.run_id} has ended"
+    )
     return CheckpointAlreadyResumed(
         f"{what}; the run is {done}",
         checkpoint_id=checkpoint_id,
@@ -455,12 +465,12 @@ def hand_over(store: Store, branch: Branch, outcomes: Sequence[Outcome], closed:
 def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool) -> Checkpoint:
     """The first checkpoint of a new branch that goes on from `checkpoint`, without what was decided after it."""
     if checkpoint.ended is not None:
-        raise CheckpointError(f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)")
+        raise CheckpointError(
+            f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
+        )
     sealed = _sealed(checkpoint)
     row = next(
-        entry
-        for entry in store.lineage(checkpoint_id=checkpoint.id).entries
-        if entry.checkpoint_id == checkpoint.id
+        entry for entry in store.lineage(checkpoint_id=checkpoint.id).entries if entry.checkpoint_id == checkpoint.id
     )
     branch_id = new_id("branch")
     unused = [call for call in sealed.calls if call.status == "pending" or (call.status == "ready" and call.approved)]

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from phronomy import _rules
-from phronomy._json import canonical
 from phronomy._runner import Handler, Nested
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
@@ -58,7 +57,7 @@ class AgentSpec:
         """What a checkpoint notes of the agent."""
         tools = {name: [tool.schema_hash, tool.gate] for name, tool in self.tools.items()}
         facts = {"tools": tools, "instructions": self.instructions.fingerprint, "model": self.model.name}
-        return AgentRef(name=self.name, fingerprint=canonical(facts))
+        return AgentRef(name=self.name, fingerprint=facts)
 
     def refuse_async(self, method: str) -> None:
         """Raise `AsyncRequired` if a sync method would meet something async."""
@@ -71,7 +70,9 @@ class AgentSpec:
             found.append("the approval handler")
         if found:
             verb = "is" if len(found) == 1 else "are"
-            raise AsyncRequired(f"{', '.join(found)} of agent {self.name!r} {verb} async: call a{method} instead of {method}")
+            raise AsyncRequired(
+                f"{', '.join(found)} of agent {self.name!r} {verb} async: call a{method} instead of {method}"
+            )
 
 
 def tools_of(sources: Sequence[Any]) -> dict[str, Tool]:
@@ -89,5 +90,6 @@ def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling the function gives something to await; decided from how it was written."""
     while isinstance(function, partial):
         function = function.func
-    called = getattr(type(function), "__call__", None)
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+    if inspect.isroutine(function) or isinstance(function, type):
+        return inspect.iscoroutinefunction(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)

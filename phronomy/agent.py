@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from inspect import getattr_static, signature
 from types import FunctionType
-from typing import Any, Generic, Literal, TypeAlias, TypedDict
+from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict
 
-from typing_extensions import Self, TypeVar, Unpack
+from typing_extensions import TypeVar, Unpack
 
 from phronomy import _session
 from phronomy._drive import asteps, steps
@@ -109,7 +109,9 @@ class Agent(Generic[Deps, Output]):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_spec", None) is not None:
-            raise ConfigurationError(f"agent {self.spec.name!r} has run, so its configuration is fixed: make another agent")
+            raise ConfigurationError(
+                f"agent {self.spec.name!r} has run, so its configuration is fixed: make another agent"
+            )
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
@@ -462,7 +464,9 @@ class Agent(Generic[Deps, Output]):
             if claim(opened.runner):
                 return opened.runner
 
-    def _open(self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Output]:
+    def _open(
+        self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
+    ) -> Runner | Result[Output]:
         """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
         given = _session.known(self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)

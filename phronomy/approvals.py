@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from pydantic import Field
 
-from phronomy._json import JsonText
-from phronomy._record import Json, JsonObject, OpenJson, OpenObject, Record, Text, digest_of
+from phronomy._record import NULL, Json, JsonObject, OpenJson, OpenObject, Record, Text, digest_of
 
 Gate = Literal["always", "predicate", "never"]
 """When a tool asks for approval: on every call, as its predicate says, or never."""
@@ -105,7 +104,7 @@ class Decision(Record):
     kind: DecisionKind
     path: str = ""
     args: JsonObject | None = Field(default=None, repr=False)
-    content: Json = Field(default=JsonText("null"), repr=False)
+    content: Json = Field(default=NULL, repr=False)
     reason: Text | None = None
     then: Then = "continue"
     by: Principal | None = None
@@ -121,4 +120,3 @@ def call_digest(tool: ToolIdentity, args_text: str) -> str:
 def as_principal(by: str | Principal | None) -> Principal | None:
     """The principal meant by `by`: itself, or one whose id is the text."""
     return Principal(id=by) if isinstance(by, str) else by
-

@@ -27,8 +27,8 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
-from phronomy._json import JsonError, JsonText, canonical, parse
-from phronomy._record import Json, JsonObject, Record, Text, digest_of
+from phronomy._json import JsonError, canonical, parse
+from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, digest_of
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.errors import CheckpointError
 from phronomy.messages import Message, Usage
@@ -48,7 +48,7 @@ class AgentRef(Record):
     """The agent that made the checkpoint: its name, and what drift is judged by."""
 
     name: Text
-    fingerprint: JsonObject = Field(default=JsonText("{}"), repr=False)
+    fingerprint: JsonObject = Field(default=EMPTY, repr=False)
 
 
 class _Fields(Record):
@@ -65,7 +65,7 @@ class _Fields(Record):
     step: int = 0
     created_at: datetime
     label: Text | None = None
-    metadata: JsonObject = Field(default=JsonText("{}"), repr=False)
+    metadata: JsonObject = Field(default=EMPTY, repr=False)
     agent: AgentRef
     original_input: Json = Field(repr=False)
     messages: tuple[Message, ...] = Field(default=(), repr=False)
@@ -76,11 +76,11 @@ class _Fields(Record):
     ending: Ending | None = None
     rejecting: bool = False
     ended: End | None = None
-    output: Json = Field(default=JsonText("null"), repr=False)
+    output: Json = Field(default=NULL, repr=False)
     usage: Usage = Usage()
     elapsed: int = 0
     salt: str = ""
-    state: Json = Field(default=JsonText("null"), repr=False)
+    state: Json = Field(default=NULL, repr=False)
     journal: tuple[AnyOutcome, ...] = Field(default=(), repr=False)
     nested: tuple[Checkpoint, ...] = Field(default=(), repr=False)
 
@@ -148,18 +148,20 @@ class Checkpoint(_Fields):
     def _read(cls, data: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
         if isinstance(data, dict) and (info.mode == "json" or "digest" in data):
             try:
-                return cls._from_dump(json.loads(to_json(data)))
+                record: Self = cls._from_dump(json.loads(to_json(data)))
             except (ValueError, CheckpointError) as error:
                 raise ValueError(_explain(error)) from None
+            return record
         return handler(data)
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
         """The checkpoint in this text, read strictly. Raises `CheckpointError` for anything else."""
         try:
-            return cls._from_dump(parse(json_data))
+            record: Self = cls._from_dump(parse(json_data))
         except (ValidationError, JsonError) as error:
             raise CheckpointError(_explain(error)) from None
+        return record
 
     @classmethod
     def model_validate(cls, obj: Any, **_: Any) -> Self:
@@ -170,7 +172,7 @@ class Checkpoint(_Fields):
             raise CheckpointError(_explain(error)) from None
 
     @classmethod
-    def _from_dump(cls, data: Any) -> Self:
+    def _from_dump(cls, data: Any) -> Any:
         _check_version(data)
         text = canonical({key: value for key, value in data.items() if key not in DERIVED})
         record = cls.model_construct(**_Fields.model_validate_json(text).__dict__)
@@ -283,7 +285,7 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
 
 
 def row_checkpoint(
-    parent: Checkpoint | None, body: str, settled: Mapping[str, CallSettled], **columns: str | None
+    parent: Checkpoint | None, body: str, settled: Mapping[str, CallSettled], **columns: Any
 ) -> Checkpoint:
     """The checkpoint of a row: its parent with what the row adds. Raises `CheckpointError` for a body that is no row."""
     delta = _read_strictly(Delta, body)
@@ -332,7 +334,9 @@ def _from_ref(item: Any, settled: Mapping[str, CallSettled]) -> Any:
     try:
         outcome = settled[item.ref]
     except KeyError:
-        raise CheckpointError(f"a stored row refers to the result of call {item.ref}, which is not in the journal") from None
+        raise CheckpointError(
+            f"a stored row refers to the result of call {item.ref}, which is not in the journal"
+        ) from None
     return result_message(outcome.call_id, outcome.result)
 
 

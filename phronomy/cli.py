@@ -84,6 +84,10 @@ class Screen:
         if note:
             self._print(Text.assemble(" " * len(label), (escaped(note), "yellow")))
 
+    def place(self, label: str, path: object, *, columns: int = 10) -> None:
+        """Print a path or a command beside its label, in one line however long it is, so that it can be copied."""
+        self._print(Text.assemble((f"  {escaped(label):<{columns}}", "dim"), escaped(str(path))))
+
     def complain(self, text: str) -> None:
         """Print one line on standard error, however long it is."""
         self._err.print(Text(escaped(text)), soft_wrap=True)
@@ -143,7 +147,10 @@ def kind_of(value: Any) -> str:
 
 
 def _is_terminal(stream: Any) -> bool:
-    return stream is not None and not stream.closed and bool(stream.isatty())
+    try:
+        return stream is not None and bool(stream.isatty())
+    except ValueError:  # it was closed
+        return False
 
 
 def _discard_input() -> None:
@@ -269,7 +276,7 @@ def explained(error: Exception) -> str:
 
 
 def who_decided(decision: Decision) -> str:
-    """Who decided what, and when."""
+    """What was decided, by whom, and when."""
     by = f" by {decision.by.name or decision.by.id}" if decision.by is not None else ""
     channel = f" ({decision.channel})" if decision.channel else ""
     return f"{_DECIDED[decision.kind]}{by}{channel} at {decision.at:%H:%M:%S} UTC"

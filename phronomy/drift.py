@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from phronomy._runner import Runner
-from phronomy._spec import AgentSpec
+from phronomy._runner import Runner, Spec
 from phronomy.checkpoint import Checkpoint
 from phronomy.tools import InvalidArguments
 from phronomy.types import Call
@@ -25,7 +24,7 @@ class Drift:
     compatible: tuple[str, ...] = ()
 
 
-def drift_of(checkpoint: Checkpoint, spec: AgentSpec, runners: Iterator[Runner]) -> Drift:
+def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> Drift:
     """How `spec` differs from the agent that made the checkpoint, judged by the calls that are open in `runners`."""
     changed: list[str] = []
     if checkpoint.agent.name != spec.name:

@@ -171,7 +171,9 @@ class ThreadBusy(PhronomyError):
     Decide or cancel it first, or start with `on_pending="supersede"`.
     """
 
-    def __init__(self, message: str, *, thread_id: str, run_id: str, checkpoint_id: str, pending_ids: Sequence[str]) -> None:
+    def __init__(
+        self, message: str, *, thread_id: str, run_id: str, checkpoint_id: str, pending_ids: Sequence[str]
+    ) -> None:
         super().__init__(message)
         self.thread_id = thread_id
         self.run_id = run_id

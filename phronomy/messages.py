@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from phronomy._json import JsonText
-from phronomy._record import Json, JsonObject, Record, Text
+from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text
 
 Role = Literal["user", "assistant", "tool"]
 
@@ -36,11 +35,11 @@ class Message(Record):
     """
 
     role: Role
-    content: Json = Field(default=JsonText("null"), repr=False)
+    content: Json = Field(default=NULL, repr=False)
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: Text | None = None
     settlement: Settlement | None = None
-    provider: JsonObject = Field(default=JsonText("{}"), repr=False)
+    provider: JsonObject = Field(default=EMPTY, repr=False)
 
     @model_validator(mode="after")
     def _fits_role(self) -> Message:
@@ -61,7 +60,9 @@ class Message(Record):
             return ""
         if isinstance(content, str):
             return content
-        texts: list[Any] = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        texts: list[Any] = [
+            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
+        ]
         return "".join(text for text in texts if isinstance(text, str))
 
 

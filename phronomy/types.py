@@ -11,8 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from phronomy._json import JsonText
-from phronomy._record import Json, JsonObject, Record, Text
+from phronomy._record import NULL, Json, JsonObject, Record, Text
 from phronomy.approvals import Decision, PendingApproval, Principal, ToolIdentity, Why, call_digest
 from phronomy.messages import Message, Settlement, Usage
 
@@ -110,7 +109,7 @@ class Finish(Record):
     """End the run so."""
 
     status: End
-    output: Json = Field(default=JsonText("null"), repr=False)
+    output: Json = Field(default=NULL, repr=False)
 
 
 class Fail(Record):
@@ -265,7 +264,7 @@ class Finished(Record):
 
     type: Literal["finished"] = "finished"
     status: End
-    output: Json = Field(default=JsonText("null"), repr=False)
+    output: Json = Field(default=NULL, repr=False)
 
 
 Outcome: TypeAlias = (

@@ -12,7 +12,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-from phronomy import Agent, Approve, Checkpoint, CheckpointAlreadyResumed, Respond, Result, SQLiteStore, ToolContext, tool
+from phronomy import (
+    Agent,
+    Approve,
+    Checkpoint,
+    CheckpointAlreadyResumed,
+    Respond,
+    Result,
+    SQLiteStore,
+    ToolContext,
+    tool,
+)
 from phronomy.stores.base import Append, Branch
 from phronomy.testing import ScriptedModel, call
 

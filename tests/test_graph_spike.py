@@ -6,7 +6,6 @@ graph), and one channel for what each node gave. The core knows nothing of it.
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import signal
 import threading

@@ -88,7 +88,9 @@ class LossySQLite(LossyMixin, SQLiteStore):
 
 TOOLS = ("look", "pay", "wire", "flaky", "safe")
 CALLS = st.tuples(st.sampled_from(TOOLS), st.integers(0, 9))
-ODD = st.sampled_from([("pay", "{"), ("pay", '{"n": "x"}'), ("nope", "{}"), ("look", '{"n": 1, "n": 2}'), ("pay", '{"n": NaN}')])
+ODD = st.sampled_from(
+    [("pay", "{"), ("pay", '{"n": "x"}'), ("nope", "{}"), ("look", '{"n": 1, "n": 2}'), ("pay", '{"n": NaN}')]
+)
 TURN = st.lists(st.one_of(CALLS, CALLS, CALLS, ODD), min_size=1, max_size=4)
 SCRIPT = st.lists(TURN, max_size=3)
 
@@ -104,7 +106,9 @@ def make_tools(faults: Faults, is_async: bool) -> list[Any]:
     options: dict[str, dict[str, Any]] = {
         "look": {},
         "pay": {"requires_approval": True},
-        "wire": {"requires_approval": lambda args: args["n"] > 4 or Reject(reason="too little") if args["n"] else False},
+        "wire": {
+            "requires_approval": lambda args: args["n"] > 4 or Reject(reason="too little") if args["n"] else False
+        },
         "flaky": {"requires_approval": True, "on_failure": "human"},
         "safe": {"idempotent": True, "retries": 1, "retry_wait": 0.0},
     }
@@ -172,9 +176,14 @@ class Life(RuleBasedStateMachine):
                 turns += message.role == "assistant"
             if turns >= len(self.script):
                 return "done"
-            return [call(tool_name, args if isinstance(args, str) else {"n": args}, id="same") for tool_name, args in self.script[turns]]
+            return [
+                call(tool_name, args if isinstance(args, str) else {"n": args}, id="same")
+                for tool_name, args in self.script[turns]
+            ]
 
-        return Agent(name=name, model=ScriptedModel(reply), tools=make_tools(self.faults, self.is_async), store=self.store)
+        return Agent(
+            name=name, model=ScriptedModel(reply), tools=make_tools(self.faults, self.is_async), store=self.store
+        )
 
     def do(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Call the method, sync or async, and note the checkpoint; a fault that we set is expected to come out."""
@@ -399,11 +408,30 @@ def damaged(text: str, chance: random.Random) -> str | bytes:
             for _ in range(chance.randrange(1, 4)):
                 vandalise(data, chance)
             if kind == 8 and "digest" in data:
-                data["digest"] = checkpoint_digest(data)
+                with suppress(UnicodeEncodeError):
+                    data["digest"] = checkpoint_digest(data)
             return json.dumps(data, ensure_ascii=chance.random() < 0.5)
 
 
-ODD_VALUES: list[Any] = [None, True, 0, -1, 10**40, 1.5, "", "x", "{}", "[]", "null", '"\ud800"', [], {}, [[]], {"a": {}}, "9" * 5000]
+ODD_VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    10**40,
+    1.5,
+    "",
+    "x",
+    "{}",
+    "[]",
+    "null",
+    '"\ud800"',
+    [],
+    {},
+    [[]],
+    {"a": {}},
+    "9" * 5000,
+]
 
 
 def vandalise(data: Any, chance: random.Random) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ HOUR = 3600.0
 
 
 @pytest.fixture(scope="module")
-def processes() -> Iterator[Any]:
+def processes() -> Any:
     """Fresh processes that have phronomy imported: as good as new ones, and quick to start."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["crash_worker"])
-    yield context
+    return context
 
 
 def run(processes: Any, target: Any, *args: Any) -> int:
@@ -63,7 +62,7 @@ def test_killed_at_every_boundary_a_run_ends_as_the_unkilled_one(
         done = effects(folder)
         if idempotent:
             assert sorted({line.split()[0] for line in done}) == names
-            assert len({line for line in done}) == 5, "an idempotent call ran again under another key"
+            assert len(set(done)) == 5, "an idempotent call ran again under another key"
         else:
             assert sorted(line.split()[0] for line in done) == names, f"killed at {kill_at}"
     assert kills > 20
@@ -82,7 +81,9 @@ def test_a_run_suspends_in_one_process_and_is_resumed_by_id_in_another(processes
     """Process A suspends and exits; process B loads by id and goes on. field failure 51"""
     verdicts = processes.Queue()
     checkpoint = suspended(tmp_path)
-    assert run(processes, crash_worker.decide, str(tmp_path), checkpoint.id, checkpoint.pending[0].id, None, verdicts) == 0
+    assert (
+        run(processes, crash_worker.decide, str(tmp_path), checkpoint.id, checkpoint.pending[0].id, None, verdicts) == 0
+    )
     assert verdicts.get(timeout=30) == ("suspended", None)
     assert [line.split()[0] for line in effects(tmp_path)].count("pay") == 1
 
@@ -196,7 +197,9 @@ def test_killed_after_the_claim_recover_asks_or_runs_again(
     before = effects(tmp_path)
     # the bomb of the second process goes off inside the body of `pay`, after its effect
     kill_at = next(
-        n for n in range(1, 50) if _kills_inside_pay(processes, tmp_path, tmp_path / f"try-{n}", checkpoint, n, idempotent, is_async)
+        n
+        for n in range(1, 50)
+        if _kills_inside_pay(processes, tmp_path, tmp_path / f"try-{n}", checkpoint, n, idempotent, is_async)
     )
     folder = tmp_path / f"try-{kill_at}"
     assert len(effects(folder)) == len(before) + 1
@@ -216,7 +219,9 @@ def test_killed_after_the_claim_recover_asks_or_runs_again(
         else:
             assert len(paid) == 1
             assert [(item.tool_name, item.why) for item in result.checkpoint.pending] == [("pay", "outcome_unknown")]
-            told = agent.resume(result.checkpoint, decisions={result.checkpoint.pending[0].id: Respond(content="it was paid")})
+            told = agent.resume(
+                result.checkpoint, decisions={result.checkpoint.pending[0].id: Respond(content="it was paid")}
+            )
             assert [item.tool_name for item in told.checkpoint.pending] == ["ship"]
             assert [line for line in effects(folder) if line.startswith("pay ")] == paid
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from typing import Protocol
 
 
@@ -52,7 +53,7 @@ class Keeper:
                     return
                 ledgers = list(self._ledgers)
             for ledger in ledgers:
-                try:
+                with suppress(
+                    Exception
+                ):  # the store is away: the next round tries again, and expiry alone loses nothing
                     ledger.keep()
-                except Exception:  # the store is away: the next round tries again, and expiry alone loses nothing
-                    continue

@@ -224,7 +224,9 @@ class Store(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # Built on the primitives
@@ -365,7 +367,9 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
         before = tips.get(entry.path)
         now = row_checkpoint(before, entry.body, settled, **columns)
         if "run_id" not in now.__dict__:
-            raise CheckpointError(f"the row of checkpoint {now.id} says what changed, and what it goes on from is missing")
+            raise CheckpointError(
+                f"the row of checkpoint {now.id} says what changed, and what it goes on from is missing"
+            )
         if entry.path == "":
             found.append(now)
             if before is not None and before.run_id != now.run_id:
