@@ -68,7 +68,7 @@ class Ledger:
         self.nested = {part.path: part for part in head.nested}
         self.open_ids = {item.id for item in head.pending}
         self._signals: WeakSet[threading.Event] = WeakSet()
-        self._lost = False
+        self._gone = False
         self._lock = threading.Lock()
         self._alock = asyncio.Lock()
         if claim is not None:
@@ -89,9 +89,9 @@ class Ledger:
         release: bool = False,
     ) -> Append:
         """The write of these entries; `sealed` is the root checkpoint among them, if there is one."""
-        if self._lost:
+        if self._gone:
             raise LeaseLost(
-                f"another worker has taken over run {self.branch.run_id}; what this one did since is not recorded",
+                f"this worker no longer holds run {self.branch.run_id}, so what it did since is not recorded",
                 run_id=self.branch.run_id,
                 branch_id=self.branch.id,
             )
@@ -174,7 +174,7 @@ class Ledger:
         """A new event for one call, set when nobody waits for its result any more."""
         event = threading.Event()
         self._signals.add(event)
-        if self._lost or self.ending is not None:
+        if self._gone or self.ending is not None:
             event.set()
         return event
 
@@ -190,9 +190,8 @@ class Ledger:
         try:
             branch = self.store.renew(claim)
         except LeaseLost:
-            self._lost = True
-            self._signal_all()
             self.drop()
+            self._signal_all()
             return
         if branch.seq > self.seq and self.ending is None:
             self._notice(self._missed()[1])
@@ -200,7 +199,8 @@ class Ledger:
     # Letting go
 
     def drop(self) -> None:
-        """Stop keeping the lease."""
+        """Stop keeping the lease, and write no more: a thread that was left behind must not take the run again."""
+        self._gone = True
         self.store.keeper.drop(self)
         self.claim = None
 

@@ -270,7 +270,7 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         call_id=call.call_id,
         pending_id=call.approved,
         tool_name=tool.name,
-        idempotency_key=_rules.idempotency_key(state, call.evolve(digest=digest or call.digest)),
+        idempotency_key=_rules.idempotency_key(state, call, digest),
         attempt=call.attempt,
         deps=runner.deps,
         _cancel=runner.ledger.signal(),
@@ -616,12 +616,12 @@ def interruption(state: Checkpoint, at: datetime) -> Interrupted:
 
 def finish(move: Finish) -> Iterator[Outcome]:
     """End the run."""
-    yield Finished(status=move.status, output=move.__dict__["output"])
+    yield Finished(status=move.status, output=move.output)
 
 
 async def afinish(move: Finish) -> AsyncIterator[Outcome]:
     """As `finish`."""
-    yield Finished(status=move.status, output=move.__dict__["output"])
+    yield Finished(status=move.status, output=move.output)
 
 
 def limit_reached(runner: Runner, move: Fail) -> LimitExceeded:
@@ -679,6 +679,7 @@ async def within(work: Awaitable[T], timeout: float | None) -> T:
         raise
     if done:
         return task.result()
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
     task.cancel()
     raise Overran(f"still running after {timeout} s")
 

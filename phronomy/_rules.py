@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
-from phronomy._json import canonical
 from phronomy._record import digest_of
 from phronomy.approvals import ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint, result_message
@@ -241,9 +240,12 @@ def branch_off(
     return seal(checkpoint, id=id, at=at).evolve(**update)
 
 
-def idempotency_key(state: Checkpoint, call: Call) -> str:
-    """The key that a tool can give to whatever it changes: the same for every attempt, resume and replay of this call."""
-    return digest_of(state.run_id, state.path, state.salt, call.id, call.digest or "")[:32]
+def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) -> str:
+    """The key that a tool can give to whatever it changes: the same for every attempt, resume and replay of this call.
+
+    `digest` is that of the call, where it has none yet.
+    """
+    return digest_of(state.run_id, state.path, state.salt, call.id, digest or call.digest or "")[:32]
 
 
 def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
@@ -286,7 +288,7 @@ def _finish(state: Checkpoint) -> Finish:
         return Finish(status=state.ending.status)
     if state.rejecting:
         return Finish(status="rejected")
-    return Finish(status="completed", output=canonical(state.messages[-1].text))
+    return Finish(status="completed", output=state.messages[-1].text)
 
 
 def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
@@ -320,7 +322,7 @@ def _with_unique_ids(message: Message, history: tuple[Message, ...], turn: int) 
             call = call.evolve(id=fresh, original_id=call.id)
         seen.add(call.id)
         calls.append(call)
-    return message.evolve(tool_calls=tuple(calls))
+    return message.evolve(tool_calls=tuple(calls)) if any(call.original_id is not None for call in calls) else message
 
 
 def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:

@@ -212,10 +212,10 @@ def _sealed(checkpoint: Checkpoint) -> Checkpoint:
     return checkpoint.evolve(journal=(), nested=())
 
 
-def branch_of(store: Store, given: Checkpoint | str) -> str:
-    """The branch that a checkpoint, a checkpoint id, a run id or a branch id means. Raises `CheckpointNotFound`."""
-    if isinstance(given, Checkpoint):
-        return given.branch_id
+def branch_of(store: Store, given: Checkpoint | str, *, bearer: bool) -> str:
+    """The branch that a checkpoint, a checkpoint id, a run id or a branch id means. Raises as `known` does."""
+    if not isinstance(given, str):
+        return known(store, given, bearer=bearer).branch_id
     try:
         return store.lineage(branch_id=given).branch.id
     except CheckpointNotFound:

@@ -345,7 +345,7 @@ class Agent(Generic[Deps, Output]):
         ended is returned as it is. Raises `RunBusy` while the worker's lease has not expired.
         """
         spec, deps = self._for_call(options, "recover")
-        branch_id = _session.branch_of(self.store, run)
+        branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
         while True:
             opened = _session.open_head(self.store, spec, deps, branch_id)
             if _session.at_rest(opened, accept_changes):
@@ -366,7 +366,7 @@ class Agent(Generic[Deps, Output]):
     ) -> Result[Output]:
         """As `recover`."""
         spec, deps = self._for_call(options, None)
-        branch_id = await in_store(self.store, _session.branch_of, self.store, run)
+        branch_id = await in_store(self.store, _session.branch_of, self.store, run, bearer=self._bearer)
         while True:
             opened = await in_store(self.store, _session.open_head, self.store, spec, deps, branch_id)
             if _session.at_rest(opened, accept_changes):
@@ -450,7 +450,7 @@ class Agent(Generic[Deps, Output]):
 
     def _end(self, spec: AgentSpec, deps: Any, run: Checkpoint | str, ending: Ending) -> Runner | Result[Output]:
         """A runner that holds the run with its end recorded; or how it stands, where another worker was told to end it."""
-        branch_id = _session.branch_of(self.store, run)
+        branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
         while True:
             opened = _session.open_head(self.store, spec, deps, branch_id)
             _session.check_not_ended(opened)

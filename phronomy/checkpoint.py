@@ -323,9 +323,9 @@ def _read_strictly(target: Any, text: str) -> Any:
 
 def _as_ref(message: Message, settled: Mapping[str, CallSettled]) -> Message | ResultRef:
     outcome = settled.get(message.tool_call_id or "")
-    if outcome is not None and message == result_message(outcome.call_id, outcome.result):
-        return ResultRef(ref=outcome.id)
-    return message
+    if outcome is None or message.settlement != outcome.result.kind or message.content != outcome.result.content:
+        return message
+    return ResultRef(ref=outcome.id)
 
 
 def _from_ref(item: Any, settled: Mapping[str, CallSettled]) -> Any:

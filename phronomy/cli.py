@@ -235,7 +235,12 @@ def demo(
 
 def main() -> NoReturn:
     """The console script."""
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    if status == INTERRUPTED:
+        # CPython notes an interrupt inside any exec(), as imports make them, and lets `python -m` die of it at the end,
+        # caught or not; the next exec() clears the note.
+        exec("")  # noqa: S102
+    sys.exit(status)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -251,7 +256,7 @@ def run(arguments: Sequence[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has had enough of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
     except Exception as error:
         if invocation.debug:
@@ -266,12 +271,14 @@ def explained(error: Exception) -> str:
         return f"this was decided before: {who_decided(error.decision)}; {_PROGRESS[error.progress]}"
     if isinstance(error, WrongUsage):
         return f"{error} (phronomy demo --help tells more)"
-    if hasattr(error, "format_message"):  # of the command line; its class is typer's or click's, by the release
-        return f"{error.format_message()} (--help tells more)"
+    if (
+        message := getattr(error, "format_message", None)
+    ) is not None:  # the class is typer's or click's, by the release
+        return f"{message()} (--help tells more)"
     if isinstance(error, OSError) and error.strerror:
         return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
     if isinstance(error, PhronomyError):
-        return str(error)
+        return f"{error}" + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
@@ -279,7 +286,8 @@ def who_decided(decision: Decision) -> str:
     """What was decided, by whom, and when."""
     by = f" by {decision.by.name or decision.by.id}" if decision.by is not None else ""
     channel = f" ({decision.channel})" if decision.channel else ""
-    return f"{_DECIDED[decision.kind]}{by}{channel} at {decision.at:%H:%M:%S} UTC"
+    edited = ", with edited arguments," if decision.args is not None else ""
+    return f"{_DECIDED[decision.kind]}{edited}{by}{channel} at {decision.at:%H:%M:%S} UTC"
 
 
 _DECIDED: Final = {

@@ -30,7 +30,7 @@ from phronomy.agent import Agent
 from phronomy.approvals import Answer, Approve, PendingApproval, Principal, Reject
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli import DONE, INTERRUPTED, PENDING, Screen, kind_of, who_decided
-from phronomy.errors import AgentChanged, RunBusy, StoreError, ThreadBusy
+from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
 from phronomy.messages import Message
 from phronomy.models.litellm import LiteLLMModel
 from phronomy.result import Result
@@ -277,6 +277,9 @@ def run_demo(screen: Screen, given: Approve | Reject | None, store: Path | None)
         except EOFError:
             screen.complain(f"The input has ended. Nothing is lost, it is all in {path}; go on with: {again}")
             return PENDING
+        except RunFailed as error:
+            error.add_note(f"go on with: {again}")
+            raise
         except AgentChanged as error:
             raise StoreError(
                 f"{error.args[0].partition('. ')[0]}; begin anew with another file: --store PATH"
@@ -436,8 +439,8 @@ class Session:
         """The arguments as the human wants them, each valid for the tool."""
         offered = self.desk.agent.spec.tools[pending.tool_name]
         self.screen.say("Enter keeps a value.")
-        for name in args:
-            while typed := self.screen.ask(f"  {name} ({kind_of(args[name])}): "):
+        for name, value in args.items():
+            while typed := self.screen.ask(f"  {name} ({kind_of(value)}): "):
                 try:
                     args = json.loads(offered.read(json.dumps({**args, name: _typed(offered, name, typed)})))
                     break

@@ -6,11 +6,13 @@ rules make none.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
+from phronomy._json import JsonValue
 from phronomy._record import NULL, Json, JsonObject, Record, Text
 from phronomy.approvals import Decision, PendingApproval, Principal, ToolIdentity, Why, call_digest
 from phronomy.messages import Message, Settlement, Usage
@@ -80,53 +82,61 @@ class Call(Record):
         return self
 
 
-# Moves
+# Moves. They are never stored, so they are plain dataclasses.
 
 
-class AskModel(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskModel:
     """Ask the model for the next message."""
 
 
-class Judge(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judge:
     """Validate the arguments of these calls and ask their gates."""
 
     calls: tuple[Call, ...]
 
 
-class Consult(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consult:
     """Ask the synchronous approval handler about these calls."""
 
     calls: tuple[Call, ...]
 
 
-class Run(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
     """Run these calls, side by side. Each has been judged, and approved where it had to be."""
 
     calls: tuple[Call, ...]
 
 
-class Finish(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
     """End the run so."""
 
     status: End
-    output: Json = Field(default=NULL, repr=False)
+    output: JsonValue = field(default=None, repr=False)
 
 
-class Fail(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fail:
     """Stop with a failure: a limit of the run is reached. Nothing is recorded but that it failed."""
 
     limit: str
     maximum: float
 
 
-class Wait(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
     """Nothing can be done until these are decided, or until calls that run elsewhere have settled."""
 
     pending: tuple[PendingApproval, ...]
     running: tuple[Call, ...] = ()
 
 
-class Done(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
     """The run has ended."""
 
     status: End

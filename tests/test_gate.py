@@ -17,7 +17,7 @@ from phronomy import (
     ApprovalHandlerError,
     Approve,
     Checkpoint,
-    CheckpointError,
+    CheckpointAlreadyResumed,
     Defer,
     InvalidDecision,
     MemoryStore,
@@ -27,9 +27,12 @@ from phronomy import (
     Result,
     Tool,
     ToolContext,
+    UnknownPending,
+    _perform,
+    _rules,
+    _session,
     tool,
 )
-from phronomy import _perform, _rules, _session
 from phronomy._drive import asteps, steps
 from phronomy._record import JsonText
 from phronomy._runner import Runner
@@ -114,12 +117,16 @@ def predicate_says_no_need(shop: Shop) -> Result[str]:
 
 def handler_approves(shop: Shop) -> Result[str]:
     handler = shop.driver.function(lambda name, args: True)
-    return shop.driver.invoke(shop.agent(ONE, shop.tool("pay", requires_approval=True), on_approval_required=handler), "go")
+    return shop.driver.invoke(
+        shop.agent(ONE, shop.tool("pay", requires_approval=True), on_approval_required=handler), "go"
+    )
 
 
 def handler_edits(shop: Shop) -> Result[str]:
     handler = shop.driver.function(lambda name, args: Approve(args={**args, "amount": 4}))
-    return shop.driver.invoke(shop.agent(ONE, shop.tool("pay", requires_approval=True), on_approval_required=handler), "go")
+    return shop.driver.invoke(
+        shop.agent(ONE, shop.tool("pay", requires_approval=True), on_approval_required=handler), "go"
+    )
 
 
 def handler_defers(shop: Shop) -> Result[str]:
@@ -145,7 +152,9 @@ def resume_from_text(shop: Shop) -> Result[str]:
 
 
 def resume_as_bearer(shop: Shop) -> Result[str]:
-    text = shop.driver.invoke(shop.agent(ONE, shop.tool("pay", requires_approval=True)), "go").checkpoint.model_dump_json()
+    text = shop.driver.invoke(
+        shop.agent(ONE, shop.tool("pay", requires_approval=True)), "go"
+    ).checkpoint.model_dump_json()
     shop.store = MemoryStore()  # another process, that has never seen the run
     agent = shop.agent(ONE, shop.tool("pay", requires_approval=True), trust="bearer")
     return shop.driver.resume(agent, Checkpoint.model_validate_json(text), approved=True)
@@ -166,7 +175,9 @@ def side_by_side(shop: Shop) -> Result[str]:
 
 
 def retried(shop: Shop) -> Result[str]:
-    pay = shop.tool("pay", OSError("down"), OSError("down"), requires_approval=True, retries=2, retry_on=[OSError], retry_wait=0)
+    pay = shop.tool(
+        "pay", OSError("down"), OSError("down"), requires_approval=True, retries=2, retry_on=[OSError], retry_wait=0
+    )
     agent = shop.agent(ONE, pay)
     return shop.driver.resume(agent, shop.driver.invoke(agent, "go").checkpoint, approved=True)
 
@@ -182,8 +193,10 @@ def ungated_fallback(shop: Shop) -> Result[str]:
 
 
 def gated_fallback(shop: Shop) -> Result[str]:
-    wire = shop.tool("wire", ValueError("no"), requires_approval=True, fallback=[shop.tool("cash", requires_approval=True)])
-    agent = shop.agent(ONE, shop.tool("pay", ValueError("no"), fallback=[wire]))
+    wire = shop.tool("wire", ValueError("no"), requires_approval=True)
+    agent = shop.agent(
+        ONE, shop.tool("pay", ValueError("no"), fallback=[wire, shop.tool("cash", requires_approval=True)])
+    )
     result = shop.driver.resume(agent, shop.driver.invoke(agent, "go").checkpoint, approved=True)
     return shop.driver.resume(agent, result.checkpoint, approved=True)
 
@@ -340,7 +353,9 @@ def test_only_the_executors_call_a_tool() -> None:
 
 def approved_runner(shop: Shop, *, status: str = "started") -> Runner:
     """A runner whose two calls of `pay` were asked for, and the first of which was approved."""
-    agent = shop.agent([[call("pay", {"order": 1}), call("pay", {"order": 2})], "end"], shop.tool("pay", requires_approval=True))
+    agent = shop.agent(
+        [[call("pay", {"order": 1}), call("pay", {"order": 2})], "end"], shop.tool("pay", requires_approval=True)
+    )
     checkpoint = shop.driver.invoke(agent, "go").checkpoint
     runner = _session.open_head(shop.store, agent.spec, None, checkpoint.branch_id).runner
     runner.record(_perform.decide(runner, runner.state.calls[0], Approve()))
@@ -499,9 +514,6 @@ def test_a_gate_that_was_tightened_meanwhile_stops_a_call_that_was_judged_before
     with pytest.raises(NotAuthorized):
         driver.resume(stricter, result.checkpoint)
 
-    assert shop.ran == []
-    with pytest.raises(CheckpointError):
-        driver.resume(stricter, result.checkpoint, approved=True)
     assert shop.ran == []
 
 
@@ -741,7 +753,9 @@ def test_approved_takes_exactly_true_or_false(driver: Driver, shop: Shop, approv
 )
 def test_a_decision_is_an_approve_a_reject_or_a_respond(driver: Driver, shop: Shop, decision: Any) -> None:
     """Law 1: anything else is refused, with the good decisions that came with it."""
-    agent = shop.agent([[call("pay", {"order": 1}), call("pay", {"order": 2})], "end"], shop.tool("pay", requires_approval=True))
+    agent = shop.agent(
+        [[call("pay", {"order": 1}), call("pay", {"order": 2})], "end"], shop.tool("pay", requires_approval=True)
+    )
     checkpoint = driver.invoke(agent, "go").checkpoint
     first, second = (item.id for item in checkpoint.pending)
     before = rows(shop.store)
@@ -788,7 +802,10 @@ def test_an_edit_is_validated_gated_digested_and_told(driver: Driver, shop: Shop
 
 def test_request_decision_and_call_have_one_digest(driver: Driver, shop: Shop) -> None:
     """Law 2: over the tool's identity and the text of the arguments; whatever differs in one of them differs in it."""
-    replies = [[call("pay", {"order": 1}), call("pay", '{ "amount": 10, "order": 1 }'), call("wire", {"order": 1})], "end"]
+    replies = [
+        [call("pay", {"order": 1}), call("pay", '{ "amount": 10, "order": 1 }'), call("wire", {"order": 1})],
+        "end",
+    ]
     agent = shop.agent(replies, shop.tool("pay", requires_approval=True), shop.tool("wire", requires_approval=True))
 
     checkpoint = driver.invoke(agent, "go").checkpoint
@@ -805,14 +822,16 @@ def test_request_decision_and_call_have_one_digest(driver: Driver, shop: Shop) -
 def test_the_approval_of_a_tool_never_covers_its_fallback(driver: Driver, shop: Shop) -> None:
     """Law 1: each tool of a chain is asked for itself, under a new id, and a decision on one says nothing of the next."""
     cash = shop.tool("cash", requires_approval=lambda args: args["order"] == 1)
-    wire = shop.tool("wire", ValueError("no"), requires_approval=True, fallback=[cash])
+    wire = shop.tool("wire", ValueError("no"), requires_approval=True)
     agent = shop.agent(ONE, shop.tool("pay", ValueError("no"), requires_approval=True, fallback=[wire, cash]))
 
     first = driver.invoke(agent, "go").checkpoint
     second = driver.resume(agent, first, approved=True).checkpoint
     assert (shop.ran, second.pending_tool_name) == ([("pay", {"order": 1, "amount": 10})], "wire")
-    with pytest.raises(CheckpointError):
+    with pytest.raises(UnknownPending):
         driver.resume(agent, second, decisions={first.pending[0].id: Approve()})
+    with pytest.raises(CheckpointAlreadyResumed):
+        driver.resume(agent, first, approved=True)
     third = driver.resume(agent, second, approved=True).checkpoint
     assert ([name for name, _ in shop.ran], third.pending_tool_name) == (["pay", "wire"], "cash")
     result = driver.resume(agent, third, approved=False, reason="enough")

@@ -6,6 +6,7 @@ graph), and one channel for what each node gave. The core knows nothing of it.
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import signal
 import threading
@@ -16,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_worker import NEVER, Bomb, BombedStore, effects
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, outline
+from crash_worker import NEVER, Bomb, BombedStore, effects, outline
+from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, rows
 
 from phronomy import (
     Agent,
@@ -25,10 +26,12 @@ from phronomy import (
     Checkpoint,
     CheckpointAlreadyResumed,
     IllegalOutcome,
+    MemoryStore,
     ModelError,
     Reject,
     Respond,
     Result,
+    StoreError,
     Tool,
     ToolContext,
     _rules,
@@ -40,7 +43,7 @@ from phronomy._ledger import new_id
 from phronomy.checkpoint import AgentRef
 from phronomy.instructions import CompiledInstructions, compile_instructions
 from phronomy.models.base import ModelSettings
-from phronomy.stores.base import Store
+from phronomy.stores.base import Append, Branch, Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.types import Call, Done, Finish, Finished, Judge, Judged, Move, Outcome, Replied
 
@@ -113,7 +116,7 @@ class GraphSpec:
             return Finish(status=state.ending.status if state.ending else "rejected")
         if state.turn < len(self.waves):
             return Judge(calls=self.wave(state))
-        return Finish(status="completed", output=canonical(state.state[self.waves[-1][0]]))
+        return Finish(status="completed", output=state.state[self.waves[-1][0]])
 
     def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
         between = not (state.calls or state.ended or state.ending or state.rejecting)
@@ -228,9 +231,9 @@ class Desk:
         return Graph("pair", (self.agent("left", "pay"), self.agent("right", "wire")), (self.node("close"),), store=store)
 
     def tower(self, store: Store, **options: Any) -> Graph:
-        """An agent inside a graph inside a graph."""
+        """An agent that asks nobody, then an agent inside a graph inside the graph."""
         inner = Inside("floor", Graph("floor", (self.agent("clerk", "pay"), self.node("count"))))
-        return Graph("tower", (self.node("open"),), (inner,), (self.node("close"),), store=store, **options)
+        return Graph("tower", (self.agent("scout"),), (inner,), (self.node("close"),), store=store, **options)
 
     @property
     def done(self) -> list[str]:
@@ -280,10 +283,8 @@ def test_a_wave_waits_for_its_nested_agent_and_its_gated_node_and_ends_after_bot
     assert result.checkpoint.kind == "graph"
     assert result.checkpoint.state == {"open": "open is done"}
     assert [(part.path, part.kind, part.agent.name) for part in result.checkpoint.nested] == [("2.1", "agent", "clerk")]
-    assert [(item.approval.path, item.approval.tool_name, item.agent) for item in store.pending()] == [
-        ("2.1", "pay", "office"),
-        ("", "wipe", "office"),
-    ]
+    listed = [(item.approval.path, item.approval.tool_name, item.checkpoint_id) for item in store.pending()]
+    assert sorted(listed) == [("", "wipe", result.checkpoint.id), ("2.1", "pay", result.checkpoint.id)]
     assert store.load(result.checkpoint.id) == result.checkpoint
 
     result = driver.resume(graph, result.checkpoint, decisions={pending(result, "pay"): Approve()}, by="ann")
@@ -388,40 +389,6 @@ def test_one_nested_agent_waits_for_two_approvals(
     assert desk.done == ["clerk_reads", "count", "pay", "wire"]
 
 
-def test_a_second_decision_on_a_nested_agent_arrives_while_it_carries_out_the_first(
-    tmp_path: Path, driver: Driver, store: Store
-) -> None:
-    """Law 3: decisions on different pendings of one checkpoint both count, though a worker is at it."""
-    entered, go_on = threading.Event(), threading.Event()
-
-    class Slow(Desk):
-        def act(self, name: str, context: ToolContext[Any]) -> str:
-            if name == "pay":
-                entered.set()
-                assert go_on.wait(30)
-            return super().act(name, context)
-
-    desk = Slow(tmp_path, driver)
-    graph = Graph("desk", (desk.agent("clerk", "pay", "wire"),), store=store)
-    stop = driver.invoke(graph, "Monday")
-    results: list[Result[Any]] = []
-    decide = {name: {pending(stop, name): Approve()} for name in ("pay", "wire")}
-    worker = threading.Thread(
-        target=lambda: results.append(driver.resume(graph, stop.checkpoint, decisions=decide["pay"]))
-    )
-    worker.start()
-    try:
-        assert entered.wait(30)
-        assert driver.resume(graph, stop.checkpoint, decisions=decide["wire"]).status == "running"
-        with pytest.raises(CheckpointAlreadyResumed):
-            driver.resume(graph, stop.checkpoint, decisions=decide["wire"])
-    finally:
-        go_on.set()
-        worker.join(30)
-    assert [(result.status, result.output) for result in results] == [("completed", "clerk has finished")]
-    assert desk.done == ["clerk_reads", "pay", "wire"]
-
-
 def test_an_agent_inside_a_graph_inside_a_graph(desk: Desk, driver: Driver, store: Store) -> None:
     graph = desk.tower(store)
     stop = driver.invoke(graph, "Monday")
@@ -430,11 +397,15 @@ def test_an_agent_inside_a_graph_inside_a_graph(desk: Desk, driver: Driver, stor
         ("2.0", "graph", "floor"),
         ("2.0/1.0", "agent", "clerk"),
     ]
-    assert desk.done == ["clerk_reads", "count", "open"]
+    assert desk.done == ["clerk_reads", "count", "scout_reads"]
     result = driver.resume(graph, stop.checkpoint.id, approved=True)
     assert (result.status, result.output) == ("completed", "close is done")
-    assert result.checkpoint.state["floor"] == "clerk has finished"
-    assert desk.done == ["clerk_reads", "close", "count", "open", "pay"]
+    assert result.checkpoint.state == {
+        "scout": "scout has finished",
+        "floor": "clerk has finished",
+        "close": "close is done",
+    }
+    assert desk.done == ["clerk_reads", "close", "count", "pay", "scout_reads"]
 
 
 def test_the_exported_text_holds_the_runs_inside(desk: Desk, driver: Driver, tmp_path: Path) -> None:
@@ -444,7 +415,7 @@ def test_the_exported_text_holds_the_runs_inside(desk: Desk, driver: Driver, tmp
         graph = desk.tower(there, trust="bearer")
         result = driver.resume(graph, Checkpoint.model_validate_json(text), approved=True)
         assert (result.status, result.output) == ("completed", "close is done")
-    assert desk.done == ["clerk_reads", "close", "count", "open", "pay"]
+    assert desk.done == ["clerk_reads", "close", "count", "pay", "scout_reads"]
 
 
 def test_a_missing_nested_run_is_an_error_and_no_silent_restart(desk: Desk, driver: Driver, tmp_path: Path) -> None:
@@ -506,9 +477,149 @@ def test_a_fork_of_a_waiting_graph_needs_approvals_of_its_own(desk: Desk, driver
     result = driver.resume(graph, fork, decisions={item.id: Approve() for item in fork.pending})
     assert (result.status, result.output) == ("completed", "close is done")
     assert desk.done == ["close", "left_reads", "pay", "right_reads", "wire"]
-    # the branch that was forked goes on by itself, and finds the results of its calls there
-    result = driver.resume(graph, decided.checkpoint)
+    # the branch that was forked goes on with the approval that it has
+    result = driver.recover(graph, decided.checkpoint)
     assert asked(result) == [("1.1", "wire")]
+    assert desk.done == ["close", "left_reads", "pay", "pay", "right_reads", "wire"]
+
+
+def test_a_fork_reaches_the_agent_inside_the_graph_inside(desk: Desk, driver: Driver, store: Store) -> None:
+    graph = desk.tower(store)
+    stop = driver.invoke(graph, "Monday")
+    fork = driver.fork(graph, stop.checkpoint)
+    assert asked(fork) == [("2.0/1.0", "pay")]
+    assert fork.pending[0].id != stop.checkpoint.pending[0].id
+    assert [(part.path, part.branch_id) for part in fork.nested] == [
+        ("2.0", fork.branch_id),
+        ("2.0/1.0", fork.branch_id),
+    ]
+    assert driver.resume(graph, fork, approved=False).output == "close is done"
+    assert driver.resume(graph, stop.checkpoint, approved=True).output == "close is done"
+    assert desk.done == ["clerk_reads", "close", "close", "count", "pay", "scout_reads"]
+
+
+def test_a_fork_from_the_beginning_uses_what_nested_runs_gave_before(desk: Desk, driver: Driver, store: Store) -> None:
+    graph = desk.tower(store)
+    stop = driver.invoke(graph, "Monday")
+    result = driver.resume(graph, stop.checkpoint, approved=True)
+    before = desk.done
+    fork = driver.fork(graph, store.history(result.checkpoint.id)[0])
+    again = driver.resume(graph, fork)
+    assert (again.status, again.output) == ("completed", "close is done")
+    assert again.checkpoint.state == result.checkpoint.state
+    assert desk.done == before
+
+
+class Slow(Desk):
+    """Holds one tool up, so that others can act while it runs."""
+
+    def __init__(self, folder: Path, driver: Driver, slow: str) -> None:
+        super().__init__(folder, driver)
+        self.slow = slow
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.seen: list[bool] = []
+
+    def act(self, name: str, context: ToolContext[Any]) -> str:
+        if name == self.slow:
+            self.entered.set()
+            assert self.go_on.wait(30)
+            self.seen.append(context.cancelled)
+        return super().act(name, context)
+
+    def start(self, work: Any) -> tuple[threading.Thread, list[Result[Any]]]:
+        """Do the work in a thread, and wait until the slow tool is entered."""
+        results: list[Result[Any]] = []
+        thread = threading.Thread(target=lambda: results.append(work()))
+        thread.start()
+        assert self.entered.wait(30)
+        return thread, results
+
+
+def test_a_second_decision_on_a_nested_agent_arrives_while_it_carries_out_the_first(
+    tmp_path: Path, driver: Driver, store: Store
+) -> None:
+    """Law 3: decisions on different pendings of one checkpoint both count, though a worker is at it."""
+    desk = Slow(tmp_path, driver, "pay")
+    graph = Graph("desk", (desk.agent("clerk", "pay", "wire"),), store=store)
+    stop = driver.invoke(graph, "Monday")
+    pay, wire = ({item.id: Approve()} for item in stop.checkpoint.pending)
+    worker, results = desk.start(lambda: driver.resume(graph, stop.checkpoint, decisions=pay))
+    try:
+        assert driver.resume(graph, stop.checkpoint, decisions=wire).status == "running"
+        with pytest.raises(CheckpointAlreadyResumed):
+            driver.resume(graph, stop.checkpoint, decisions=wire)
+    finally:
+        desk.go_on.set()
+        worker.join(30)
+    assert [(result.status, result.output) for result in results] == [("completed", "clerk has finished")]
+    assert desk.done == ["clerk_reads", "pay", "wire"]
+
+
+def test_a_graph_that_is_cancelled_while_an_agent_inside_works_stops_that_agent(
+    tmp_path: Path, driver: Driver, store: Store
+) -> None:
+    desk = Slow(tmp_path, driver, "clerk_reads")
+    graph = desk.tower(store)
+    worker, results = desk.start(lambda: driver.invoke(graph, "Monday", thread_id="t"))
+    try:
+        assert driver.cancel(graph, store.branches(thread_id="t")[-1].id).status == "running"
+    finally:
+        desk.go_on.set()
+        worker.join(30)
+    assert [(result.status, asked(result)) for result in results] == [("cancelled", [])]
+    assert desk.seen == [True]
+    assert desk.done == ["clerk_reads", "count", "scout_reads"]
+    assert store.pending() == []
+    clerk = graph.spec.tools["floor"].inner.spec.tools["clerk"].inner
+    assert len(clerk.model.requests) == 1
+
+
+def test_an_interrupted_worker_leaves_no_nested_run_going(tmp_path: Path, store: Store) -> None:
+    """A thread cannot be stopped, but what it does after Ctrl-C is neither recorded nor gone on from."""
+    desk = Slow(tmp_path, SYNC, "clerk_reads")
+    graph = Graph("desk", (desk.node("count"), desk.agent("clerk")), store=store)
+    interrupter = threading.Thread(
+        target=lambda: desk.entered.wait(30) and signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+    )
+    interrupter.start()
+    with pytest.raises(KeyboardInterrupt):
+        graph.invoke("Monday", thread_id="t")
+    interrupter.join(30)
+    before = rows(store)
+    desk.go_on.set()
+    for thread in threading.enumerate():
+        if thread.name == "phronomy-call":
+            thread.join(30)
+    assert desk.seen == [True]
+    assert rows(store) == before
+    assert store.branches(thread_id="t")[-1].owner is None
+    assert len(graph.spec.tools["clerk"].inner.model.requests) == 1
+
+
+def test_a_store_that_fails_leaves_no_task_behind(tmp_path: Path) -> None:
+    """Law 16 of a kind: when `ainvoke` has raised, nothing of the run goes on in the background."""
+
+    class Away(MemoryStore):
+        def append(self, change: Append) -> Branch:
+            if any('"settled"' in entry.body for entry in change.entries):
+                raise StoreError("away")
+            return super().append(change)
+
+    @tool
+    async def clerk_reads() -> str:
+        """Read for ever."""
+        await asyncio.Event().wait()
+        return "never"
+
+    async def main() -> None:
+        model = ScriptedModel([call("clerk_reads", {})])
+        clerk = Inside("clerk", Agent(name="clerk", model=model, tools=[clerk_reads]))
+        graph = Graph("desk", (clerk, Desk(tmp_path, ASYNC).node("count")), store=Away())
+        with pytest.raises(StoreError, match="away"):
+            await graph.ainvoke("Monday")
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
 
 
 def test_outcomes_of_an_agent_are_illegal_in_a_graph_and_change_nothing() -> None:
@@ -543,13 +654,13 @@ def carry_on(folder: str, scenario: str, driver: Driver, kill_at: int, later: fl
             looked = item.why == "outcome_unknown" and item.tool_name in desk.done
             answer = Respond(content=f"{item.tool_name} is done") if looked else Approve()
             result = driver.resume(graph, result.checkpoint, decisions={item.id: answer})
-        (desk.folder / "end").write_text("\n".join([*outline(result), str(result.checkpoint.state), result.status]))
+        (desk.folder / "end").write_text(f"{outline(result.checkpoint)} {result.checkpoint.state}")
 
 
 @pytest.fixture(scope="module")
 def processes() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["crash_worker"])
+    context.set_forkserver_preload(["pytest", "phronomy.testing", "phronomy.stores.sqlite"])
     return context
 
 

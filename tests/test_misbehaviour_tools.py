@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, Driver, open_kind, outline
+from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, outline
 
 from phronomy import (
     Agent,
@@ -137,6 +137,34 @@ def test_a_tool_that_raises_can_be_put_to_a_human(driver: Driver, store: Store) 
     assert second.id != first.id
     result = driver.resume(agent, result.checkpoint, approved=True)
     assert (result.output, done) == ("done", [0, 1])
+
+
+@pytest.mark.parametrize(("driver", "async_tool"), [(SYNC, False), (ASYNC, False), (ASYNC, True)])
+def test_a_tool_that_is_cancelled_from_within_is_a_failed_result(
+    driver: Driver, async_tool: bool, store: Store
+) -> None:
+    """A tool that raises CancelledError although nobody cancelled the run: an error like any other."""
+
+    def own_sync() -> str:
+        """Wait for something that was cancelled."""
+        raise asyncio.CancelledError
+
+    async def own_async() -> str:
+        """Wait for something that was cancelled."""
+        something = asyncio.ensure_future(asyncio.sleep(60))
+        something.cancel()
+        await something
+        return "never"
+
+    own = tool(name="own")(own_async if async_tool else own_sync)
+    agent = Agent(model=ScriptedModel([[call("own"), call("own")], call("own"), "it failed"]), tools=[own], store=store)
+
+    result = driver.invoke(agent, "go")
+
+    assert (result.status, result.output) == ("completed", "it failed")
+    told = [message for message in result.messages if message.role == "tool"]
+    assert [message.settlement for message in told] == ["failed"] * 3
+    assert all("cancelled from within" in message.text for message in told)
 
 
 # A tool that hangs

@@ -127,7 +127,7 @@ def test_of_several_processes_that_append_after_the_same_entry_one_wins(tmp_path
 
 
 def run_take_overs(path: str) -> None:
-    """The lease is over by the workers' clock, so each may take the claim, and one does; the last holder finds it lost."""
+    """The lease is over by the workers' clock: each may take the claim, one does, and the last holder has lost it."""
     with opened(path) as store:
         begin(store, take="w0", lease=10.0)
     for turn in range(1, 15):
@@ -143,8 +143,8 @@ def run_take_overs(path: str) -> None:
         with opened(path) as store:
             after = store.lineage(branch_id="b1").branch
             assert (after.fence, after.lease_until, after.seq) == (before.fence + 1, now + 10.0, before.seq)
+            claim = Claim(branch_id="b1", run_id="b1", owner=before.owner or "", fence=before.fence)
             with pytest.raises(LeaseLost):
-                claim = Claim(branch_id="b1", run_id="b1", owner=before.owner or "", fence=before.fence)
                 store.append(Append(branch_id="b1", seq=before.seq, entries=(note("late"),), claim=claim))
 
 
@@ -429,6 +429,16 @@ def test_a_damaged_file_gives_answers_or_store_errors_and_nothing_else(tmp_path:
         else:
             outcomes.add(None)
     assert {StoreError, CheckpointError} <= outcomes
+
+
+def test_a_row_that_is_damaged_is_a_store_error(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs.db") as store:
+        begin(store)
+        with pytest.raises(StoreError, match="a row in it is not of this schema"):
+            store._read("SELECT 1 UNION ALL SELECT 'x'", (), _sql.lineage_of)
+        store._ready().execute("UPDATE phronomy_branches SET agent = CAST(x'ff' AS TEXT)")
+        with pytest.raises(StoreError, match="UTF-8"):
+            store.branches()
 
 
 def test_a_closed_store_says_so_and_can_be_closed_again(tmp_path: Path) -> None:

@@ -29,8 +29,12 @@ T = TypeVar("T")
 _SQL: Final = _sql.Statements(_sql.SQLITE)
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
-_LONGEST: Final = 2_000_000.0
-"""The longest busy timeout in seconds: SQLite counts milliseconds in 31 bits."""
+_SLICE: Final = 0.02
+"""Seconds that SQLite itself waits for a lock before it is asked anew.
+
+It asks ever less often, and not at all while it sleeps: in one long wait, a busy writer elsewhere can keep it out for many
+seconds, and an interrupt is not heard.
+"""
 
 
 class SQLiteStore(Store):
@@ -54,8 +58,8 @@ class SQLiteStore(Store):
     ) -> None:
         super().__init__(clock=clock, lease=lease)
         self._path = _checked_path(os.fspath(path))
-        if not 0 <= timeout <= _LONGEST:
-            raise StoreError(f"the timeout must be from 0 to {_LONGEST:.0f} seconds, not {timeout!r}")
+        if not timeout >= 0:
+            raise StoreError(f"the timeout must be 0 seconds or more, not {timeout!r}")
         if synchronous not in _SYNCHRONOUS:
             raise StoreError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}")
         self._timeout = timeout
@@ -89,22 +93,23 @@ class SQLiteStore(Store):
 
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
         one_place(checkpoint_id, branch_id)
-        if checkpoint_id is not None:
-            found = _sql.lineage_of(self._read(_SQL.checkpoint_lineage, (checkpoint_id,)))
-        else:
-            found = _sql.lineage_of(self._read(_SQL.branch_lineage, (branch_id,)))
+        statement = _SQL.branch_lineage if checkpoint_id is None else _SQL.checkpoint_lineage
+        id = checkpoint_id or branch_id or ""
+        found = self._read(statement, (id,), _sql.lineage_of)
         if found is None:
-            raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
+            raise not_found("branch" if checkpoint_id is None else "checkpoint", id)
         return found
 
     def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
-        return [_sql.branch_of(row) for row in self._read(*_SQL.branches(run_id=run_id, thread_id=thread_id))]
+        statement, values = _SQL.branches(run_id=run_id, thread_id=thread_id)
+        return self._read(statement, values, lambda rows: [_sql.branch_of(row) for row in rows])
 
     def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-        return [_sql.pending_of(row) for row in self._read(*_SQL.pending(run_id=run_id, thread_id=thread_id))]
+        statement, values = _SQL.pending(run_id=run_id, thread_id=thread_id)
+        return self._read(statement, values, lambda rows: [_sql.pending_of(row) for row in rows])
 
     def child_ids(self, checkpoint_id: str) -> list[str]:
-        return [row[0] for row in self._read(_SQL.children, (checkpoint_id,))]
+        return self._read(_SQL.children, (checkpoint_id,), lambda rows: [row[0] for row in rows])
 
     def close(self) -> None:
         self._alone(self._close)
@@ -157,9 +162,9 @@ class SQLiteStore(Store):
         def transaction() -> T:
             db = self._ready()
             try:
-                db.execute(_SQL.begin)
+                self._run(db, _SQL.begin)
                 answer = work(db)
-                db.execute("COMMIT")
+                self._run(db, "COMMIT")
             except BaseException as error:
                 self._undo(db)
                 self._explain(error)
@@ -167,19 +172,23 @@ class SQLiteStore(Store):
 
         return self._alone(transaction)
 
-    def _read(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
-        """The rows of one statement."""
+    def _read(self, statement: str, values: _sql.Values, make: Callable[[list[_sql.Values]], T]) -> T:
+        """What `make` makes of the rows of one statement."""
 
         def select() -> list[_sql.Values]:
             db = self._ready()
             try:
-                return db.execute(statement, values).fetchall()
+                return self._run(db, statement, values).fetchall()
             except UnicodeEncodeError:
                 return []  # A lone surrogate: no stored text has one, so nothing can match.
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 self._explain(error)
 
-        return self._alone(select)
+        rows = self._alone(select)
+        try:
+            return make(rows)
+        except TypeError:
+            raise StoreError(f"{self._path}: the file is damaged: a row in it is not of this schema") from None
 
     def _ready(self) -> sqlite3.Connection:
         """The connection, opened if need be, in no transaction."""
@@ -205,48 +214,48 @@ class SQLiteStore(Store):
     def _open(self) -> sqlite3.Connection:
         self._pid = os.getpid()
         try:
-            db = sqlite3.connect(self._path, timeout=self._timeout, isolation_level=None, check_same_thread=False)
+            wait = min(self._timeout, _SLICE)
+            db = sqlite3.connect(self._path, timeout=wait, isolation_level=None, check_same_thread=False)
             self._connection = db
-            db.execute(f"PRAGMA synchronous = {self._synchronous}")
-            self._use_wal(db)
+            self._run(db, f"PRAGMA synchronous = {self._synchronous}")
+            if self._run(db, "PRAGMA journal_mode").fetchone()[0] != "wal":
+                self._run(db, "PRAGMA journal_mode = WAL")
             self._migrate(db)
         except BaseException as error:
             self._disconnect()
             self._explain(error)
         return db
 
-    def _use_wal(self, db: sqlite3.Connection) -> None:
-        """Switch the file to write-ahead logging, once for good."""
-        until = time.monotonic() + self._timeout
-        while db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+    def _run(self, db: sqlite3.Connection, statement: str, values: _sql.Values = ()) -> sqlite3.Cursor:
+        """Execute the statement, waiting for the locks of others as long as the store's timeout says."""
+        until = 0.0
+        while True:
             try:
-                db.execute("PRAGMA journal_mode = WAL")
-                return
+                return db.execute(statement, values)
             except sqlite3.OperationalError as error:
-                # Two that switch at once are told "busy" without any waiting. For a write lock, SQLite does wait.
-                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() >= until:
+                now = time.monotonic()
+                until = until or now + self._timeout
+                if error.sqlite_errorcode & 0xFF not in _BUSY or now >= until:
                     raise
-                db.execute(_SQL.begin)
-                db.execute("ROLLBACK")
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         """Bring the schema up to date. Of several that open a new file one does, and the others wait for it."""
         if not _sql.missing(self._version(db), _SQL, self._path):
             return
-        db.execute(_SQL.begin)
+        self._run(db, _SQL.begin)
         if db.execute(_SQL.has_schema).fetchone() is None:
             db.execute(_SQL.schema)
             db.execute(_SQL.first_version)
         for statement in _sql.missing(self._version(db), _SQL, self._path):
             db.execute(statement)
         db.execute(_SQL.new_version, (len(_SQL.migrations),))
-        db.execute("COMMIT")
+        self._run(db, "COMMIT")
 
     def _version(self, db: sqlite3.Connection) -> int:
         """The version of the file's schema, 0 if there is none."""
-        if db.execute(_SQL.has_schema).fetchone() is None:
+        if self._run(db, _SQL.has_schema).fetchone() is None:
             return 0
-        row = db.execute(_SQL.version).fetchone()
+        row = self._run(db, _SQL.version).fetchone()
         if row is None or type(row[0]) is not int:
             raise StoreError(f"{self._path}: the version of its schema cannot be read: the file is damaged")
         return row[0]
@@ -277,6 +286,8 @@ class SQLiteStore(Store):
             raise StoreError(f"{self._path}: an id is in the store already, nothing was written: {error}") from error
         if isinstance(error, sqlite3.Error):
             raise StoreError(f"{self._path}: {error}") from error
+        if isinstance(error, UnicodeDecodeError):
+            raise StoreError(f"{self._path}: the file is damaged: a text in it is not UTF-8") from None
         if isinstance(error, UnicodeEncodeError):
             raise StoreError(f"{self._path}: text with a lone surrogate cannot be stored") from None
         if isinstance(error, OverflowError):

@@ -1,0 +1,47 @@
+"""An agent as a class, in the manner of the Ruby gem: attributes are the configuration, subclasses change some of them.
+
+    OPENAI_API_KEY=... python examples/class_style.py
+
+`PHRONOMY_MODEL` names another model.
+"""
+
+from __future__ import annotations
+
+import os
+
+from phronomy import Agent, PromptTemplate, Tool
+
+
+class Refund(Tool):
+    """Refund an order, in euros."""
+
+    requires_approval = True
+
+    def execute(self, order_id: int, amount: float) -> str:
+        return f"{amount:.2f} euros for order {order_id} are on their way"
+
+
+class SupportAgent(Agent):
+    model = os.environ.get("PHRONOMY_MODEL", "openai/gpt-4o-mini")
+    instructions = PromptTemplate("You work at a refund desk. Refund what {customer} asks for. Be brief.")
+    tools = [Refund]
+
+
+class PoliteSupportAgent(SupportAgent):
+    instructions = PromptTemplate(
+        "You work at a refund desk. Refund what {customer} asks for. Thank {customer} by name."
+    )
+
+
+def main() -> None:
+    agent = PoliteSupportAgent()
+    result = agent.invoke({"customer": "Ada", "request": "Please refund 49.90 euros for order 1042."})
+    if result.suspended:
+        checkpoint = result.checkpoint
+        print(f"{checkpoint.agent.name} waits: {checkpoint.pending_tool_name} {checkpoint.pending_tool_args}")
+        result = agent.resume(checkpoint, approved=True)
+    print(result.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""The README and the pages under `docs/` are true: their code runs and prints what they say, their links lead somewhere.
+
+A block of Python is run as it stands, all blocks of a page in order and in one namespace, in an empty directory. What a
+line prints is what the comment behind it says. `openai/...` models reach a loopback server: `clerk` answers there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import phronomy
+from phronomy import errors
+from phronomy.testing import ChatServer, call
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GUARANTEES = ROOT / "docs" / "guarantees.md"
+
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SAID = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def prose(page: Path) -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def clerk(body: dict[str, Any]) -> Any:
+    """The model behind the pages: asked for a refund it calls the tool, and then it says what the tool said."""
+    last = body["messages"][-1]
+    if last["role"] == "user":
+        return call("refund", {"order_id": 1042, "amount": 49.9})
+    return f"The desk says: {last['content']}"
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A provider on the loopback interface, where litellm looks for one."""
+    with ChatServer(clerk) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "none-is-needed")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        yield
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
+    page: Path, provider: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = ModuleType("page")  # dataclasses and pydantic look their module up
+    monkeypatch.setitem(sys.modules, "page", module)
+    text = page.read_text()
+    for block in BLOCK.finditer(text):
+        code, before = block[1], text.count("\n", 0, block.start(1))
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(compile("\n" * before + code, str(page), "exec"), module.__dict__)
+        assert printed.getvalue().splitlines() == SAID.findall(code), f"{name_of(page)}, block at line {before + 1}"
+
+
+def test_the_pages_with_code_are_run() -> None:
+    """A fence that is written otherwise would be left out in silence."""
+    for page in PAGES:
+        fences = re.findall(r"^ *```+ *(\S*)", page.read_text(), re.MULTILINE)
+        assert len([kind for kind in fences if kind.lower().startswith("py")]) == len(BLOCK.findall(page.read_text()))
+        assert set(fences) <= {"", "python", "text", "console", "sql"}, name_of(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in LINK.findall(prose(page)):
+        if re.match(r"https?://|mailto:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.is_relative_to(ROOT), f"{name_of(page)} links out of the project: {target}"
+        assert found.exists(), f"{name_of(page)} links to {target}, which is not there"
+        if anchor:
+            assert anchor in anchors(found), f"{name_of(page)} links to {target}, which has no such heading"
+
+
+def anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to the headings of a page."""
+    headings = HEADING.findall(prose(page))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    linked = LINK.findall((ROOT / "docs" / "index.md").read_text())
+    missing = {page.name for page in PAGES if page.parent.name == "docs"} - {*linked, "index.md"}
+    assert not missing
+
+
+@pytest.mark.parametrize("name", phronomy.__all__)
+def test_every_public_name_is_in_the_docs(name: str) -> None:
+    pages = "\n".join(page.read_text() for page in PAGES if page.parent.name == "docs")
+    assert re.search(rf"\b{name}\b", pages), f"no page under docs mentions {name}"
+
+
+def test_the_error_tree_of_the_page_is_that_of_the_code() -> None:
+    tree = tree_in(inspect.cleandoc(errors.__doc__ or ""))
+    assert tree_in((ROOT / "docs" / "errors.md").read_text()) == tree
+    assert parents(tree) == {
+        name: value.__base__.__name__
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, errors.PhronomyError)
+    }
+
+
+def tree_in(text: str) -> list[str]:
+    """The lines of the tree in a text, without what stands around it."""
+    lines = inspect.cleandoc("\n" + text).splitlines()
+    first = next(n for n, line in enumerate(lines) if line.strip() == "PhronomyError")
+    drawn = [line for line in lines[first + 1 :] if re.match(r" *[├└│]", line)]
+    return ["PhronomyError", *(line.strip() for line in drawn)]
+
+
+def parents(tree: list[str]) -> dict[str, str]:
+    """The class over each class of a tree that is drawn four columns a level."""
+    found, open_at = {tree[0]: "Exception"}, {0: tree[0]}
+    for line in tree[1:]:
+        name = re.search(r"\w+", line)
+        assert name is not None
+        level = name.start() // 4
+        found[name[0]] = open_at[level - 1]
+        open_at[level] = name[0]
+    return found
+
+
+def test_each_law_is_stated_with_its_limits_and_the_test_that_pins_it() -> None:
+    laws = re.split(r"^## (\d+)\. ", GUARANTEES.read_text(), flags=re.MULTILINE)[1:]
+    assert laws[::2] == [str(number) for number in range(1, 17)]
+    for number, law in zip(laws[::2], laws[1::2], strict=True):
+        stated = law.partition("\n## ")[0]
+        for part in ("**Promise.**", "**How.**", "**Limits.**", "**Pinned by**"):
+            assert part in stated, f"law {number} has no {part}"
+        files = re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)`", stated.partition("**Pinned by**")[2])
+        assert files, f"law {number} names no test"
+        for file in files:
+            assert (ROOT / file).exists(), f"law {number} names {file}, which is not there"
+
+
+def test_the_readme_gives_the_two_commands_word_for_word() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert "pip install . && phronomy demo" in lines
+    assert "pip install nox && nox" in lines
+    assert "pip install nox && nox" in (ROOT / ".ci" / "run").read_text()
