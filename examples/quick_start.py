@@ -2,7 +2,8 @@
 
     OPENAI_API_KEY=... python examples/quick_start.py
 
-`PHRONOMY_MODEL` names another model, as litellm does (`anthropic/...`, `ollama/...`); its key goes where litellm looks for it.
+`PHRONOMY_MODEL` names another model, as litellm does (`anthropic/...`, `ollama/...`); its key goes where litellm looks
+for it.
 """
 
 from __future__ import annotations

@@ -5,10 +5,12 @@
 
 The checkpoint is written to `checkpoint.json`. Where it may be used depends on who keeps the record:
 
-- As above, both processes open the same store, `runs.db`. The text only says which checkpoint is meant: it must equal the stored
-  one, what runs is read from the store, and the decision counts once. Deciding again is an error that says who was first.
-- With `--bearer` there is no store that both know. The text itself is the authority: whoever holds it can go on from it, in as
-  many processes as they like, and could have written it. Use this only where you trust the keeper of the file as yourself.
+- As above, both processes open the same store, `runs.db`. The text only says which checkpoint is meant: it must equal the
+  stored one, what runs is read from the store, and the decision counts once. Deciding again is an error that says who was
+  first.
+- With `--bearer` there is no store that both know. The text itself is the authority: whoever holds it can go on from it,
+  in as many processes as they like, and could have written it. Use this only where you trust the keeper of the file as
+  yourself.
 
 `PHRONOMY_MODEL` names another model.
 """
@@ -33,7 +35,7 @@ def refund(order_id: int, amount: float) -> str:
 
 
 def make_agent(*, bearer: bool) -> Agent:
-    """The same agent in both processes. Without a store it keeps its runs in memory, and accepts checkpoints as bearer authority."""
+    """The same agent in both processes. One without a store accepts any checkpoint that it is handed."""
     model = os.environ.get("PHRONOMY_MODEL", "openai/gpt-4o-mini")
     instructions = "You work at a refund desk. Refund what is asked for."
     if bearer:
@@ -67,10 +69,11 @@ def main() -> None:
     parser.add_argument("--bearer", action="store_true", help="go by the file alone, without a shared store")
     given = parser.parse_args()
     agent = make_agent(bearer=given.bearer)
-    if given.command == "ask":
-        ask(agent)
-    else:
-        decide(agent, approved=given.answer == "yes")
+    with agent.store:
+        if given.command == "ask":
+            ask(agent)
+        else:
+            decide(agent, approved=given.answer == "yes")
 
 
 if __name__ == "__main__":

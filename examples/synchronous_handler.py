@@ -2,7 +2,8 @@
 
     OPENAI_API_KEY=... python examples/synchronous_handler.py
 
-`PHRONOMY_MODEL` names another model. What the handler answers is recorded like a human's decision, with `channel="handler"`.
+`PHRONOMY_MODEL` names another model. What the handler answers is recorded like a human's decision, with
+`channel="handler"`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The two loops that drive every run: plan, store, perform, fold in. They are alike once `async` and `await` are stripped.
 
-Nothing is performed before the intent to do it is stored, and nobody hears of a checkpoint that is not. A loop that is left early
-(an error, an interrupt, an abandoned iterator) leaves the store at what was last written; whoever holds the ledger lets it go.
+Nothing is performed before the intent to do it is stored, and nobody hears of a checkpoint that is not. A checkpoint and the
+intents that follow it are one write, unless the run is watched: whoever may stop at a checkpoint must find nothing begun. A
+loop that is left early (an error, an interrupt, an abandoned iterator) leaves the store at what was last written; whoever holds
+the ledger lets it go.
 """
 
 from __future__ import annotations
@@ -28,10 +30,13 @@ def steps(runner: Runner) -> Iterator[Checkpoint]:
             return
         if reaches_out(runner, move):
             seal = runner.dirty
-            if not runner.commit(seal=seal, intents=intents_of(runner, move)):
+            intents = [] if seal and runner.watched else intents_of(runner, move)
+            if not runner.commit(seal=seal, intents=intents):
                 continue
             if seal:
                 yield runner.base
+            if seal and runner.watched:
+                continue
         for outcome in perform(runner, move, steps):
             runner.record(outcome)
             if runner.in_flight:
@@ -53,10 +58,13 @@ async def asteps(runner: Runner) -> AsyncIterator[Checkpoint]:
             return
         if reaches_out(runner, move):
             seal = runner.dirty
-            if not await runner.acommit(seal=seal, intents=intents_of(runner, move)):
+            intents = [] if seal and runner.watched else intents_of(runner, move)
+            if not await runner.acommit(seal=seal, intents=intents):
                 continue
             if seal:
                 yield runner.base
+            if seal and runner.watched:
+                continue
         async for outcome in aperform(runner, move, asteps):
             runner.record(outcome)
             if runner.in_flight:

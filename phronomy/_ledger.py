@@ -139,16 +139,18 @@ class Ledger:
             return True
 
     async def awrite(self, make: Callable[[], Append]) -> bool:
-        """As `write`."""
+        """As `write`. A cancellation meanwhile is raised once it is known what became of the write."""
         async with self._alock:
-            change = make()
-            try:
-                branch = await call(self.store, self.store.append, change)
-            except Behind:
-                await call(self.store, self.catch_up)
-                return False
-            self.wrote(change, branch)
-            return True
+            return await whole(self._awrite(make()))
+
+    async def _awrite(self, change: Append) -> bool:
+        try:
+            branch = await call(self.store, self.store.append, change)
+        except Behind:
+            await call(self.store, self.catch_up)
+            return False
+        self.wrote(change, branch)
+        return True
 
     # Hearing
 
@@ -205,18 +207,31 @@ class Ledger:
         self.claim = None
 
     def abandon(self, status: BranchStatus) -> None:
-        """Give the claim up with the run not at a stop, so that whoever resumes it need not wait for the lease to expire."""
-        claim = self.claim
-        if claim is not None:
+        """Give the claim up with the run not at a stop, so that whoever resumes it need not wait for the lease to expire.
+
+        A write that was interrupted may have taken the claim without our knowing: the store is asked then.
+        """
+        if not self._gone:
+            claim = self.claim
             self.drop()
-            self.store.release(claim, status)
+            release(self.store, self.branch.id, self.owner, claim, status)
 
     async def aabandon(self, status: BranchStatus) -> None:
         """As `abandon`."""
-        claim = self.claim
-        if claim is not None:
+        if not self._gone:
+            claim = self.claim
             self.drop()
-            await call(self.store, self.store.release, claim, status)
+            await call(self.store, release, self.store, self.branch.id, self.owner, claim, status)
+
+
+def release(store: Store, branch_id: str, owner: str, claim: Claim | None, status: BranchStatus) -> None:
+    """Release a claim; where it is not known whether the owner has one, look."""
+    if claim is None:
+        branch = store.lineage(branch_id=branch_id).branch
+        if branch.owner != owner:
+            return
+        claim = Claim(branch_id=branch_id, run_id=branch.run_id, owner=owner, fence=branch.fence)
+    store.release(claim, status)
 
 
 async def call(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -7,12 +7,8 @@ threads and tasks, have no twin.
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import suppress
-from contextvars import copy_context
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, assert_never
@@ -21,6 +17,7 @@ from phronomy import _rules
 from phronomy._json import JsonText
 from phronomy._ledger import new_id, now
 from phronomy._runner import Nested, Runner
+from phronomy._workers import Overran, ain_thread, aside_by_side, in_either, in_thread, side_by_side, within
 from phronomy.approvals import Approve, Decision, Defer, Principal, Reject, Respond, call_digest
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import ApprovalHandlerError, CheckpointError, InvalidDecision, LimitExceeded, ModelError, RunFailed
@@ -284,15 +281,21 @@ def consult(runner: Runner, calls: Sequence[Call]) -> Iterator[Outcome]:
     """Ask the handler about every call, and only then let its answers count."""
     outcomes: list[Outcome] = []
     for call in calls:
-        assert runner.spec.handler is not None and call.args is not None and call.tool is not None
+        if (handler := runner.spec.handler) is None:  # it was judged by an agent that had one
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
+            continue
+        assert call.args is not None and call.tool is not None
         try:
-            answer = runner.spec.handler(call.tool.name, call.args)
+            answer = handler(call.tool.name, call.args)
         except Exception as error:
             raise handler_failed(call, f"raised {type(error).__name__}") from error
         if isinstance(answer, Defer):
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
-        else:
+            continue
+        try:
             outcomes.append(decide(runner, call, handler_answer(call, answer), channel="handler"))
+        except InvalidDecision as error:
+            raise handler_failed(call, f"edited the arguments so that they cannot run ({error})") from error
     yield from outcomes
 
 
@@ -300,15 +303,21 @@ async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncIterator[Outco
     """As `consult`."""
     outcomes: list[Outcome] = []
     for call in calls:
-        assert runner.spec.handler is not None and call.args is not None and call.tool is not None
+        if (handler := runner.spec.handler) is None:  # it was judged by an agent that had one
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
+            continue
+        assert call.args is not None and call.tool is not None
         try:
-            answer = await in_either(runner.spec.handler, runner.spec.handler_is_async, call.tool.name, call.args)
+            answer = await in_either(handler, runner.spec.handler_is_async, call.tool.name, call.args)
         except Exception as error:
             raise handler_failed(call, f"raised {type(error).__name__}") from error
         if isinstance(answer, Defer):
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
-        else:
+            continue
+        try:
             outcomes.append(await adecide(runner, call, handler_answer(call, answer), channel="handler"))
+        except InvalidDecision as error:
+            raise handler_failed(call, f"edited the arguments so that they cannot run ({error})") from error
     for outcome in outcomes:
         yield outcome
 
@@ -321,6 +330,8 @@ def handler_answer(call: Call, answer: Any) -> Approve | Reject:
         return Reject()
     if isinstance(answer, (Approve, Reject)):
         return answer
+    if isinstance(answer, Coroutine):
+        answer.close()
     raise handler_failed(call, f"answered with {type(answer).__name__}, which is no decision")
 
 
@@ -380,6 +391,8 @@ def decided(
             f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}",
             pending_id=call.pending_id,
         )
+    if edited is not None and edited.digest == call.digest:
+        edited = None  # nothing was changed, so the model is told of no change
     decision = Decision(
         pending_id=call.pending_id,
         digest=call.digest,
@@ -633,117 +646,6 @@ def limit_reached(runner: Runner, move: Fail) -> LimitExceeded:
     )
 
 
-# Threads, tasks and time
-
-
-class Overran(Exception):
-    """A tool was still running when its timeout was over."""
-
-
 def since(started: float) -> int:
     """The milliseconds since `started`, by the monotonic clock."""
     return round((time.monotonic() - started) * 1000)
-
-
-def in_thread(work: Callable[[], T], timeout: float | None) -> T:
-    """What `work` gives, from a thread of its own; `Overran` if it takes longer. A thread cannot be stopped: it goes on."""
-    box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-    _spawn(work, box.put)
-    try:
-        return _opened(box.get(timeout=timeout))
-    except queue.Empty:
-        raise Overran(f"still running after {timeout} s") from None
-
-
-async def ain_thread(work: Callable[[], T], timeout: float | None) -> T:
-    """As `in_thread`, without holding up the event loop."""
-    loop = asyncio.get_running_loop()
-    box: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
-
-    def deliver(item: tuple[T | None, BaseException | None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(lambda: None if box.done() else box.set_result(item))
-
-    _spawn(work, deliver)
-    return _opened(await within(box, timeout))
-
-
-async def within(work: Awaitable[T], timeout: float | None) -> T:
-    """What `work` gives; `Overran` if it takes longer. A timeout that the work raises by itself stays what it is."""
-    task = asyncio.ensure_future(work)
-    try:
-        done, _ = await asyncio.wait({task}, timeout=timeout)
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait({task})
-        raise
-    if done:
-        return task.result()
-    task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
-    task.cancel()
-    raise Overran(f"still running after {timeout} s")
-
-
-def side_by_side(work: Sequence[Callable[[], T]]) -> Iterator[T]:
-    """What each piece of work gives, as it comes in. One that raises does so once the others are through."""
-    box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-    for piece in work:
-        _spawn(piece, box.put)
-    raised: BaseException | None = None
-    for _ in work:
-        item = box.get()
-        if item[1] is not None:
-            raised = item[1]
-            continue
-        yield _opened(item)
-    if raised is not None:
-        raise raised
-
-
-async def aside_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[T]:
-    """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
-    tasks = {asyncio.ensure_future(piece) for piece in work}
-    raised: BaseException | None = None
-    try:
-        waiting = set(tasks)
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if task.exception() is not None:
-                    raised = task.exception()
-                    continue
-                yield task.result()
-    except BaseException:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-    if raised is not None:
-        raise raised
-
-
-async def in_either(function: Callable[..., Any], is_async: bool, *args: Any) -> Any:
-    """What a sync or async function of the user's gives, without holding up the event loop."""
-    if is_async:
-        return await function(*args)
-    return await ain_thread(lambda: function(*args), None)
-
-
-def _spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseException | None]], None]) -> None:
-    """Do the work in a daemon thread with the caller's context variables: a tool that hangs must not hold up the exit."""
-
-    def body() -> None:
-        try:
-            item: tuple[T | None, BaseException | None] = (work(), None)
-        except BaseException as error:
-            item = (None, error)
-        deliver(item)
-
-    threading.Thread(target=copy_context().run, args=(body,), daemon=True, name="phronomy-call").start()
-
-
-def _opened(item: tuple[T | None, BaseException | None]) -> T:
-    value, error = item
-    if error is not None:
-        raise error
-    return value  # type: ignore[return-value]

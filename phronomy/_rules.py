@@ -49,7 +49,19 @@ Phase: TypeAlias = Literal["asking", "acting", "finishing", "ended"]
 TABLE: Final[Mapping[str, frozenset[type]]] = {
     "asking": frozenset({Replied, Interrupted, Ending}),
     "acting": frozenset(
-        {Judged, Deferred, Decided, CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Interrupted, Ending}
+        {
+            Judged,
+            Deferred,
+            Decided,
+            CallStarted,
+            CallSettled,
+            CallFailed,
+            CallUnknown,
+            CallWaits,
+            Interrupted,
+            Ending,
+            Finished,
+        }
     ),
     "finishing": frozenset({Finished, Interrupted, Ending}),
     "ended": frozenset(),
@@ -104,7 +116,9 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
 
 
 def plan_calls(state: Checkpoint, spec: Rules) -> Move:
-    """What comes next for the open calls: judge, consult, run, and only then wait."""
+    """What comes next for the open calls: judge, consult, run, and only then wait. A rejection may have ended it all."""
+    if state.rejecting and not _with_status(state, "started"):
+        return Finish(status="rejected")
     if new := _with_status(state, "new"):
         return Judge(calls=new)
     if asking := _with_status(state, "asking"):
@@ -123,7 +137,7 @@ def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case Replied():
             return _replied(state, outcome)
         case Finished():
-            return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
+            return _finished(state, outcome)
         case Ending():
             return _ending(state, outcome)
         case Interrupted():
@@ -263,8 +277,10 @@ def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
     if call.digest != call_digest(recorded, call.json_text("args")):
         raise refused(state, call, "its arguments are not the ones that were judged")
     if call.approved is None:
-        if tool.gate == "always" or recorded.gate == "always" or call.pending_id is not None:
+        if "always" in (tool.gate, recorded.gate) or call.pending_id is not None:
             raise refused(state, call, "it needs an approval, and none is recorded")
+        if (tool.gate, recorded.gate) == ("predicate", "never"):
+            raise refused(state, call, "its tool was given a gate after it was judged")
         return
     for decision in state.decisions:
         if decision.pending_id == call.approved == call.pending_id and decision.kind == "approve":
@@ -367,8 +383,7 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     if decision.kind == "reject" and decision.then == "block" and call.digest is not None:
         state = state.evolve(blocked=(*state.blocked, call.digest))
     if decision.kind == "reject" and decision.then == "end":
-        why = "This call was not run: the run was ended when another call was rejected."
-        state = _settle_unstarted(state.evolve(rejecting=True), "cancelled", why)
+        state = state.evolve(rejecting=True)
     return state
 
 
@@ -424,6 +439,15 @@ def _ask_again(call: Call, why: str, reason: str, request: CallFailed | CallUnkn
     """The call as a new request: what was approved before has been used."""
     fields = {"pending_id": request.pending_id, "requested_at": request.requested_at, "expires_at": None}
     return _set(call, status="pending", why=why, reason=reason, approved=None, **fields)
+
+
+def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
+    if state.calls:
+        if not state.rejecting or _with_status(state, "started"):
+            raise IllegalOutcome("acting", "Finished", "calls are open")
+        why = "This call was not run: the run was ended when another call was rejected."
+        state = close_turn(_settle_unstarted(state, "cancelled", why))
+    return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
 
 
 def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:

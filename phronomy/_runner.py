@@ -81,6 +81,8 @@ class Runner:
         self.ledger = ledger
         self.deps = deps
         self.fresh = fresh
+        self.watched = False
+        self.writing = False
         self.base = base.evolve(journal=(), nested=()) if base.journal or base.nested else base
         self.state = self.base
         try:
@@ -192,11 +194,14 @@ class Runner:
             sealed[:] = [checkpoint]
             return change
 
-        if not self.ledger.write(make):
+        self.writing = True
+        stored = self.ledger.write(make)
+        if stored:
+            self.wrote(sealed[0], intents)
+        else:
             self.rebase()
-            return False
-        self.wrote(sealed[0], intents)
-        return True
+        self.writing = False
+        return stored
 
     async def acommit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """As `commit`."""
@@ -207,8 +212,11 @@ class Runner:
             sealed[:] = [checkpoint]
             return change
 
-        if not await self.ledger.awrite(make):
+        self.writing = True
+        stored = await self.ledger.awrite(make)
+        if stored:
+            self.wrote(sealed[0], intents)
+        else:
             self.rebase()
-            return False
-        self.wrote(sealed[0], intents)
-        return True
+        self.writing = False
+        return stored

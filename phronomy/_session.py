@@ -6,6 +6,7 @@ Nothing here asks a model or runs a tool. These functions block on the store; th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,13 +14,13 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from phronomy import _rules
-from phronomy._json import JsonError, canonical
-from phronomy._ledger import Ledger, new_id, new_owner, now
+from phronomy._json import JsonError, canonical, clean
+from phronomy._ledger import Ledger, new_id, new_owner, now, release
 from phronomy._perform import child_of, interruption
 from phronomy._runner import Runner
 from phronomy._spec import AgentSpec
 from phronomy.approvals import Answer, Approve, Principal, Reject, Respond
-from phronomy.checkpoint import Checkpoint, decode, encode
+from phronomy.checkpoint import Checkpoint, decode
 from phronomy.drift import drift_of
 from phronomy.errors import (
     AgentChanged,
@@ -48,7 +49,9 @@ from phronomy.stores.base import (
     Store,
     journal_entry,
     row_entry,
+    rows_of,
 )
+from phronomy.stores.memory import MemoryStore
 from phronomy.types import Call, CallSettled, Ending, Input, Outcome, Wait
 
 History = Sequence[Message | Mapping[str, Any]]
@@ -70,10 +73,15 @@ class Beginning:
 
 def begin(store: Store, spec: AgentSpec, deps: Any, beginning: Beginning) -> Runner:
     """A runner of a new run whose input is stored. Raises `Occupied` if the thread is not free, `ConfigurationError`."""
+    thread_id = beginning.thread_id
+    if thread_id is not None:
+        if not isinstance(thread_id, str) or not thread_id:
+            raise ConfigurationError("a thread id is text that is not empty")
+        thread_id = clean(thread_id)
     original, said = read_input(beginning.input)
     given = None if beginning.history is None else read_history(beginning.history)
     while True:
-        parent = store.latest(beginning.thread_id) if beginning.thread_id is not None else None
+        parent = store.latest(thread_id) if thread_id is not None else None
         before = given if given is not None else parent.messages if parent is not None else ()
         run_id = new_id("run")
         try:
@@ -82,7 +90,7 @@ def begin(store: Store, spec: AgentSpec, deps: Any, beginning: Beginning) -> Run
                 id=new_id("ckpt"),
                 run_id=run_id,
                 branch_id=run_id,
-                thread_id=beginning.thread_id,
+                thread_id=thread_id,
                 at=now(store),
                 agent=spec.ref,
                 original_input=original,
@@ -114,7 +122,12 @@ def _create(store: Store, spec: AgentSpec, deps: Any, parent: Checkpoint | None,
         head=state.id,
         status="running",
     )
-    store.create(branch, change, exclusive=state.thread_id is not None)
+    try:
+        store.create(branch, change, exclusive=state.thread_id is not None)
+    except (KeyboardInterrupt, SystemExit):
+        with suppress(Exception):  # it may be there already; then it must not keep its thread busy
+            release(store, branch.id, owner, None, "failed")
+        raise
     claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
     branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)
     return Runner(spec, Ledger(store, branch, state, claim=claim), state, deps=deps)
@@ -185,24 +198,56 @@ def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> Checkpoint:
     """
     if isinstance(given, str):
         return store.load(given)
+    given = checked(given)
+    stored = stored_as(store, given, bearer=bearer)
+    if stored is None:
+        store.save(given)
+        return store.load(given.id)
+    return stored
+
+
+def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Checkpoint, Store]:
+    """As `known`, with the store to look in. What a bearer brings is tried out apart: nothing is taken in for a bad decision."""
+    if isinstance(given, str):
+        return store.load(given), store
+    given = checked(given)
+    stored = stored_as(store, given, bearer=bearer)
+    if stored is not None:
+        return stored, store
+    apart = MemoryStore(clock=store.clock, lease=store.lease)
+    apart.save(given)
+    return apart.load(given.id), apart
+
+
+def checked(given: Checkpoint) -> Checkpoint:
+    """The checkpoint, validated anew however it was built. Raises `CheckpointError`."""
     if not isinstance(given, Checkpoint):
         raise CheckpointError(f"a Checkpoint or the id of one is needed, not {type(given).__name__}")
-    given = decode(encode(given))
+    try:
+        text = given.model_dump_json(warnings="error")
+    except Exception:  # a record that was put together by force; what is in it does not belong in an error
+        raise CheckpointError("the checkpoint holds values that its fields do not allow") from None
+    return decode(text)
+
+
+def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> Checkpoint | None:
+    """What the store has under the id of a checkpoint; None if it has nothing and the bearer is trusted.
+
+    Raises `CheckpointEdited`, `CheckpointUntrusted`.
+    """
     try:
         stored = store.load(given.id)
     except CheckpointNotFound:
-        if not bearer:
-            raise CheckpointUntrusted(
-                f"the store does not know checkpoint {given.id}; resume it where it was made, or set trust='bearer'",
-                checkpoint_id=given.id,
-            ) from None
-        store.save(given)
-        return store.load(given.id)
+        if bearer:
+            return None
+        raise CheckpointUntrusted(
+            f"the store does not know checkpoint {given.id}; resume it where it was made, or set trust='bearer'",
+            checkpoint_id=given.id,
+        ) from None
     same = _sealed(stored) == _sealed(given) and stored.journal[: len(given.journal)] == given.journal
-    mine = {part.path: part for part in stored.nested}
-    for part in given.nested:
-        ours = mine.get(part.path)
-        same = same and (ours is None or ours.id != part.id or _sealed(ours) == _sealed(part))
+    if same and given.nested:
+        rows = {row.id: row for row in rows_of(store.lineage(branch_id=given.branch_id).entries)}
+        same = all(part.id in rows and _sealed(rows[part.id]) == _sealed(part) for part in given.nested)
     if not same:
         raise CheckpointEdited(f"checkpoint {given.id} differs from the stored one", checkpoint_id=given.id)
     return stored
@@ -281,6 +326,13 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
     asked = [item.id for item in given.pending]
     approved = choice.approved
+    if choice.decisions is not None and not isinstance(choice.decisions, Mapping):
+        raise InvalidDecision(
+            f"decisions is a mapping from pending ids to answers, not {type(choice.decisions).__name__}"
+        )
+    for name, text in (("reason", choice.reason), ("channel", choice.channel)):
+        if text is not None and not isinstance(text, str):
+            raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
     if approved is None:
         if choice.reason is not None:
             raise InvalidDecision("reason goes with approved; a decision by id carries its own")
@@ -288,13 +340,13 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     else:
         if choice.decisions is not None:
             raise InvalidDecision("give either approved or decisions, not both")
-        if approved is not True and approved is not False:
+        if type(approved) is not bool:
             raise InvalidDecision(f"approved takes True or False, not {type(approved).__name__}")
         if not asked:
             raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
         found = {asked[0]: Approve() if approved else Reject(reason=choice.reason)}
     for pending_id, answer in found.items():
-        if not isinstance(answer, (Approve, Reject, Respond)):
+        if type(answer) not in (Approve, Reject, Respond):  # the type is asked, not the value, which may be anything
             raise InvalidDecision(
                 f"the decision on {pending_id!r} is {type(answer).__name__}; it must be Approve, Reject or Respond",
                 pending_id=pending_id if isinstance(pending_id, str) else None,
@@ -380,12 +432,22 @@ def busy(branch: Branch) -> RunBusy:
     )
 
 
+_DONE = {
+    "approve": "approved",
+    "reject": "rejected",
+    "respond": "answered",
+    "cancel": "cancelled",
+    "expire": "expired",
+    "supersede": "superseded",
+}
+
+
 def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> CheckpointAlreadyResumed:
     """The error for a pending approval that was decided before: by whom, and how far the run is since."""
     state = opened.runner.state
     decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
     done: Progress = progress_of(opened)
-    who = f" ({decision.kind}d by {decision.by.id})" if decision is not None and decision.by is not None else ""
+    who = f" ({_DONE[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
     result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
     what = (
         f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}"

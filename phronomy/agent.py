@@ -301,6 +301,7 @@ class Agent(Generic[Deps, Output]):
         if isinstance(runner, Result):
             return runner
         with held(runner):
+            runner.watched = True
             if isinstance(at, Checkpoint) and not choice.decides:
                 next(steps(runner), None)
         return _session.result_of(runner)
@@ -327,6 +328,7 @@ class Agent(Generic[Deps, Output]):
         if isinstance(runner, Result):
             return runner
         async with aheld(runner):
+            runner.watched = True
             if isinstance(at, Checkpoint) and not choice.decides:
                 await anext(asteps(runner), None)
         return _session.result_of(runner)
@@ -446,7 +448,15 @@ class Agent(Generic[Deps, Output]):
                             pass
 
     async def _abegin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
-        return await in_store(self.store, self._begin, spec, deps, beginning, on_pending)
+        begun: list[Runner] = []
+        try:
+            await in_store(self.store, lambda: begun.append(self._begin(spec, deps, beginning, on_pending)))
+        except BaseException:  # cancelled while it began: nobody is left who would let it go
+            for runner in begun:
+                with suppress(Exception):
+                    await alet_go(runner)
+            raise
+        return begun[0]
 
     def _end(self, spec: AgentSpec, deps: Any, run: Checkpoint | str, ending: Ending) -> Runner | Result[Output]:
         """A runner that holds the run with its end recorded; or how it stands, where another worker was told to end it."""
@@ -468,15 +478,19 @@ class Agent(Generic[Deps, Output]):
         self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
     ) -> Runner | Result[Output]:
         """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
-        given = _session.known(self.store, checkpoint, bearer=self._bearer)
+        given, store = _session.meant(self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)
         while True:
-            opened = _session.open_head(self.store, spec, deps, given.branch_id)
+            opened = _session.open_head(store, spec, deps, given.branch_id)
             _session.check_open(opened, given, found, choice)
             taken: list[Decided] = []
             for pending_id, answer in found.items():
                 runner, waiting = _session.asker(opened.runner, pending_id)
                 taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
+            if store is not self.store:
+                self.store.save(given)
+                store = self.store
+                continue
             if opened.live:
                 if _session.hand_over(self.store, opened.branch, taken, tuple(found)):
                     return _session.handed_over(opened)
@@ -489,15 +503,19 @@ class Agent(Generic[Deps, Output]):
         self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
     ) -> Runner | Result[Output]:
         """As `_open`."""
-        given = await in_store(self.store, _session.known, self.store, checkpoint, bearer=self._bearer)
+        given, store = await in_store(self.store, _session.meant, self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)
         while True:
-            opened = await in_store(self.store, _session.open_head, self.store, spec, deps, given.branch_id)
+            opened = await in_store(self.store, _session.open_head, store, spec, deps, given.branch_id)
             _session.check_open(opened, given, found, choice)
             taken: list[Decided] = []
             for pending_id, answer in found.items():
                 runner, waiting = _session.asker(opened.runner, pending_id)
                 taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
+            if store is not self.store:
+                await in_store(self.store, self.store.save, given)
+                store = self.store
+                continue
             if opened.live:
                 if await in_store(self.store, _session.hand_over, self.store, opened.branch, taken, tuple(found)):
                     return _session.handed_over(opened)
@@ -513,6 +531,10 @@ def claim(runner: Runner) -> bool:
         return runner.commit(seal=runner.dirty)
     except Held:
         return False
+    except BaseException:
+        with suppress(Exception):
+            let_go(runner)
+        raise
 
 
 async def aclaim(runner: Runner) -> bool:
@@ -521,6 +543,10 @@ async def aclaim(runner: Runner) -> bool:
         return await runner.acommit(seal=runner.dirty)
     except Held:
         return False
+    except BaseException:
+        with suppress(Exception):
+            await alet_go(runner)
+        raise
 
 
 @contextmanager
@@ -531,9 +557,7 @@ def held(runner: Runner) -> Iterator[None]:
     except BaseException as error:
         tell(runner, error)
         with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
-            if runner.unsaved and runner.ledger.claim is not None:
-                runner.commit(seal=False)
-            runner.ledger.abandon("running" if runner.in_flight else "failed")
+            let_go(runner)
         raise
     runner.ledger.abandon("running")
 
@@ -546,11 +570,23 @@ async def aheld(runner: Runner) -> AsyncIterator[None]:
     except BaseException as error:
         tell(runner, error)
         with suppress(Exception):
-            if runner.unsaved and runner.ledger.claim is not None:
-                await runner.acommit(seal=False)
-            await runner.ledger.aabandon("running" if runner.in_flight else "failed")
+            await alet_go(runner)
         raise
     await runner.ledger.aabandon("running")
+
+
+def let_go(runner: Runner) -> None:
+    """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up."""
+    if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
+        runner.commit(seal=False)
+    runner.ledger.abandon("running" if runner.in_flight or runner.writing else "failed")
+
+
+async def alet_go(runner: Runner) -> None:
+    """As `let_go`."""
+    if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
+        await runner.acommit(seal=False)
+    await runner.ledger.aabandon("running" if runner.in_flight or runner.writing else "failed")
 
 
 def tell(runner: Runner, error: BaseException) -> None:

@@ -7,7 +7,9 @@ from typing import Literal, TypeAlias
 
 from pydantic import Field
 
+from phronomy._json import clean
 from phronomy._record import NULL, Json, JsonObject, OpenJson, OpenObject, Record, Text, digest_of
+from phronomy.errors import InvalidDecision
 
 Gate = Literal["always", "predicate", "never"]
 """When a tool asks for approval: on every call, as its predicate says, or never."""
@@ -118,5 +120,9 @@ def call_digest(tool: ToolIdentity, args_text: str) -> str:
 
 
 def as_principal(by: str | Principal | None) -> Principal | None:
-    """The principal meant by `by`: itself, or one whose id is the text."""
-    return Principal(id=by) if isinstance(by, str) else by
+    """The principal meant by `by`: itself, or one whose id is the text. Raises `InvalidDecision`."""
+    if by is None or isinstance(by, Principal):
+        return by
+    if not isinstance(by, str) or not by:
+        raise InvalidDecision("by is a Principal, or its id as text that is not empty")
+    return Principal(id=clean(by))

@@ -177,9 +177,9 @@ class Checkpoint(_Fields):
         text = canonical({key: value for key, value in data.items() if key not in DERIVED})
         record = cls.model_construct(**_Fields.model_validate_json(text).__dict__)
         again = record.model_dump(mode="json")
-        for key in DERIVED:
-            if data.get(key) != again[key]:
-                raise CheckpointError(f"{key!r} does not agree with the rest: the checkpoint was edited or damaged")
+        wrong = [key for key in (*DERIVED, *again) if key not in data or _sorted(data[key]) != _sorted(again[key])]
+        if wrong:
+            raise CheckpointError(f"{wrong[0]!r} does not agree with the rest: the checkpoint was edited or damaged")
         return record
 
 
@@ -342,7 +342,12 @@ def _from_ref(item: Any, settled: Mapping[str, CallSettled]) -> Any:
 
 def _digest(data: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in data.items() if key not in DERIVED}
-    return digest_of(json.dumps(kept, ensure_ascii=False, sort_keys=True, separators=(",", ":")))
+    return digest_of(_sorted(kept))
+
+
+def _sorted(data: Any) -> str:
+    """The text of a value, the same in whatever order its keys stand: other tools may have rewritten the document."""
+    return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def _check_version(data: Any) -> None:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
-from rich.cells import chop_cells
+from rich.cells import cell_len
 from rich.console import Console
+from rich.segment import Segment, Segments
 from rich.text import Text
 from typer.main import get_command
 
@@ -51,7 +52,7 @@ class Screen:
                 stream.reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
         self._out = Console(highlight=False, markup=False, emoji=False)
         self._err = Console(highlight=False, markup=False, emoji=False, stderr=True)
-        self._width = min(self._out.width, WIDEST)
+        self._width = max(20, min(self._out.width, WIDEST))
 
     @property
     def interactive(self) -> bool:
@@ -60,18 +61,17 @@ class Screen:
 
     def say(self, text: str = "", *, style: str = "") -> None:
         """Print a paragraph, wrapped between words."""
-        for line in Text(escaped(text), style=style).wrap(self._out, self._width) or [Text()]:
-            line.rstrip()
-            self._print(line)
+        for line in _wrapped(escaped(text), self._width):
+            self._print(self._out, (line, style))
 
-    def row(self, label: str, text: str, *, style: str = "", columns: int = 10) -> None:
-        """Print text beside its label. Lines after the first are set in, so that no text can pass for the label of another."""
-        label = f"  {escaped(label):<{columns}}"
+    def row(self, label: str, text: str, *, style: str = "") -> None:
+        """Print text beside its label. Lines after the first are set in, so that no text can pass for another's label."""
+        label = f"  {escaped(label):<10}"
         room = max(self._width - len(label), 10)
-        lines = [part for line in text.split("\n") for part in Text(escaped(line)).wrap(self._out, room) or [Text()]]
-        for number, line in enumerate(lines):
-            line.rstrip()
-            self._print(Text.assemble((label if number == 0 else " " * len(label), style), line))
+        for line in text.split("\n"):
+            for part in _wrapped(escaped(line), room):
+                self._print(self._out, (label, style), (part, ""))
+                label = " " * len(label)
 
     def value(self, label: str, value: Any, *, columns: int, note: str = "") -> None:
         """Print a JSON value with its type, beside its label: every character of it, folded where the line ends."""
@@ -79,18 +79,19 @@ class Screen:
         if isinstance(value, str) and len(value) > WIDEST:
             note = f"{note} ({len(value):,} characters, all of them shown)".lstrip()
         label = f"  {escaped(label):<{columns}}  {kind:<10}"
-        for number, part in enumerate(chop_cells(text, max(self._width - len(label), 10))):
-            self._print(Text.assemble((label if number == 0 else " " * len(label), "bold"), part))
+        for part in _folded(text, max(self._width - len(label), 10)):
+            self._print(self._out, (label, "bold"), (part, ""))
+            label = " " * len(label)
         if note:
-            self._print(Text.assemble(" " * len(label), (escaped(note), "yellow")))
+            self._print(self._out, (label, ""), (escaped(note), "yellow"))
 
-    def place(self, label: str, path: object, *, columns: int = 10) -> None:
+    def place(self, label: str, path: object) -> None:
         """Print a path or a command beside its label, in one line however long it is, so that it can be copied."""
-        self._print(Text.assemble((f"  {escaped(label):<{columns}}", "dim"), escaped(str(path))))
+        self._print(self._out, (f"  {escaped(label):<10}", "dim"), (escaped(str(path)), ""))
 
     def complain(self, text: str) -> None:
         """Print one line on standard error, however long it is."""
-        self._err.print(Text(escaped(text)), soft_wrap=True)
+        self._print(self._err, (escaped(text), ""))
 
     def ask(self, question: str, *, afresh: bool = False) -> str:
         """What the human types in answer. With `afresh`, nothing counts that was typed before the question was there.
@@ -104,7 +105,7 @@ class Screen:
             # No line editor: a process killed at this prompt must leave the terminal as it was.
             typed = input(escaped(question))
         except (EOFError, KeyboardInterrupt):
-            self._print(Text())
+            self.say()
             raise
         return "".join(char for char in typed if char.isprintable()).strip()
 
@@ -120,8 +121,10 @@ class Screen:
             with self._err.status(Text(escaped(what)), spinner="line"):
                 yield
 
-    def _print(self, line: Text) -> None:
-        self._out.print(line, soft_wrap=True)
+    def _print(self, to: Console, *parts: tuple[str, str]) -> None:
+        """Print a line of pieces with their styles, as they are: rich wraps text by itself, and some releases garble it."""
+        segments = [Segment(text, to.get_style(style) if style else None) for text, style in parts if text]
+        to.print(Segments([*segments, Segment.line()]), soft_wrap=True, end="")
 
 
 _BLANK: Final = frozenset(
@@ -138,6 +141,30 @@ def escaped(text: str) -> str:
 def _written_out(char: str) -> str:
     code = ord(char)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _wrapped(text: str, room: int) -> Iterator[str]:
+    """The text in lines of at most that many columns, wrapped between words, or within one that is wider."""
+    line: str | None = None
+    for word in text.split(" "):
+        if line is not None and cell_len(line) + 1 + cell_len(word) > room:
+            yield line.rstrip()
+            line = None
+        *full, line = _folded(word if line is None else f"{line} {word}", room)
+        yield from full
+    yield (line or "").rstrip()
+
+
+def _folded(text: str, room: int) -> Iterator[str]:
+    """The text in pieces of at most that many columns."""
+    start, used = 0, 0
+    for end, char in enumerate(text):
+        wide = cell_len(char)
+        if used + wide > room:
+            yield text[start:end]
+            start, used = end, 0
+        used += wide
+    yield text[start:]
 
 
 def kind_of(value: Any) -> str:

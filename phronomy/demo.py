@@ -144,7 +144,7 @@ def answer(body: Mapping[str, Any]) -> Any:
     note, _, last = results["refund"].rpartition("\n")
     done = _object(last)
     if done is None:
-        return f"Nothing was refunded for order {number[1]}. I was told: {results['refund']}"
+        return f"There is no refund that I could confirm for order {number[1]}. I was told: {results['refund']}"
     changed = "The desk changed what I had asked for. " if note else ""
     return f"{changed}{done['refunded']:.2f} euros for order {done['order_id']} are on their way back to you."
 
@@ -314,7 +314,7 @@ class Session:
             pending = result.checkpoint.pending[0]
             decision = self.decision_on(pending, result.run_id)
             if decision is None:
-                self.show_waiting()
+                self.show_waiting(pending)
                 return PENDING
             with screen.working("The run goes on"):
                 result = self.desk.decide(result, pending, decision, self.channel())
@@ -390,12 +390,13 @@ class Session:
             self.screen.row("refunds", f"{self.desk.refunds.count(run_id)} on the books by this run")
         self.screen.say()
 
-    def show_waiting(self) -> None:
+    def show_waiting(self, pending: PendingApproval) -> None:
         """What is to be done about a request that nobody has decided on."""
         self.screen.say("Nothing was decided. The run is saved, and waits for a decision.", style="bold")
         self.screen.place("ask me", self.again)
-        self.screen.place("approve", f"{self.again} --yes")
-        self.screen.place("reject", f"{self.again} --no --reason TEXT")
+        if pending.why == "approval":
+            self.screen.place("approve", f"{self.again} --yes")
+            self.screen.place("reject", f"{self.again} --no --reason TEXT")
         self.screen.place("file", self.desk.path)
 
     def show_end(self, result: Result) -> None:
@@ -415,8 +416,8 @@ class Session:
         """What is decided: as was said on the command line, else as the human says now. None: nothing yet."""
         args = pending.args
         self.show_pending(pending, args, run_id)
-        if self.given is not None:
-            return self.given
+        if self.given is not None and pending.why == "approval":
+            return self.given  # what may have happened already is for somebody who looks at it
         if not self.screen.interactive:
             return None
         afresh = True

@@ -10,6 +10,7 @@ import logging
 import math
 import re
 import threading
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -286,8 +287,11 @@ class Tool:
         """Run the body in this thread. What it raises comes through. Raises `AsyncRequired` if the body is async."""
         if self.is_async:
             raise AsyncRequired(f"tool {self.name} is async; use the agent's async methods")
-        result = self._body(**values, **self._injected(context))
-        if inspect.isawaitable(result):
+        try:
+            result = self._body(**values, **self._injected(context))
+        except CancelledError as error:  # the body's own doing: a cancellation of the run does not come this way
+            raise ToolCancelled(f"{self.name} was cancelled from within") from error
+        if hasattr(type(result), "__await__"):  # the type is asked, not the result, which may be anything
             _close(result)
             raise TypeError(f"tool {self.name} returned an awaitable from a sync function; declare it with 'async def'")
         return result
@@ -303,7 +307,7 @@ class Tool:
 
         A result that is not JSON settles the call as failed, with the note that it did run.
         """
-        if isinstance(value, str):
+        if issubclass(type(value), str):
             return CallResult(kind="completed", content=self._cut(str.__str__(value)))
         try:
             text = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))

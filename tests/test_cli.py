@@ -185,12 +185,11 @@ def test_closed_streams_are_no_traceback(tmp_path: Path) -> None:
 
 
 def test_the_library_loads_none_of_it_and_the_version_no_model() -> None:
-    done = python("-c", "import sys, phronomy; print(*({'typer', 'click', 'rich', 'phronomy.cli'} & set(sys.modules)))")
+    loaded = "import sys; before = set(sys.modules); {}; print(*({} & (set(sys.modules) - before)))"
+    done = python("-c", loaded.format("import phronomy", {"typer", "click", "rich", "phronomy.cli", "phronomy.demo"}))
     assert (done.stdout, done.stderr) == ("\n", "")
-    heavy = "{'litellm', 'openai', 'httpx', 'sqlite3', 'http.server'}"
-    done = python(
-        "-c", f"import sys; from phronomy import cli; cli.run(['--version']); print(*({heavy} & set(sys.modules)))"
-    )
+    heavy = {"litellm", "openai", "httpx", "sqlite3", "http.server", "phronomy.demo"}
+    done = python("-c", loaded.format("from phronomy import cli; cli.run(['--version'])", heavy))
     assert (done.stdout, done.stderr) == (f"phronomy {phronomy.__version__}\n\n", "")
 
 

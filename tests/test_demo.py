@@ -108,8 +108,10 @@ def demo_in_pipes(*options: str | Path, **env: str) -> subprocess.CompletedProce
 class Terminal:
     """A demo in a terminal of 80 columns, and somebody at its keys."""
 
-    def __init__(self, *options: str | Path) -> None:
+    def __init__(self, *options: str | Path, log: Path | None = None) -> None:
         python, *arguments = command(*options)
+        if log is not None:
+            python, arguments = "sh", ["-c", 'log=$1; shift; exec "$@" > "$log"', "sh", str(log), python, *arguments]
         self.seen = io.StringIO()
         self.child = pexpect.spawn(
             python, arguments, env=dict(os.environ), dimensions=(24, 80), encoding="utf-8", timeout=60
@@ -142,8 +144,8 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*options: str | Path) -> Iterator[Terminal]:
-    opened = Terminal(*options)
+def terminal(*options: str | Path, log: Path | None = None) -> Iterator[Terminal]:
+    opened = Terminal(*options, log=log)
     try:
         yield opened
     finally:
@@ -208,6 +210,15 @@ def test_in_a_terminal_it_shows_that_it_works_and_takes_no_answer_given_before_t
     assert "\x1b[?25h" in desk.seen.getvalue(), "the cursor is left hidden"
 
 
+def test_with_its_output_in_a_file_nobody_is_asked_what_they_cannot_see(file: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with terminal("--store", file, log=log) as desk:
+        assert desk.status() == cli.PENDING
+    assert "Approval needed: refund\n" in log.read_text()
+    assert "\x1b" not in log.read_text()
+    assert "[a]pprove" not in desk.text + log.read_text()
+
+
 def test_yes_refunds_exactly_once_and_a_second_yes_is_a_new_request(file: Path) -> None:
     """Also: over HTTP by litellm, and not by a proxy that the environment names for everything."""
     done = demo_in_pipes("--yes", "--store", file, HTTP_PROXY=DEAD_PROXY, ALL_PROXY=DEAD_PROXY)
@@ -223,6 +234,7 @@ def test_yes_refunds_exactly_once_and_a_second_yes_is_a_new_request(file: Path) 
     assert "  model     3 calls over HTTP by this run, 3 of them by this process\n" in done.stdout
     assert "  refunds   1 by this run, 2 in all (the table demo_refunds)\n" in done.stdout
     assert books(file) == [(1042, 49.9), (1043, 85.0)]
+    assert "order 1042" not in done.stdout, "another customer's conversation"
     assert widest(done.stdout) <= 80
     assert not re.search(r"\x1b|[ ]$", done.stdout, re.MULTILINE)
 
@@ -232,7 +244,9 @@ def test_no_is_an_answer_that_the_model_reads_and_no_error(file: Path) -> None:
     assert (done.returncode, done.stderr) == (cli.DONE, "")
     assert "The refund was rejected by rita (--no) at " in done.stdout
     told = "A human rejected this call, so it was not run. Reason: too [bold]late[/bold]"
-    assert f"Nothing was refunded for order 1042. I was told: {told}" in re.sub(r"\n {12}", " ", done.stdout)
+    assert f"There is no refund that I could confirm for order 1042. I was told: {told}" in re.sub(
+        r"\n {12}", " ", done.stdout
+    )
     assert (books(file), waiting(file)) == ([], [])
 
 
@@ -556,10 +570,19 @@ def test_a_refund_whose_outcome_is_unknown_is_put_to_the_human_with_what_the_boo
     assert f"Interrupted. Nothing is lost, it is all in {file}; " in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.setattr(sys, "stdin", io.StringIO())
-    assert in_process("--store", file) == cli.PENDING
-    said = capsys.readouterr().out
-    assert "You are asked again. The worker was lost while this call ran." in said
-    assert "  refunds   1 on the books by this run\n" in said
+    for option in ("--yes", "--no"):  # said before anybody could know that it may have happened
+        assert in_process(option, "--store", file) == cli.PENDING
+        said = capsys.readouterr().out
+        assert "You are asked again. The worker was lost while this call ran." in said
+        assert "  refunds   1 on the books by this run\n" in said
+        assert f"  ask me    phronomy demo --store {file}\n  file " in said
+    assert books(file) == [(1042, 49.9)]
+    with SQLiteStore(file) as store:
+        (item,) = store.pending()
+        done = desk_agent(store).resume(item.checkpoint_id, approved=False, reason="it is paid", deps=Refunds(file))
+    (told,) = (message.text for message in done.messages if message.settlement == "rejected")
+    assert "was not run." not in told, "the model is told what nobody knows"
+    assert "it is paid" in told
     assert books(file) == [(1042, 49.9)]
 
 
@@ -631,8 +654,11 @@ def test_the_model_answers_from_the_messages_it_is_sent() -> None:
             'A human changed it. Its result:\n{"order_id": 2001, "refunded": 1.5}',
             "The desk changed what I had asked for. 1.50 euros for order 2001 are on their way back to you.",
         ),
-        ("A human rejected this call.", "Nothing was refunded for order 2000. I was told: A human rejected this call."),
-        ("ValueError: 85.00", "Nothing was refunded for order 2000. I was told: ValueError: 85.00"),
+        (
+            "A human rejected this call.",
+            "There is no refund that I could confirm for order 2000. I was told: A human rejected this call.",
+        ),
+        ("ValueError: 85.00", "There is no refund that I could confirm for order 2000. I was told: ValueError: 85.00"),
     ):
         assert reply(say("Order 2000"), *found, *asked("refund", result)) == summary
 

@@ -81,7 +81,7 @@ def test_the_pages_with_code_are_run() -> None:
     for page in PAGES:
         fences = re.findall(r"^ *```+ *(\S*)", page.read_text(), re.MULTILINE)
         assert len([kind for kind in fences if kind.lower().startswith("py")]) == len(BLOCK.findall(page.read_text()))
-        assert set(fences) <= {"", "python", "text", "console", "sql"}, name_of(page)
+        assert set(fences) <= {"", "python", "text", "console", "mermaid"}, name_of(page)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

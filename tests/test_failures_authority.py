@@ -42,7 +42,7 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy._record import JsonText
+from phronomy._json import JsonText
 from phronomy.approvals import Decision, call_digest
 from phronomy.testing import ScriptedModel, call, say
 
@@ -75,7 +75,7 @@ class Desk:
         self.tools: tuple[Any, ...] = ()
         self.options: dict[str, Any] = {}
         self.stores: list[SQLiteStore] = []
-        self.opens = SQLiteStore
+        self.opens: type[SQLiteStore] = SQLiteStore
 
     def tool(self, name: str, *faults: BaseException, **options: Any) -> Tool:
         """A tool that needs approval unless told otherwise; its first calls raise `faults`, after their effect."""
@@ -90,7 +90,7 @@ class Desk:
 
         return tool(name=name, **{"requires_approval": True, **options})(self.driver.function(body))
 
-    def script(self, replies: list[Any], *tools: Any, **options: Any) -> None:
+    def script(self, replies: Any, *tools: Any, **options: Any) -> None:
         """What the provider will say, and what every process of the desk is made with."""
         self.model = ScriptedModel(replies)
         self.tools, self.options = tools, options
@@ -551,7 +551,7 @@ def test_a_rejected_call_never_runs_whatever_the_route(desk: Desk, then: Any) ->
     assert desk.recover(first).status == result.status == ("rejected" if then == "end" else "completed")
     made = result.messages[1].tool_calls
     answers = {message.tool_call_id: message.settlement for message in result.messages if message.role == "tool"}
-    assert [answers[each.id] for each in made][0] == "rejected"
+    assert answers[made[0].id] == "rejected"
     assert len(answers) == len(made)
     assert desk.invoke("and now?", thread_id="t").status == "completed"
     assert desk.done == ["look 3 10"]
@@ -778,13 +778,14 @@ def test_a_reviewer_that_is_a_model_can_only_say_what_a_handler_can(desk: Desk) 
     desk.script([call("note", {"text": persuasive}), "end"], gated, on_approval_required=desk.driver.function(reviewer))
     with pytest.raises(ApprovalHandlerError) as caught:
         desk.invoke()
+    checkpoint = caught.value.checkpoint
+    assert checkpoint is not None
     for _ in range(2):
-        assert caught.value.checkpoint is not None
-        with pytest.raises(ApprovalHandlerError) as caught:
-            desk.resume(caught.value.checkpoint)
-    assert (desk.done, caught.value.checkpoint is None) == ([], False)
+        with pytest.raises(ApprovalHandlerError):
+            desk.resume(checkpoint)
+    assert (desk.done, desk.pending()) == ([], [])
 
-    result = desk.resume(caught.value.checkpoint)  # type: ignore[arg-type]
+    result = desk.resume(checkpoint)
 
     assert (result.status, desk.done) == ("suspended", [])
     assert desk.resume(result.checkpoint, approved=False, reason="no").messages[2].settlement == "rejected"

@@ -34,7 +34,7 @@ from phronomy import (
     tool,
 )
 from phronomy._drive import asteps, steps
-from phronomy._record import JsonText
+from phronomy._json import JsonText
 from phronomy._runner import Runner
 from phronomy.approvals import ToolIdentity, call_digest
 from phronomy.testing import ScriptedModel, call

@@ -1,8 +1,4 @@
-"""A spike, kept: a graph is another rule set over the same loops and the same stores.
-
-Here is all that a minimal graph needs: waves of nodes that run side by side, each a tool or a run of its own (an agent, or another
-graph), and one channel for what each node gave. The core knows nothing of it.
-"""
+"""A spike, kept: the graph of `graph_spike.py` on the loops and the stores of the agent, with nothing changed for it."""
 
 from __future__ import annotations
 
@@ -10,21 +6,22 @@ import asyncio
 import multiprocessing
 import signal
 import threading
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from crash_worker import NEVER, Bomb, BombedStore, effects, outline
+from crash_worker import NEVER
 from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, rows
+from graph_spike import Desk, Graph, Inside, Slow, carry_on
 
 from phronomy import (
     Agent,
+    AgentChanged,
     Approve,
     Checkpoint,
     CheckpointAlreadyResumed,
+    CheckpointError,
     IllegalOutcome,
     MemoryStore,
     ModelError,
@@ -32,213 +29,13 @@ from phronomy import (
     Respond,
     Result,
     StoreError,
-    Tool,
-    ToolContext,
-    _rules,
-    _session,
     tool,
 )
-from phronomy._json import canonical
-from phronomy._ledger import new_id
-from phronomy.checkpoint import AgentRef
-from phronomy.instructions import CompiledInstructions, compile_instructions
-from phronomy.models.base import ModelSettings
 from phronomy.stores.base import Append, Branch, Store
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Call, Done, Finish, Finished, Judge, Judged, Move, Outcome, Replied
+from phronomy.types import Finished, Judged, Replied
 
 HOUR = 3600.0
-
-
-# The rule set
-
-
-class Inside(Tool):
-    """A node that is a run of its own."""
-
-    def __init__(self, name: str, inner: Agent[Any, Any]) -> None:
-        self.name = name
-        self.inner = inner
-        super().__init__()
-
-    def execute(self, seen: dict[str, Any]) -> str:
-        raise AssertionError("the run inside is driven; its tool is never called")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Within:
-    """The run inside a node, begun with what the node may see."""
-
-    spec: Any
-    call: Call
-
-    def begin(self, parent: Checkpoint, path: str, at: Any) -> Checkpoint:
-        assert self.call.args is not None
-        original, said = _session.read_input(self.call.args["seen"])
-        return _rules.begin(
-            None,
-            id=new_id("ckpt"),
-            run_id=parent.run_id,
-            branch_id=parent.branch_id,
-            thread_id=parent.thread_id,
-            at=at,
-            agent=self.spec.ref,
-            original_input=original,
-            messages=(said,),
-            kind=self.spec.kind,
-            path=path,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphSpec:
-    """The rules and the nodes of a graph. Its state: what each node gave, by name. A turn is a wave."""
-
-    kind: str = "graph"
-    name: str
-    waves: tuple[tuple[str, ...], ...]
-    tools: Mapping[str, Tool]
-    max_parallel: int = 8
-    max_turns: int | None = None
-    model: None = None
-    settings: ModelSettings = ModelSettings()
-    instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))
-    handler: None = None
-    handler_is_async: bool = False
-
-    def plan(self, state: Checkpoint) -> Move:
-        state = _rules.current(state, self.apply)
-        if state.ended:
-            return Done(status=state.ended)
-        if state.calls:
-            return _rules.plan_calls(state, self)
-        if state.ending or state.rejecting:
-            return Finish(status=state.ending.status if state.ending else "rejected")
-        if state.turn < len(self.waves):
-            return Judge(calls=self.wave(state))
-        return Finish(status="completed", output=state.state[self.waves[-1][0]])
-
-    def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
-        between = not (state.calls or state.ended or state.ending or state.rejecting)
-        match outcome:
-            case Finished() if not state.calls and not state.ended:
-                return state.model_copy(update={"ended": outcome.status, "output": outcome.json_text("output")})
-            case Judged() if between and state.turn < len(self.waves):
-                opened = state.model_copy(update={"turn": state.turn + 1, "calls": self.wave(state)})
-                return self.collect(opened, _rules.apply_calls(opened, outcome))
-            case Replied() | Finished():
-                raise IllegalOutcome(_rules.phase(state), type(outcome).__name__)
-            case _:
-                return self.collect(state, _rules.apply(state, outcome))
-
-    def wave(self, state: Checkpoint) -> tuple[Call, ...]:
-        """The calls of the next wave: each node sees the input and what the waves before gave."""
-        seen = canonical({"seen": {"input": state.original_input, **(state.state or {})}})
-        number = state.turn + 1
-        return tuple(
-            Call(id=f"{number}.{place}", call_id=f"{name}-{number}", name=name, arguments=seen)
-            for place, name in enumerate(self.waves[state.turn])
-        )
-
-    def collect(self, before: Checkpoint, after: Checkpoint) -> Checkpoint:
-        """The state with what the nodes of a wave gave, once all of it has settled."""
-        if after.calls or not before.calls:
-            return after
-        told = after.messages[len(before.messages) :]
-        gave = {call.name: message.text for call, message in zip(before.calls, told, strict=True)}
-        return after.model_copy(update={"state": canonical({**(before.state or {}), **gave})})
-
-    def tool(self, call: Call) -> Tool | None:
-        return self.tools.get(call.name)
-
-    def nested(self, state: Checkpoint, call: Call) -> Within | None:
-        node = self.tool(call)
-        return Within(spec=node.inner.spec, call=call) if isinstance(node, Inside) else None
-
-    @property
-    def ref(self) -> AgentRef:
-        shape = {name: [node.schema_hash, node.gate] for name, node in self.tools.items()}
-        return AgentRef(name=self.name, fingerprint=canonical({"tools": shape, "instructions": "", "model": ""}))
-
-    def refuse_async(self, method: str) -> None:
-        for node in self.tools.values():
-            if isinstance(node, Inside):
-                node.inner.spec.refuse_async(method)
-
-
-class Graph(Agent[Any, str]):
-    """The face of an agent over the rules of a graph."""
-
-    def __init__(self, name: str, *waves: tuple[Any, ...], store: Store | None = None, **options: Any) -> None:
-        nodes = {node.name: node for wave in waves for node in wave}
-        shape = tuple(tuple(node.name for node in wave) for wave in waves)
-        object.__setattr__(self, "_graph", GraphSpec(name=name, waves=shape, tools=nodes))
-        super().__init__(name=name, **options, **({"store": store} if store is not None else {}))
-
-    def _checked(self) -> Any:
-        return self._graph
-
-
-# The scenarios
-
-
-class Desk:
-    """Makes graphs whose every effect is a line in a file: the name of the tool, and its idempotency key."""
-
-    def __init__(self, folder: Path, driver: Driver, bomb: Bomb | None = None) -> None:
-        self.folder = folder
-        self.driver = driver
-        self.bomb = bomb or Bomb(NEVER)
-
-    def act(self, name: str, context: ToolContext[Any]) -> str:
-        self.bomb.tick()
-        with (self.folder / "effects").open("a") as file:
-            file.write(f"{name} {context.idempotency_key}\n")
-        self.bomb.tick()
-        return f"{name} is done"
-
-    def node(self, name: str, **options: Any) -> Tool:
-        """A plain node."""
-
-        def body(seen: dict[str, Any], ctx: ToolContext[Any]) -> str:
-            """Do it."""
-            return self.act(name, ctx)
-
-        return tool(name=name, **options)(self.driver.function(body))
-
-    def tool(self, name: str, **options: Any) -> Tool:
-        """A tool of a nested agent."""
-
-        def body(ctx: ToolContext[Any]) -> str:
-            """Do it."""
-            return self.act(name, ctx)
-
-        return tool(name=name, **options)(self.driver.function(body))
-
-    def agent(self, name: str, *gated: str, model: ScriptedModel | None = None) -> Inside:
-        """A node with an agent inside, which reads something and then does what a human must approve."""
-        tools = [self.tool(f"{name}_reads"), *(self.tool(each, requires_approval=True) for each in gated)]
-        replies = [[call(each.name, {}) for each in tools], f"{name} has finished"]
-        return Inside(name, Agent(name=name, model=model or ScriptedModel.by_turn(replies), tools=tools))
-
-    def office(self, store: Store) -> Graph:
-        """An entry, a wave of a plain node, a nested agent and a gated node, and a join."""
-        wave = (self.node("count"), self.agent("clerk", "pay"), self.node("wipe", requires_approval=True))
-        return Graph("office", (self.node("open"),), wave, (self.node("close"),), store=store)
-
-    def pair(self, store: Store) -> Graph:
-        """Two nested agents in one wave, both of which come to wait."""
-        return Graph("pair", (self.agent("left", "pay"), self.agent("right", "wire")), (self.node("close"),), store=store)
-
-    def tower(self, store: Store, **options: Any) -> Graph:
-        """An agent that asks nobody, then an agent inside a graph inside the graph."""
-        inner = Inside("floor", Graph("floor", (self.agent("clerk", "pay"), self.node("count"))))
-        return Graph("tower", (self.agent("scout"),), (inner,), (self.node("close"),), store=store, **options)
-
-    @property
-    def done(self) -> list[str]:
-        """What was done, sorted: nodes of a wave run side by side."""
-        return sorted(line.split()[0] for line in effects(self.folder))
 
 
 @pytest.fixture(params=DRIVERS, ids=str)
@@ -301,13 +98,23 @@ def test_a_wave_waits_for_its_nested_agent_and_its_gated_node_and_ends_after_bot
     assert store.load(result.checkpoint.id) == result.checkpoint
     assert [point.step for point in store.history(result.checkpoint.id)] == list(range(result.checkpoint.step + 1))
 
+    again = driver.invoke(graph, "Tuesday", thread_id="t")
+    assert asked(again) == [("2.1", "pay"), ("", "wipe")]
+    assert again.run_id != result.run_id
+    answers = {item.id: Approve() for item in again.checkpoint.pending}
+    assert driver.resume(graph, again.checkpoint, decisions=answers).output == "close is done"
+    assert desk.done == sorted(["clerk_reads", "close", "count", "open", "pay", "wipe"] * 2)
+
 
 def test_a_nested_agent_reads_a_rejection_and_an_answer_given_at_the_root(
     desk: Desk, driver: Driver, store: Store
 ) -> None:
     graph = desk.office(store)
     result = driver.invoke(graph, "Monday")
-    answers = {pending(result, "pay"): Reject(reason="too much"), pending(result, "wipe"): Respond(content="wiped by hand")}
+    answers = {
+        pending(result, "pay"): Reject(reason="too much"),
+        pending(result, "wipe"): Respond(content="wiped by hand"),
+    }
     result = driver.resume(graph, result.checkpoint, decisions=answers)
     assert result.status == "completed"
     assert result.checkpoint.state == {**OFFICE, "wipe": "wiped by hand", "close": "close is done"}
@@ -405,6 +212,7 @@ def test_an_agent_inside_a_graph_inside_a_graph(desk: Desk, driver: Driver, stor
         "floor": "clerk has finished",
         "close": "close is done",
     }
+    assert result.usage.requests == 4, "what the agents inside have cost is part of what the graph has"
     assert desk.done == ["clerk_reads", "close", "count", "pay", "scout_reads"]
 
 
@@ -423,9 +231,22 @@ def test_a_missing_nested_run_is_an_error_and_no_silent_restart(desk: Desk, driv
         stop = driver.invoke(desk.office(here), "Monday").checkpoint
         graph = desk.office(there)
         graph._bearer = True
-        with pytest.raises(Exception, match="2.1 in run .* is missing"):
+        with pytest.raises(CheckpointError, match=r"the run nested at 2.1 .* is missing"):
             driver.resume(graph, stop.model_copy(update={"nested": ()}), approved=True)
     assert desk.done == ["clerk_reads", "count", "open"]
+
+
+def test_an_agent_inside_that_is_another_one_now_is_refused(desk: Desk, driver: Driver, store: Store) -> None:
+    """Law 10: drift is judged at every depth, before anything is consumed."""
+    stop = driver.invoke(Graph("desk", (desk.agent("clerk", "pay"),), store=store), "Monday")
+    other = desk.agent("clerk", "pay")
+    other.inner.name = "impostor"
+    graph = Graph("desk", (other,), store=store)
+    before = rows(store)
+    with pytest.raises(AgentChanged, match="the agent was 'clerk' and is 'impostor'"):
+        driver.resume(graph, stop.checkpoint, approved=True)
+    assert rows(store) == before
+    assert driver.resume(graph, stop.checkpoint, approved=True, accept_changes=True).output == "clerk has finished"
 
 
 def test_a_cancelled_graph_takes_its_waiting_agent_along(desk: Desk, driver: Driver, store: Store) -> None:
@@ -508,31 +329,6 @@ def test_a_fork_from_the_beginning_uses_what_nested_runs_gave_before(desk: Desk,
     assert (again.status, again.output) == ("completed", "close is done")
     assert again.checkpoint.state == result.checkpoint.state
     assert desk.done == before
-
-
-class Slow(Desk):
-    """Holds one tool up, so that others can act while it runs."""
-
-    def __init__(self, folder: Path, driver: Driver, slow: str) -> None:
-        super().__init__(folder, driver)
-        self.slow = slow
-        self.entered, self.go_on = threading.Event(), threading.Event()
-        self.seen: list[bool] = []
-
-    def act(self, name: str, context: ToolContext[Any]) -> str:
-        if name == self.slow:
-            self.entered.set()
-            assert self.go_on.wait(30)
-            self.seen.append(context.cancelled)
-        return super().act(name, context)
-
-    def start(self, work: Any) -> tuple[threading.Thread, list[Result[Any]]]:
-        """Do the work in a thread, and wait until the slow tool is entered."""
-        results: list[Result[Any]] = []
-        thread = threading.Thread(target=lambda: results.append(work()))
-        thread.start()
-        assert self.entered.wait(30)
-        return thread, results
 
 
 def test_a_second_decision_on_a_nested_agent_arrives_while_it_carries_out_the_first(
@@ -628,7 +424,11 @@ def test_outcomes_of_an_agent_are_illegal_in_a_graph_and_change_nothing() -> Non
     result = graph.step("Monday")
     before = result.checkpoint.model_dump_json()
     for outcome in (Replied.model_construct(), Finished.model_construct()):
-        state = graph.spec.apply(result.checkpoint, Judged(judgements=())) if isinstance(outcome, Finished) else result.checkpoint
+        state = (
+            graph.spec.apply(result.checkpoint, Judged(judgements=()))
+            if isinstance(outcome, Finished)
+            else result.checkpoint
+        )
         with pytest.raises(IllegalOutcome, match=type(outcome).__name__):
             graph.spec.apply(state, outcome)
     assert result.checkpoint.model_dump_json() == before
@@ -637,30 +437,10 @@ def test_outcomes_of_an_agent_are_illegal_in_a_graph_and_change_nothing() -> Non
 # Killed and resumed
 
 
-def carry_on(folder: str, scenario: str, driver: Driver, kill_at: int, later: float) -> None:
-    """Take a scenario as far as the bomb lets it, from wherever it stands, with a human who looks before he answers."""
-    desk = Desk(Path(folder), driver, Bomb(kill_at))
-    store = BombedStore(str(desk.folder / "runs.db"), clock=lambda: time.time() + later)
-    store.bomb = desk.bomb
-    with store:
-        graph = getattr(desk, scenario)(store)
-        branches = store.branches(thread_id="t")
-        if branches:
-            result = driver.recover(graph, branches[-1].id)
-        else:
-            result = driver.invoke(graph, "Monday", thread_id="t")
-        while result.suspended:
-            item = result.checkpoint.pending[-1]
-            looked = item.why == "outcome_unknown" and item.tool_name in desk.done
-            answer = Respond(content=f"{item.tool_name} is done") if looked else Approve()
-            result = driver.resume(graph, result.checkpoint, decisions={item.id: answer})
-        (desk.folder / "end").write_text(f"{outline(result.checkpoint)} {result.checkpoint.state}")
-
-
 @pytest.fixture(scope="module")
 def processes() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "phronomy.testing", "phronomy.stores.sqlite"])
+    context.set_forkserver_preload(["phronomy.testing", "phronomy.stores.sqlite"])
     return context
 
 

@@ -25,7 +25,7 @@ KINDS = ("sync", "async", "async-tool")
 
 def ready() -> None:
     """Tell the parent that the place is reached."""
-    print("ready", flush=True)
+    os.write(1, b"ready\n")  # in one piece: two threads may say so at once
 
 
 def make_agent(folder: Path, place: str, kind: str, *, hangs: bool) -> Agent[Any, str]:

@@ -110,7 +110,7 @@ def race(path: str, act: Callable[[SQLiteStore, str], None], *, count: int = 6, 
 def run_races(path: str) -> None:
     with opened(path) as store:
         begin(store)
-    for turn in range(15):
+    for turn in range(8):
         with opened(path) as store:
             seq = store.lineage(branch_id="b1").branch.seq
 
@@ -119,7 +119,7 @@ def run_races(path: str) -> None:
 
         assert race(path, decide) == ["Behind"] * 5 + ["won"], turn
     with opened(path) as store:
-        assert len(bodies(store)) == 30
+        assert len(bodies(store)) == 16
 
 
 def test_of_several_processes_that_append_after_the_same_entry_one_wins(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def run_take_overs(path: str) -> None:
     """The lease is over by the workers' clock: each may take the claim, one does, and the last holder has lost it."""
     with opened(path) as store:
         begin(store, take="w0", lease=10.0)
-    for turn in range(1, 15):
+    for turn in range(1, 9):
         now = 1000.0 + 20.0 * turn
         with opened(path) as store:
             before = store.lineage(branch_id="b1").branch
@@ -153,13 +153,13 @@ def test_of_several_processes_that_take_an_expired_claim_over_one_wins(tmp_path:
 
 
 def run_exclusives(path: str) -> None:
-    for turn in range(15):
+    for turn in range(8):
         assert race(path, lambda s, name, t=turn: begin(s, f"{t}{name}", thread=f"t{t}", exclusive=True)) == [
             *["Occupied"] * 5,
             "won",
         ]
     with opened(path) as store:
-        assert len(store.branches()) == 15
+        assert len(store.branches()) == 8
 
 
 def test_of_several_processes_that_begin_a_run_in_a_thread_one_does(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def run_openings(path: str) -> None:
             begin(store, name)
         return "made"
 
-    for turn in range(25):
+    for turn in range(10):
         gate, release = os.pipe()
         file = f"{path}{turn}"
         children = [forked(lambda n=n, f=file, g=gate: work(f, f"w{n}", g)) for n in range(6)]
@@ -196,7 +196,7 @@ def run_kills(path: str) -> None:
     with opened(path) as store:
         begin(store, take="me")
         total = 0
-        for turn in range(60):
+        for turn in range(40):
             read, write = os.pipe()
             pid = os.fork()
             if pid == 0:

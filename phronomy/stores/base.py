@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -350,38 +350,52 @@ def settled_in(journal: Iterable[Outcome]) -> dict[str, CallSettled]:
     return {outcome.id: outcome for outcome in journal if isinstance(outcome, CallSettled)}
 
 
-def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
-    """The root checkpoints that a log leads through, oldest first; the last with its journal and the live runs nested in it.
+def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None = None) -> Iterator[Checkpoint]:
+    """Each checkpoint of a log, roots and nested ones, oldest first. `journals` gets what follows the last of each path.
 
     Raises `CheckpointError` for a log that cannot be read.
     """
-    found: list[Checkpoint] = []
+    journals = {} if journals is None else journals
     tips: dict[str, Checkpoint] = {}
-    journals: dict[str, list[Outcome]] = {}
     for entry in entries:
         if entry.checkpoint_id is None:
             journals.setdefault(entry.path, []).append(outcome_from(entry.body))
             continue
         settled = settled_in(journals.pop(entry.path, ()))
-        columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
         before = tips.get(entry.path)
+        columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
         now = row_checkpoint(before, entry.body, settled, **columns)
         if "run_id" not in now.__dict__:
             raise CheckpointError(
                 f"the row of checkpoint {now.id} says what changed, and what it goes on from is missing"
             )
-        if entry.path == "":
-            found.append(now)
-            if before is not None and before.run_id != now.run_id:
-                tips.clear()
-                journals.clear()
+        if before is not None and entry.path == "" and before.run_id != now.run_id:  # the next run of the thread
+            tips.clear()
+            journals.clear()
         tips[entry.path] = now
+        yield now
+
+
+def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
+    """The root checkpoints that a log leads through, oldest first; the last with its journal and the live runs nested in it.
+
+    Raises `CheckpointError` for a log that cannot be read.
+    """
+    journals: dict[str, list[Outcome]] = {}
+    found: list[Checkpoint] = []
+    live: dict[str, Checkpoint] = {}
+    for row in rows_of(entries, journals):
+        if row.path == "":
+            if found and found[-1].run_id != row.run_id:
+                live.clear()
+            found.append(row)
+        else:
+            live[row.path] = row
     if not found:
         raise CheckpointError("the log holds no checkpoint")
     nested = tuple(
-        tip.evolve(journal=tuple(journals.get(path, ())))
-        for path, tip in sorted(tips.items())
-        if path != "" and tip.ended is None
+        row.evolve(journal=tuple(journals.get(path, ()))) for path, row in sorted(live.items()) if row.ended is None
     )
-    found[-1] = found[-1].evolve(journal=tuple(journals.get("", ())), nested=nested)
+    last = found[-1]
+    found[-1] = last.evolve(journal=tuple(journals.get("", ())), nested=() if last.ended else nested)
     return found

@@ -214,9 +214,9 @@ class SQLiteStore(Store):
     def _open(self) -> sqlite3.Connection:
         self._pid = os.getpid()
         try:
-            wait = min(self._timeout, _SLICE)
-            db = sqlite3.connect(self._path, timeout=wait, isolation_level=None, check_same_thread=False)
-            self._connection = db
+            self._connection = db = sqlite3.connect(
+                self._path, timeout=min(self._timeout, _SLICE), isolation_level=None, check_same_thread=False
+            )
             self._run(db, f"PRAGMA synchronous = {self._synchronous}")
             if self._run(db, "PRAGMA journal_mode").fetchone()[0] != "wal":
                 self._run(db, "PRAGMA journal_mode = WAL")
@@ -235,7 +235,7 @@ class SQLiteStore(Store):
             except sqlite3.OperationalError as error:
                 now = time.monotonic()
                 until = until or now + self._timeout
-                if error.sqlite_errorcode & 0xFF not in _BUSY or now >= until:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY or now >= until:
                     raise
 
     def _migrate(self, db: sqlite3.Connection) -> None:

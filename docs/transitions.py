@@ -1,0 +1,246 @@
+"""Draws `transitions.md` from the rules: `python docs/transitions.py`. A test fails while the page is out of date.
+
+Nothing in the page is typed in by hand: each outcome is applied to a specimen of each state, and what comes of it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, get_args
+
+from phronomy._rules import TABLE, apply, phase
+from phronomy.approvals import Decision, PendingApproval, ToolIdentity, call_digest
+from phronomy.checkpoint import AgentRef, Checkpoint
+from phronomy.errors import IllegalOutcome
+from phronomy.messages import Message, ToolCall
+from phronomy.types import (
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallUnknown,
+    CallWaits,
+    Decided,
+    Deferred,
+    Ending,
+    Finished,
+    Interrupted,
+    Judged,
+    Judgement,
+    Outcome,
+    Replied,
+)
+
+PAGE = Path(__file__).with_name("transitions.md")
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+TOOL = ToolIdentity(name="refund", schema_hash="0" * 64, gate="always")
+ARGS = '{"amount":5}'
+DIGEST = call_digest(TOOL, ARGS)
+DONE = CallResult(kind="completed", content="done")
+INNER = PendingApproval(
+    id="inner", call_id="i", tool=TOOL, args={"amount": 5}, digest=DIGEST, path="1.0", requested_at=AT
+)
+
+
+def call(status: CallStatus, id: str = "1.0", **fields: Any) -> Call:
+    """A call of this status, with what a call of that status has."""
+    if status == "new":
+        return Call(id=id, call_id=f"call-{id}", name="refund", arguments=ARGS, **fields)
+    facts: dict[str, Any] = {"tool": TOOL, "args": {"amount": 5}, "digest": DIGEST, **fields}
+    if status in ("asking", "pending"):
+        facts = {"pending_id": f"ask-{id}", "requested_at": AT, "why": "approval", **facts}
+    if status == "nested":
+        facts = {"waiting": (INNER,), **facts}
+    if status == "settled":
+        facts = {"result": DONE, **facts}
+    return Call(id=id, call_id=f"call-{id}", name="refund", status=status, **facts)
+
+
+def state(*calls: Call, **fields: Any) -> Checkpoint:
+    """A run with these calls open; without any, the model is to be asked."""
+    said = [Message(role="user", content="go")]
+    if calls:
+        asked = tuple(ToolCall(id=each.call_id, name=each.name, arguments=ARGS) for each in calls)
+        said.append(Message(role="assistant", content=None, tool_calls=asked))
+    facts = {"messages": tuple(said), "calls": calls, "turn": 1 if calls else 0, **fields}
+    return Checkpoint(
+        id="ckpt", run_id="run", branch_id="run", created_at=AT, agent=AgentRef(name="a"), original_input="go", **facts
+    )
+
+
+def reply(*calls: ToolCall, text: str | None = None) -> Replied:
+    """A reply of the model."""
+    return Replied(message=Message(role="assistant", content=text, tool_calls=calls))
+
+
+def judged(verdict: str, id: str = "1.0", **fields: Any) -> Judged:
+    """The verdict on a call."""
+    facts: dict[str, Any] = {"tool": TOOL, "args": {"amount": 5}, "digest": DIGEST, **fields}
+    if verdict in ("ask", "pend"):
+        facts = {"pending_id": f"ask-{id}", "requested_at": AT, **facts}
+    if verdict in ("reject", "invalid"):
+        facts = {"result": CallResult(kind="rejected" if verdict == "reject" else "invalid", content="no"), **facts}
+    return Judged(judgements=(Judgement(id=id, verdict=verdict, **facts),))
+
+
+def decided(kind: str, pending_id: str = "ask-1.0", **fields: Any) -> Decided:
+    """A decision on what waits under a pending id."""
+    return Decided(decision=Decision(pending_id=pending_id, digest=DIGEST, kind=kind, at=AT, **fields))
+
+
+def failed(next: str) -> CallFailed:
+    """An attempt that failed."""
+    request = {"pending_id": "again", "requested_at": AT} if next == "human" else {}
+    return CallFailed(id="1.0", error="broken", next=next, **request)
+
+
+ENDING = Ending(status="cancelled", at=AT)
+
+STATES = {
+    "asking": [state()],
+    "acting": [],  # the states of the calls, below
+    "finishing": [
+        state(messages=(Message(role="user", content="go"), Message(role="assistant", content="gone"))),
+        state(ending=ENDING),
+    ],
+    "ended": [state(ended="completed")],
+    "call new": [state(call("new"))],
+    "call asking": [state(call("asking"))],
+    "call pending": [state(call("pending"))],
+    "call ready": [state(call("ready")), state(call("ready", waiting=(INNER,)))],
+    "call started": [
+        state(call("started")),
+        state(call("started", repeatable=True)),
+        state(call("started", waiting=(INNER,))),
+        state(call("started"), ending=ENDING),
+    ],
+    "call nested": [state(call("nested"))],
+    "call settled": [state(call("settled"), call("ready", "1.1"))],
+}
+"""Specimens of every state. Where a call is at stake it is the first, and alone unless it has settled."""
+
+OUTCOMES: list[tuple[str, Outcome]] = [
+    ("Replied with text", reply(text="gone")),
+    ("Replied with calls", reply(ToolCall(id="c", name="refund", arguments=ARGS))),
+    ("Judged: run", judged("run")),
+    ("Judged: ask the handler", judged("ask")),
+    ("Judged: a human must decide", judged("pend")),
+    ("Judged: rejected", judged("reject")),
+    ("Judged: invalid", judged("invalid")),
+    ("Deferred", Deferred(pending_ids=("ask-1.0",))),
+    ("Decided: approve", decided("approve")),
+    ("Decided: reject", decided("reject")),
+    ("Decided: reject, and end the run", decided("reject", then="end")),
+    ("Decided: respond", decided("respond", content="done")),
+    ("Decided: cancel, expire or supersede", decided("expire")),
+    ("Decided, for a nested run", decided("approve", "inner")),
+    ("CallStarted", CallStarted(id="1.0", attempt=1, at=AT)),
+    ("CallSettled", CallSettled(id="1.0", call_id="call-1.0", key="k", result=DONE)),
+    ("CallFailed: try again", failed("retry")),
+    ("CallFailed: try the fallback", failed("fallback")),
+    ("CallFailed: tell the model", failed("model")),
+    ("CallFailed: ask a human", failed("human")),
+    ("CallUnknown", CallUnknown(id="1.0", reason="lost", pending_id="again", requested_at=AT)),
+    ("CallWaits", CallWaits(id="1.0", pending=(INNER,))),
+    ("Interrupted", Interrupted(pending_ids={"1.0": "again"}, at=AT)),
+    ("Ending", ENDING),
+    ("Finished", Finished(status="completed", output="gone")),
+]
+"""Every outcome, in the ways that it can turn out; those of calls are for the first call."""
+
+
+def next_states() -> Iterator[tuple[str, str, str, Outcome]]:
+    """Each state, an outcome that is legal there in words, the state that follows, and the outcome."""
+    for name, specimens in STATES.items():
+        for specimen in specimens:
+            for words, outcome in OUTCOMES:
+                try:
+                    after = apply(specimen, outcome)
+                except IllegalOutcome:
+                    continue
+                then = phase(after)
+                if name.startswith("call "):
+                    yield "acting", words, then, outcome
+                    then = f"call {after.calls[0].status if after.calls else 'settled'}"
+                yield name, words, then, outcome
+
+
+def rows(states: list[str]) -> list[str]:
+    """A table of these states: what is legal, and what follows."""
+    seen: dict[tuple[str, str], dict[str, None]] = {}
+    for name, words, then, outcome in next_states():
+        if type(outcome) in TABLE[name]:
+            seen.setdefault((name, words), {})[then.removeprefix("call ")] = None
+    lines = ["| state | outcome | then |", "|---|---|---|"]
+    for name in states:
+        mine = [(words, thens) for (state, words), thens in seen.items() if state == name]
+        lines += [f"| {name.removeprefix('call ')} | {words} | {' or '.join(thens)} |" for words, thens in mine]
+        lines += [f"| {name.removeprefix('call ')} | none | |"] * (not mine)
+    return lines
+
+
+def diagram(states: list[str]) -> list[str]:
+    """The states and what leads from one to the next, as mermaid draws it."""
+    arrows: dict[tuple[str, str], dict[str, None]] = {}
+    for name, _, then, outcome in next_states():
+        if name in states and name != then:
+            arrows.setdefault((name, then), {})[type(outcome).__name__] = None
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {states[0].removeprefix('call ')}"]
+    for (name, then), why in arrows.items():
+        lines.append(f"    {name.removeprefix('call ')} --> {then.removeprefix('call ')}: {', '.join(why)}")
+    return [*lines, f"    {states[-1].removeprefix('call ')} --> [*]", "```"]
+
+
+def legal(states: list[str]) -> list[str]:
+    """The table itself: a row for each outcome, a column for each state."""
+    names = [name.removeprefix("call ") for name in states]
+    lines = [f"| outcome | {' | '.join(names)} |", "|---|" + ":-:|" * len(names)]
+    for kind in get_args(Outcome):
+        if any(kind in TABLE[name] for name in states):
+            marks = ["●" if kind in TABLE[name] else "" for name in states]
+            lines.append(f"| {kind.__name__} | {' | '.join(marks)} |")
+    return lines
+
+
+def page() -> str:
+    """The whole page."""
+    runs = [name for name in TABLE if not name.startswith("call ")]
+    calls = [name for name in TABLE if name.startswith("call ")]
+    lines = [
+        "# Transitions",
+        "",
+        "Which outcome is legal in which state, and what follows. Drawn from the rules by `python docs/transitions.py`.",
+        "An outcome that is not legal raises `IllegalOutcome`, which names both, and changes nothing.",
+        "",
+        "## A run",
+        "",
+        "`asking`: the model is to be asked. `acting`: calls are open. `finishing`: the end is to be recorded. `ended`: over.",
+        "",
+        *diagram(runs),
+        "",
+        *legal(runs),
+        "",
+        *rows(runs),
+        "",
+        "## A call",
+        "",
+        "While a run is `acting`, an outcome that concerns a call must be legal for that call as well. `Interrupted` (the",
+        "worker was lost) and `Ending` (the run was cancelled or superseded) concern all calls of a run at once: they are",
+        "in the diagram.",
+        "",
+        *diagram(calls),
+        "",
+        *legal(calls),
+        "",
+        *rows(calls),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

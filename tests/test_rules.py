@@ -1,0 +1,684 @@
+"""The rules, as transcripts: a state, an outcome, the whole of what changed. Nothing here stores, waits or runs anything."""
+
+from __future__ import annotations
+
+import runpy
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args
+
+import pytest
+
+from phronomy._rules import (
+    BLOCKED,
+    INTERRUPTED,
+    TABLE,
+    apply,
+    apply_calls,
+    authorize,
+    begin,
+    branch_off,
+    close_turn,
+    current,
+    idempotency_key,
+    phase,
+    plan,
+    seal,
+)
+from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
+from phronomy.checkpoint import AgentRef, Checkpoint
+from phronomy.errors import IllegalOutcome, NotAuthorized
+from phronomy.messages import Message, ToolCall, Usage
+from phronomy.types import (
+    AskModel,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallUnknown,
+    CallWaits,
+    Consult,
+    Decided,
+    Deferred,
+    Done,
+    Ending,
+    Fail,
+    Finish,
+    Finished,
+    Interrupted,
+    Judge,
+    Judged,
+    Outcome,
+    Run,
+    Wait,
+)
+
+SCRIPT = Path(__file__).parents[1] / "docs" / "transitions.py"
+drawn = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
+AT, TOOL, INNER, DIGEST = drawn.AT, drawn.TOOL, drawn.INNER, drawn.DIGEST
+call, state, reply, judged, decided, failed = (
+    drawn.call,
+    drawn.state,
+    drawn.reply,
+    drawn.judged,
+    drawn.decided,
+    drawn.failed,
+)
+BOUNDS = SimpleNamespace(max_turns=3, max_parallel=2)
+
+
+def statuses(now: Checkpoint) -> list[tuple[str, CallStatus]]:
+    return [(each.id, each.status) for each in now.calls]
+
+
+def told(now: Checkpoint) -> list[tuple[str | None, str]]:
+    """What the model has been told of its calls: how each ended, and the text."""
+    return [(message.settlement, message.text) for message in now.messages if message.role == "tool"]
+
+
+def after(now: Checkpoint, *outcomes: Outcome) -> Checkpoint:
+    for outcome in outcomes:
+        now = apply(now, outcome)
+    return now
+
+
+def refuse(now: Checkpoint, outcome: Outcome, *names: str) -> IllegalOutcome:
+    """The outcome is refused, the error names the state and the outcome, and nothing has changed."""
+    before = now.model_dump_json()
+    with pytest.raises(IllegalOutcome) as caught:
+        apply(now, outcome)
+    assert now.model_dump_json() == before
+    assert caught.value.outcome == type(outcome).__name__
+    assert type(outcome).__name__ in str(caught.value)
+    assert caught.value.phase in str(caught.value)
+    for name in names:
+        assert name in str(caught.value)
+    return caught.value
+
+
+# The table
+
+
+def test_the_page_shows_the_rules_as_they_are() -> None:
+    assert drawn.PAGE.read_text() == drawn.page(), "out of date: run `python docs/transitions.py`"
+
+
+def test_the_table_and_the_specimens_speak_of_every_state_and_every_outcome() -> None:
+    assert (
+        set(TABLE)
+        == set(drawn.STATES)
+        == {"asking", "acting", "finishing", "ended"} | {f"call {status}" for status in get_args(CallStatus)}
+    )
+    assert {type(outcome) for _, outcome in drawn.OUTCOMES} == set(get_args(Outcome))
+    for name, specimens in drawn.STATES.items():
+        for now in specimens:
+            assert phase(now) == name.partition(" ")[0].replace("call", "acting")
+            assert not now.calls or name == f"call {now.calls[0].status}"
+
+
+def test_what_the_table_allows_applies_and_nothing_else_does() -> None:
+    """For a call, `Interrupted` and `Ending` are outcomes of the whole run, which the table lists under `acting`."""
+    seen: dict[str, set[type]] = {name: set() for name in TABLE}
+    for name, _, _, outcome in drawn.next_states():
+        seen[name].add(type(outcome))
+    whole = {Interrupted, Ending}
+    assert {name: kinds - whole if name.startswith("call ") else kinds for name, kinds in seen.items()} == TABLE
+
+
+PAIRS = [
+    pytest.param(name, now, outcome, id=f"{name}-{place}-{words}")
+    for name, specimens in drawn.STATES.items()
+    for place, now in enumerate(specimens)
+    for words, outcome in drawn.OUTCOMES
+]
+
+
+@pytest.mark.parametrize(("name", "now", "outcome"), PAIRS)
+def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Checkpoint, outcome: Outcome) -> None:
+    before = now.model_dump_json()
+    legal = type(outcome) in TABLE[phase(now)]
+    if legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending):
+        legal = type(outcome) in TABLE[name]
+    try:
+        then = apply(now, outcome)
+    except IllegalOutcome as error:
+        assert error.outcome == type(outcome).__name__
+        assert error.phase in (phase(now), name)
+        assert error.phase in str(error)
+        assert type(outcome).__name__ in str(error)
+        addressed = isinstance(outcome, Decided) and TABLE[name] >= {
+            Decided
+        }  # to another pending id than the one that waits
+        assert not legal or addressed
+    else:
+        assert legal
+        assert Checkpoint.model_validate_json(then.model_dump_json()) == then
+    assert now.model_dump_json() == before
+
+
+# A run
+
+
+def test_a_run_from_its_input_to_its_answer() -> None:
+    now = begin(
+        None,
+        id="c1",
+        run_id="r",
+        branch_id="r",
+        thread_id="t",
+        at=AT,
+        agent=AgentRef(name="a"),
+        original_input="go",
+        messages=(Message(role="user", content="go"),),
+    )
+    assert (now.parent_id, now.step, now.status, phase(now), plan(now, BOUNDS)) == (
+        None,
+        0,
+        "running",
+        "asking",
+        AskModel(),
+    )
+
+    asked = reply(*[ToolCall(id=id, name="refund", arguments="{}") for id in "abc"]).evolve(
+        usage=Usage(requests=1, input_tokens=7), elapsed=40
+    )
+    now = apply(now, asked)
+    assert statuses(now) == [("1.0", "new"), ("1.1", "new"), ("1.2", "new")]
+    assert (now.turn, now.usage, now.elapsed) == (1, Usage(requests=1, input_tokens=7), 40)
+    assert plan(now, BOUNDS) == Judge(calls=now.calls)
+
+    now = after(now, judged("run", "1.0"), judged("run", "1.1"), judged("run", "1.2"))
+    assert plan(now, BOUNDS) == Run(calls=now.calls[:2]), "no more side by side than the spec allows"
+
+    now = after(now, CallStarted(id="1.0", attempt=1, at=AT), CallStarted(id="1.1", attempt=1, at=AT))
+    now = apply(now, CallSettled(id="1.1", call_id="b", key="k", result=drawn.DONE, elapsed=2))
+    assert statuses(now) == [("1.0", "started"), ("1.1", "settled"), ("1.2", "ready")]
+    assert (now.elapsed, told(now)) == (42, [])
+    assert plan(now, BOUNDS) == Run(calls=now.calls[2:])
+
+    now = after(now, CallStarted(id="1.2", attempt=1, at=AT))
+    assert plan(now, BOUNDS) == Wait(pending=(), running=(now.calls[0], now.calls[2]))
+    now = after(now, CallSettled(id="1.2", call_id="c", key="k", result=drawn.DONE), failed("model"))
+    assert (now.calls, phase(now)) == ((), "asking")
+    assert told(now) == [("failed", "broken"), ("completed", "done"), ("completed", "done")], (
+        "in the order of the calls"
+    )
+
+    now = apply(now, reply(text="gone"))
+    assert plan(now, BOUNDS) == Finish(status="completed", output="gone")
+    now = apply(now, Finished(status="completed", output="gone"))
+    assert (now.status, now.output, plan(now, BOUNDS)) == ("completed", "gone", Done(status="completed"))
+
+
+def test_the_next_run_of_a_thread_begins_from_the_end_of_the_last() -> None:
+    parent = state(ended="completed")
+    said = (*parent.messages, Message(role="assistant", content="gone"), Message(role="user", content="again"))
+    now = begin(
+        parent,
+        id="c2",
+        run_id="r2",
+        branch_id="r2",
+        thread_id="t",
+        at=AT,
+        agent=AgentRef(name="a"),
+        original_input={"again": 1},
+        messages=said,
+        label="second",
+        metadata={"by": "ann"},
+    )
+    assert (now.parent_id, now.messages, now.label, now.metadata) == ("ckpt", said, "second", {"by": "ann"})
+    assert (now.step, now.turn, now.decisions, now.original_input) == (0, 0, (), {"again": 1})
+
+
+def test_a_run_fails_at_its_limit_of_turns_and_only_when_the_model_is_to_be_asked() -> None:
+    assert plan(state(turn=3), BOUNDS) == Fail(limit="max_turns", maximum=3)
+    assert plan(state(turn=2), BOUNDS) == AskModel()
+    assert plan(state(turn=9), SimpleNamespace(max_turns=None, max_parallel=1)) == AskModel()
+    assert plan(state(call("ready"), turn=3), BOUNDS) == Run(calls=(call("ready"),))
+
+
+def test_empty_and_repeated_call_ids_are_replaced_and_kept_beside() -> None:
+    """A provider pairs calls and results by id."""
+    now = apply(state(), reply(ToolCall(id="call_2_0", name="x", arguments="{}")))
+    now = after(now, judged("invalid"))
+    twice = [ToolCall(id=id, name="x", arguments="{}") for id in ("", "call_2_0", "new", "new")]
+    now = apply(now, reply(*twice))
+    assert [(each.id, each.original_id) for each in now.messages[-1].tool_calls] == [
+        ("call_2_0_", ""),
+        ("call_2_1", "call_2_0"),
+        ("new", None),
+        ("call_2_3", "new"),
+    ]
+    assert [each.call_id for each in now.calls] == ["call_2_0_", "call_2_1", "new", "call_2_3"]
+
+
+# Judging
+
+
+def test_the_verdicts() -> None:
+    now = state(*[call("new", f"1.{place}") for place in range(5)])
+    now = after(
+        now,
+        judged("run", "1.0", repeatable=True),
+        judged("ask", "1.1"),
+        judged("pend", "1.2", reason="over the limit", expires_at=AT + timedelta(hours=1)),
+        judged("reject", "1.3"),
+        judged("invalid", "1.4", tool=None, args=None, digest=None),
+    )
+    assert [each.status for each in now.calls] == ["ready", "asking", "pending", "settled", "settled"]
+    assert [each.arguments for each in now.calls] == [None] * 5
+    assert (now.calls[0].repeatable, now.calls[0].pending_id) == (True, None)
+    [item] = now.pending
+    assert (item.id, item.why, item.reason, item.expires_at) == (
+        "ask-1.2",
+        "approval",
+        "over the limit",
+        AT + timedelta(hours=1),
+    )
+    assert (item.args, item.digest, item.call_id) == ({"amount": 5}, DIGEST, "call-1.2")
+    assert plan(now, BOUNDS) == Consult(calls=(now.calls[1],))
+    assert now.status == "suspended"
+
+
+def test_a_call_that_was_rejected_for_good_is_rejected_again_unasked() -> None:
+    now = after(state(call("pending")), decided("reject", then="block"))
+    assert now.blocked == (DIGEST,)
+    now = after(now, reply(ToolCall(id="n", name="refund", arguments="{}")), judged("pend", "2.0"))
+    assert told(now)[-1] == ("rejected", BLOCKED)
+    assert now.pending == ()
+
+
+def test_what_the_handler_defers_waits_for_a_human() -> None:
+    now = state(call("asking"), call("asking", "1.1"))
+    assert plan(now, BOUNDS) == Consult(calls=now.calls)
+    now = apply(now, Deferred(pending_ids=("ask-1.1",)))
+    assert statuses(now) == [("1.0", "asking"), ("1.1", "pending")]
+    now = apply(now, Deferred(pending_ids=("ask-1.0",)))
+    assert plan(now, BOUNDS) == Wait(pending=now.pending)
+    assert [item.id for item in now.pending] == ["ask-1.0", "ask-1.1"]
+    refuse(now, Deferred(pending_ids=("ask-1.0",)), "call pending")
+
+
+# Deciding
+
+
+@pytest.mark.parametrize(
+    ("outcome", "settlement", "text"),
+    [
+        (decided("reject"), "rejected", "A human rejected this call, so it was not run."),
+        (decided("reject", reason="no"), "rejected", "A human rejected this call, so it was not run. Reason: no"),
+        (decided("respond", content="paid"), "responded", "paid"),
+        (decided("respond", content={"paid": True}), "responded", '{"paid":true}'),
+        (decided("expire"), "expired", "Nobody decided on this call in time, so it was not run."),
+        (decided("cancel"), "cancelled", "This call was cancelled, so it was not run."),
+        (
+            decided("supersede"),
+            "superseded",
+            "This call was not run: a new message came before it was decided.",
+        ),
+    ],
+)
+def test_what_the_model_is_told_of_a_decision(outcome: Decided, settlement: str, text: str) -> None:
+    """Law 12: these are different things to the model, and in the record."""
+    now = apply(state(call("pending")), outcome)
+    assert told(now) == [(settlement, text)]
+    assert now.decisions == (outcome.decision,)
+    assert plan(now, BOUNDS) == AskModel()
+    refuse(now, outcome, "asking")
+
+
+def test_an_approval_lets_exactly_that_call_run() -> None:
+    before = state(call("pending"), call("pending", "1.1"))
+    now = apply(before, decided("approve"))
+    assert statuses(now) == [("1.0", "ready"), ("1.1", "pending")]
+    assert (now.calls[0].approved, now.calls[1].approved, now.calls[0].edited) == ("ask-1.0", None, False)
+    assert plan(now, BOUNDS) == Run(calls=(now.calls[0],))
+    authorize(now, now.calls[0], TOOL)
+    with pytest.raises(NotAuthorized):
+        authorize(now, now.calls[1], TOOL)
+    refuse(now, decided("approve"), "nothing waits under ask-1.0")
+
+
+def test_a_decision_is_bound_to_what_was_shown() -> None:
+    other = decided("approve").decision.evolve(digest="f" * 64)
+    error = refuse(state(call("pending")), Decided(decision=other), "digest")
+    assert error.phase == "call pending"
+
+
+def test_edited_arguments_are_what_runs() -> None:
+    edited = {"amount": 3}
+    digest = call_digest(TOOL, '{"amount":3}')
+    outcome = Decided(
+        decision=decided("approve", args=edited).decision,
+        edited=judged("run", args=edited, digest=digest).judgements[0],
+    )
+    now = apply(state(call("pending")), outcome)
+    assert (now.calls[0].args, now.calls[0].digest, now.calls[0].edited) == (edited, digest, True)
+    authorize(now, now.calls[0], TOOL)
+
+
+def test_a_rejection_that_ends_the_run_settles_what_has_not_started() -> None:
+    now = state(call("pending"), call("ready", "1.1"), call("started", "1.2"))
+    now = apply(now, decided("reject", then="end"))
+    assert [each.status for each in now.calls] == ["settled", "settled", "started"]
+    now = apply(now, CallSettled(id="1.2", call_id="call-1.2", key="k", result=drawn.DONE))
+    assert [settlement for settlement, _ in told(now)] == ["rejected", "cancelled", "completed"]
+    assert (now.rejecting, plan(now, BOUNDS)) == (True, Finish(status="rejected"))
+    assert apply(now, Finished(status="rejected")).status == "rejected"
+
+
+# Nested runs
+
+
+OTHER = INNER.evolve(id="other")
+
+
+def test_a_call_waits_for_the_run_inside_it_and_runs_on_when_that_was_decided() -> None:
+    now = after(state(call("ready")), CallStarted(id="1.0", attempt=1, at=AT), CallWaits(id="1.0", pending=(INNER,)))
+    assert (now.pending, now.status, plan(now, BOUNDS)) == ((INNER,), "suspended", Wait(pending=(INNER,)))
+    now = apply(now, decided("approve", "inner"))
+    assert (now.pending, statuses(now), plan(now, BOUNDS)) == ((), [("1.0", "ready")], Run(calls=now.calls))
+    assert now.calls[0].approved is None, "the approval is for a call of the run inside"
+    refuse(now, decided("approve", "inner"), "nothing waits under inner")
+
+
+def test_several_approvals_of_one_nested_run_are_decided_in_one_go_or_while_it_is_driven() -> None:
+    now = state(call("nested", waiting=(INNER, OTHER)))
+    now = apply(now, decided("approve", "inner"))
+    assert (statuses(now), now.pending) == ([("1.0", "ready")], (OTHER,))
+    both = apply(now, decided("approve", "other"))
+    assert (statuses(both), both.pending, len(both.decisions)) == ([("1.0", "ready")], (), 2)
+
+    now = apply(now, CallStarted(id="1.0", attempt=2, at=AT))
+    now = apply(now, decided("reject", "other"))
+    assert (statuses(now), now.pending) == ([("1.0", "started")], ())
+    now = apply(now, CallWaits(id="1.0", pending=(OTHER,)))
+    assert (statuses(now), plan(now, BOUNDS)) == ([("1.0", "ready")], Run(calls=now.calls))
+
+
+def test_what_a_nested_run_has_cost_is_part_of_what_the_run_has() -> None:
+    now = state(call("started"), usage=Usage(requests=1, input_tokens=7), elapsed=40)
+    cost = Usage(requests=2, input_tokens=3, output_tokens=5)
+    settled = CallSettled(id="1.0", call_id="call-1.0", key="k", result=drawn.DONE, usage=cost, elapsed=2)
+    now = apply(now, settled)
+    assert (now.usage, now.elapsed) == (Usage(requests=3, input_tokens=10, output_tokens=5), 42)
+
+
+# Attempts
+
+
+def test_a_failed_attempt_is_tried_again() -> None:
+    now = apply(state(call("started", attempt=1, approved="ask-1.0", pending_id="ask-1.0")), failed("retry"))
+    assert (statuses(now), now.calls[0].attempt, now.calls[0].approved) == ([("1.0", "ready")], 1, "ask-1.0")
+
+
+def test_a_fallback_is_a_new_request_in_every_respect() -> None:
+    """Law 1: approval of a tool never covers its fallback."""
+    now = apply(state(call("started", attempt=1, approved="ask-1.0", pending_id="ask-1.0")), failed("fallback"))
+    [again] = now.calls
+    assert (again.status, again.arguments, again.fallback) == ("new", '{"amount":5}', 1)
+    assert (again.tool, again.digest, again.approved, again.pending_id, again.attempt) == (None, None, None, None, 0)
+    assert plan(now, BOUNDS) == Judge(calls=(again,))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why", "reason"),
+    [
+        (failed("human"), "failed", "broken"),
+        (CallUnknown(id="1.0", reason="lost", pending_id="again", requested_at=AT), "outcome_unknown", "lost"),
+    ],
+)
+def test_a_human_is_asked_anew_and_the_old_approval_is_used_up(outcome: Outcome, why: str, reason: str) -> None:
+    now = apply(state(call("started", approved="ask-1.0", pending_id="ask-1.0")), outcome)
+    [item] = now.pending
+    assert (item.id, item.why, item.reason) == ("again", why, reason)
+    assert now.calls[0].approved is None
+    now = apply(now, decided("approve", "again"))
+    authorize(now, now.calls[0], TOOL)
+
+
+def test_a_lost_worker_leaves_what_can_be_repeated_and_what_must_be_asked() -> None:
+    now = state(call("started", repeatable=True), call("started", "1.1"), call("ready", "1.2"), call("pending", "1.3"))
+    refuse(now, Interrupted(pending_ids={"1.0": "x"}, at=AT), "1.1", "call started")
+    now = apply(now, Interrupted(pending_ids={"1.1": "again"}, at=AT))
+    assert statuses(now) == [("1.0", "ready"), ("1.1", "pending"), ("1.2", "ready"), ("1.3", "pending")]
+    assert [(item.id, item.why, item.reason) for item in now.pending] == [
+        ("again", "outcome_unknown", INTERRUPTED),
+        ("ask-1.3", "approval", None),
+    ]
+    assert apply(state(), Interrupted(pending_ids={}, at=AT)) == state()
+
+
+# Ending
+
+
+@pytest.mark.parametrize("status", ["cancelled", "superseded"])
+def test_an_ending_settles_what_has_not_started_and_says_what_it_was(status: Any) -> None:
+    now = state(
+        call("new"),
+        call("asking", "1.1"),
+        call("pending", "1.2"),
+        call("pending", "1.3", why="outcome_unknown"),
+        call("nested", "1.4"),
+        call("settled", "1.5"),
+    )
+    now = apply(now, Ending(status=status, reason="enough", at=AT))
+    assert [settlement for settlement, _ in told(now)] == [status] * 5 + ["completed"]
+    texts = [text for _, text in told(now)]
+    assert texts[3] == f"Nobody knows whether this call took effect. {texts[0]}"
+    assert texts[0] == texts[1] == texts[2]
+    assert texts[0].endswith("Reason: enough")
+    assert (phase(now), plan(now, BOUNDS)) == ("finishing", Finish(status=status))
+    assert apply(now, Finished(status=status)).status == status
+
+
+def test_the_first_ending_counts() -> None:
+    now = after(state(), Ending(status="cancelled", at=AT), Ending(status="superseded", at=AT))
+    assert plan(now, BOUNDS) == Finish(status="cancelled")
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        failed("retry"),
+        failed("fallback"),
+        failed("human"),
+        CallUnknown(id="1.0", reason="lost", pending_id="again", requested_at=AT),
+        CallWaits(id="1.0", pending=(INNER,)),
+        Interrupted(pending_ids={"1.0": "again"}, at=AT),
+    ],
+    ids=lambda outcome: f"{outcome.type}-{getattr(outcome, 'next', '')}",
+)
+@pytest.mark.parametrize("rejecting", [False, True], ids=["cancelled", "rejected"])
+def test_a_run_that_is_to_end_begins_nothing_and_asks_nobody(outcome: Outcome, rejecting: bool) -> None:
+    """A call ran when the run was ended: it is neither tried again nor put to a human afterwards."""
+    if rejecting:
+        now = apply(state(call("started"), call("pending", "1.1")), decided("reject", "ask-1.1", then="end"))
+    else:
+        now = apply(state(call("started")), Ending(status="cancelled", at=AT))
+    assert now.calls[0].status == "started"
+    now = apply(now, outcome)
+    assert (now.calls, now.pending, phase(now)) == ((), (), "finishing")
+    assert plan(now, BOUNDS) == Finish(status="rejected" if rejecting else "cancelled")
+    assert told(now)[0][0] == "cancelled"
+
+
+# What else is pure
+
+
+def test_a_turn_closes_when_its_last_call_has_settled() -> None:
+    open_ = state(call("settled"), call("ready", "1.1"))
+    assert close_turn(open_) is open_
+    assert close_turn(state()) == state()
+    closed = close_turn(state(call("settled"), call("settled", "1.1")))
+    assert (closed.calls, len(told(closed))) == ((), 2)
+
+
+def test_outcomes_that_concern_no_call_are_none_of_apply_calls() -> None:
+    """Another rule set takes calls from here, and has its own beginning and end."""
+    now = state(call("ready"))
+    with pytest.raises(IllegalOutcome) as caught:
+        apply_calls(now, reply(text="gone"))
+    assert (caught.value.phase, caught.value.outcome) == ("acting", "Replied")
+
+
+def test_an_outcome_for_a_call_that_is_not_there_is_refused() -> None:
+    refuse(state(call("ready")), CallStarted(id="7.7", attempt=1, at=AT), "acting", "7.7")
+    refuse(state(call("ready")), Judged(judgements=judged("run", "1.1").judgements), "acting", "1.1")
+
+
+def test_a_checkpoint_with_a_journal_is_brought_up_to_date() -> None:
+    started = CallStarted(id="1.0", attempt=1, at=AT)
+    settled = CallSettled(id="1.0", call_id="call-1.0", key="k", result=drawn.DONE)
+    sealed = state(call("ready"))
+    assert current(sealed) is sealed
+    journaled = sealed.evolve(journal=(started, settled))
+    assert current(journaled) == after(sealed, started, settled)
+    assert plan(journaled, BOUNDS) == AskModel()
+    assert current(journaled, lambda now, outcome: now) == sealed
+
+
+def test_a_seal_goes_on_from_the_last_checkpoint() -> None:
+    now = seal(state(label="here", step=4), id="next", at=AT + timedelta(seconds=1))
+    assert (now.id, now.parent_id, now.step, now.label) == ("next", "ckpt", 5, None)
+    assert now.created_at == AT + timedelta(seconds=1)
+
+
+def test_a_key_is_that_of_the_call_and_changes_with_nothing_else() -> None:
+    now = state(call("ready"))
+    key = idempotency_key(now, now.calls[0])
+    assert len(key) == 32
+    assert idempotency_key(now.evolve(id="other", branch_id="other", step=9), call("started", attempt=3)) == key
+    assert idempotency_key(now, call("new"), DIGEST) == key
+    others = [
+        idempotency_key(now.evolve(run_id="r2"), now.calls[0]),
+        idempotency_key(now.evolve(path="1.0"), now.calls[0]),
+        idempotency_key(now.evolve(salt="s"), now.calls[0]),
+        idempotency_key(now, call("ready", "1.1")),
+        idempotency_key(now, call("new")),
+    ]
+    assert len({key, *others}) == 6
+
+
+# The gate
+
+APPROVED = {"approved": "ask-1.0", "pending_id": "ask-1.0"}
+FREE = TOOL.evolve(gate="never")
+
+
+def free(**fields: Any) -> Any:
+    """A ready call of a tool without a gate."""
+    return call("ready", tool=FREE, digest=call_digest(FREE, drawn.ARGS), **fields)
+
+
+def forged(now: Any) -> Checkpoint:
+    """A state with a call in it that no record would be built of."""
+    return state(free()).evolve(calls=(now,))
+
+
+def test_a_call_without_a_gate_runs_and_an_approved_one_does() -> None:
+    authorize(state(now := free()), now, FREE)
+    done = apply(state(call("pending")), decided("approve"))
+    authorize(done, done.calls[0], TOOL)
+    started = apply(done, CallStarted(id="1.0", attempt=1, at=AT))
+    authorize(started, started.calls[0], TOOL)
+
+
+@pytest.mark.parametrize(
+    ("now", "tool", "why"),
+    [
+        pytest.param(state(call("pending")), TOOL, "it is pending", id="pending"),
+        pytest.param(state(call("settled"), call("ready", "1.1")), TOOL, "it is settled", id="settled"),
+        pytest.param(state(call("ready")), TOOL, "none is recorded", id="never asked"),
+        pytest.param(state(free()), TOOL, "none is recorded", id="gate tightened since"),
+        pytest.param(state(free()), TOOL.evolve(gate="predicate"), "given a gate after", id="gate added since"),
+        pytest.param(state(free(pending_id="ask-1.0")), FREE, "none is recorded", id="asked, and not approved"),
+        pytest.param(state(free()), FREE.evolve(name="wipe"), "another tool", id="another name"),
+        pytest.param(state(free()), FREE.evolve(source="mcp"), "another tool", id="another source"),
+        pytest.param(state(free()), FREE.evolve(path="2.0"), "another tool", id="another agent"),
+        pytest.param(forged(free().evolve(args=None)), FREE, "another tool", id="no arguments"),
+        pytest.param(
+            forged(free().evolve(digest="f" * 64)), FREE, "not the ones that were judged", id="another digest"
+        ),
+        pytest.param(state(call("ready", **APPROVED)), TOOL, "no recorded approval", id="approval made up"),
+        pytest.param(
+            state(call("ready", approved="ask-1.0", pending_id="ask-2"), decisions=(decided("approve").decision,)),
+            TOOL,
+            "no recorded approval",
+            id="approval of another occurrence",
+        ),
+        pytest.param(
+            state(call("ready", **APPROVED), decisions=(decided("reject").decision,)),
+            TOOL,
+            "no recorded approval",
+            id="rejected",
+        ),
+        pytest.param(
+            state(call("ready", **APPROVED), decisions=(decided("approve", args={"amount": 3}).decision,)),
+            TOOL,
+            "no recorded approval",
+            id="other arguments were approved",
+        ),
+        pytest.param(
+            state(call("ready", **APPROVED), decisions=(decided("approve").decision.evolve(digest="f" * 64),)),
+            TOOL,
+            "no recorded approval",
+            id="something else was shown",
+        ),
+    ],
+)
+def test_the_gate_lets_nothing_else_run(now: Checkpoint, tool: ToolIdentity, why: str) -> None:
+    """Law 1."""
+    with pytest.raises(NotAuthorized, match=why) as caught:
+        authorize(now, now.calls[0], tool)
+    assert (caught.value.run_id, caught.value.call_id) == ("run", "call-1.0")
+
+
+def test_the_gate_knows_only_calls_of_the_state() -> None:
+    with pytest.raises(NotAuthorized, match="not a call of this run"):
+        authorize(state(call("ready", "1.1")), free(), FREE)
+
+
+# Forking
+
+
+def test_a_fork_asks_anew_for_what_was_approved_and_has_not_run() -> None:
+    """One approval never runs two branches."""
+    before = apply(state(call("pending"), call("pending", "1.1"), call("settled", "1.2")), decided("approve"))
+    now = branch_off(
+        before,
+        id="fork",
+        branch_id="b2",
+        at=AT + timedelta(days=1),
+        salt="s",
+        ids={"1.0": "new-0", "1.1": "new-1"},
+        nested={},
+    )
+    assert (now.id, now.parent_id, now.branch_id, now.salt, now.step) == ("fork", "ckpt", "b2", "s", 1)
+    assert [(item.id, item.requested_at) for item in now.pending] == [
+        ("new-0", AT + timedelta(days=1)),
+        ("new-1", AT + timedelta(days=1)),
+    ]
+    assert statuses(now) == [("1.0", "pending"), ("1.1", "pending"), ("1.2", "settled")]
+    with pytest.raises(NotAuthorized):
+        authorize(now, now.calls[0], TOOL)
+
+
+def test_a_fork_forgets_what_was_decided_for_a_nested_run_and_not_told_yet() -> None:
+    before = apply(state(call("nested", waiting=(INNER, OTHER)), call("started", "1.1")), decided("approve", "inner"))
+    asks = PendingApproval(**{**vars(INNER), "id": "fresh", "args": {"amount": 5}})
+    inside = SimpleNamespace(pending=(asks,))
+    facts: dict[str, Any] = {"id": "fork", "branch_id": "b2", "at": AT, "salt": "", "ids": {}}
+    now = branch_off(before, **facts, nested={"1.0": inside})
+    assert (statuses(now)[0], now.pending, now.decisions) == (("1.0", "nested"), (asks,), ())
+    now = branch_off(before, **facts, nested={"1.0": SimpleNamespace(pending=())})
+    assert (statuses(now)[0], now.pending, now.decisions) == (("1.0", "ready"), (), ())
+
+
+def test_a_failed_result_is_told_as_it_is() -> None:
+    result = CallResult(kind="failed", content="it broke")
+    now = apply(state(call("started")), CallSettled(id="1.0", call_id="call-1.0", key="k", result=result))
+    assert told(now) == [("failed", "it broke")]
+    assert isinstance(failed("model"), CallFailed)

@@ -1,0 +1,366 @@
+"""What the code must look like from the outside: what imports what, which twins are alike, what is exported, how long things are."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import phronomy
+from phronomy import errors, tool
+from phronomy.testing import ScriptedModel, call
+
+ROOT = Path(phronomy.__file__).parent
+FILES = {
+    ".".join(("phronomy", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in FILES.items()}
+
+# Imports
+
+
+def imported(name: str, *, lazy: bool) -> set[str]:
+    """The modules that a module imports: at its top, or on use. What is there for type checkers alone does not count."""
+
+    def visit(node: ast.AST, inside: bool) -> Iterator[str]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(child, ast.Import) and inside == lazy:
+                yield from (alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and inside == lazy:
+                assert child.module is not None, f"{name}: a relative import"
+                modules = {f"{child.module}.{alias.name}" for alias in child.names}
+                yield from modules & FILES.keys() or {child.module}
+            else:
+                yield from visit(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+    return set(visit(TREES[name], False))
+
+
+ACTS = {
+    "asyncio", "concurrent", "contextvars", "http", "httpx", "litellm", "msvcrt", "multiprocessing", "os", "queue", "random",
+    "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "tenacity",
+    "termios", "threading", "time", "urllib", "uuid",
+}  # fmt: skip
+"""Clocks, threads, networks, files, chance."""
+
+MAY_ACT = {
+    "phronomy._json": {"os"},  # limits from the environment
+    "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading"},
+    "phronomy._perform": {"asyncio", "contextvars", "queue", "threading", "time"},
+    "phronomy.cli": {"msvcrt", "os", "termios"},
+    "phronomy.demo": {"os", "sqlite3", "time"},
+    "phronomy.models.litellm": {"asyncio", "httpx", "os", "tenacity", "time"},
+    "phronomy.stores": {"os", "urllib"},  # reading URLs
+    "phronomy.stores._keeper": {"os", "threading"},
+    "phronomy.stores.base": {"time"},
+    "phronomy.stores.memory": {"threading", "time"},
+    "phronomy.stores.sqlite": {"os", "sqlite3", "time"},
+    "phronomy.testing.scripted": {"asyncio", "threading"},
+    "phronomy.testing.server": {"http", "socket", "threading"},
+    "phronomy.tools": {"threading"},  # the type of a cancellation signal
+}
+
+LAZY = {
+    "phronomy": {"importlib"},
+    "phronomy._schema": {"docstring_parser"},
+    "phronomy._session": {"phronomy.models._chat"},
+    "phronomy.cli": {"msvcrt", "phronomy.demo", "termios"},
+    "phronomy.models.base": {"phronomy.models.litellm"},
+    "phronomy.models.litellm": {"email.utils", "httpx", "tenacity"},
+    "phronomy.stores": {"phronomy.stores.sqlite"},
+}
+
+RECORDS = {
+    "phronomy._json", "phronomy._record", "phronomy.approvals", "phronomy.checkpoint", "phronomy.errors", "phronomy.messages",
+    "phronomy.types",
+}  # fmt: skip
+
+
+def test_only_these_modules_import_what_acts() -> None:
+    found = {}
+    for name in FILES:
+        roots = {module.partition(".")[0] for module in imported(name, lazy=False) | imported(name, lazy=True)}
+        if roots & ACTS:
+            found[name] = roots & ACTS
+    assert found == MAY_ACT
+
+
+def test_only_these_modules_import_on_use() -> None:
+    assert {name: imported(name, lazy=True) for name in FILES if imported(name, lazy=True)} == LAZY
+
+
+def test_the_rules_know_only_records_and_never_wait() -> None:
+    todo, known = ["phronomy._rules"], set()
+    while todo:
+        for module in imported(todo.pop(), lazy=False):
+            if module.startswith("phronomy") and module not in known:
+                known.add(module)
+                todo.append(module)
+    assert known == RECORDS
+    own = imported("phronomy._rules", lazy=False) - RECORDS
+    assert own == {"__future__", "collections.abc", "datetime", "typing"}
+    text = ast.unparse(TREES["phronomy._rules"])
+    assert "datetime.now" not in text and "utcnow" not in text
+    waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield, ast.YieldFrom, ast.Global)
+    assert not [node for node in ast.walk(TREES["phronomy._rules"]) if isinstance(node, waits)]
+
+
+def test_imports_form_a_dag() -> None:
+    graph = {name: imported(name, lazy=False) & FILES.keys() - {name} for name in FILES}
+    order = list(TopologicalSorter(graph).static_order())  # raises CycleError, naming the cycle
+    assert set(order) == set(FILES)
+    assert order.index("phronomy._rules") < order.index("phronomy._drive") < order.index("phronomy.agent")
+
+
+# Twins
+
+TWINS = ("_drive", "_perform", "_runner", "_ledger", "agent")
+
+RENAMED = {
+    "acall": "call", "aask_gate": "ask_gate", "aclosing": "closing", "acomplete": "complete", "anext": "next",
+    "arender": "render", "asynccontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
+    "ADrive": "Drive", "AOutcomes": "Outcomes", "_alock": "_lock",
+}  # fmt: skip
+"""What the async twin of something is called, beside the functions of these modules themselves."""
+
+ALONE = {"ain_thread", "aside_by_side", "call", "in_either", "whole", "within"}
+"""Async functions that start or await threads and tasks, for which the sync driver needs no twin, or another one."""
+
+ALLOWED = {
+    # An async body is awaited, and a sync one must not hold up the event loop; the sync driver stays in its caller's thread.
+    "aexecute": (
+        "value = within(tool.call(values, context), tool.timeout) if tool.is_async else in_thread(work, tool.timeout)",
+        "value = work() if tool.timeout is None else in_thread(work, tool.timeout)",
+    ),
+    # A coroutine is a piece of work as it is.
+    "arun_calls": ("[execute(runner, call.id, drive) ", "[partial(execute, runner, call.id, drive) "),
+}
+"""The statements in which twins may differ: as they are in the async twin once stripped, and in the sync one."""
+
+
+class Stripped(ast.NodeTransformer):
+    """The code without what makes it async, and without what says so."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        plain = ast.FunctionDef(
+            name=self.names.get(node.name, node.name),
+            args=node.args,
+            body=body,
+            decorator_list=node.decorator_list,
+            returns=node.returns,
+            type_params=[],
+        )
+        return self.generic_visit(plain)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Await(self, node: ast.Await) -> Any:
+        return self.visit(node.value)
+
+    def visit_AsyncFor(self, node: ast.AsyncFor) -> ast.AST:
+        return self.visit(ast.For(target=node.target, iter=node.iter, body=node.body, orelse=node.orelse))
+
+    def visit_AsyncWith(self, node: ast.AsyncWith) -> ast.AST:
+        return self.visit(ast.With(items=node.items, body=node.body))
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(id=self.names.get(node.id, node.id), ctx=node.ctx)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if ast.unparse(node) == "asyncio.sleep":
+            return ast.parse("time.sleep", mode="eval").body
+        return ast.Attribute(value=self.visit(node.value), attr=self.names.get(node.attr, node.attr), ctx=node.ctx)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        function = ast.unparse(node.func)
+        if function in ("in_store", "call"):  # in_store(store, method, ...): the method, in a thread if it may block
+            return self.visit(ast.Call(func=node.args[1], args=node.args[2:], keywords=node.keywords))
+        if function == "in_either":  # in_either(function, is_async, ...)
+            return self.visit(ast.Call(func=node.args[0], args=node.args[2:], keywords=node.keywords))
+        if function.endswith("._for_call"):  # names the method if it is sync, to refuse what is async
+            return self.generic_visit(ast.Call(func=node.func, args=node.args[:1], keywords=[]))
+        return self.generic_visit(node)
+
+    def visit_For(self, node: ast.For) -> Any:
+        if ast.unparse(node.body) == f"yield {ast.unparse(node.target)}":
+            return ast.Expr(value=self.visit(ast.YieldFrom(value=node.iter)))
+        return self.generic_visit(node)
+
+    def visit_With(self, node: ast.With) -> Any:
+        node = self.generic_visit(node)
+        what, [first, *_] = node.items[0].context_expr, node.body
+        if ast.unparse(what).startswith("closing(") and isinstance(first, ast.Expr):
+            assert isinstance(first.value, ast.YieldFrom), "closing(x) goes with a loop, or with `yield from x` alone"
+            return ast.Expr(value=ast.YieldFrom(value=what.args[0]))  # which closes it, too
+        return node
+
+
+def functions(module: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions and methods of a module, by name; none is nested in another."""
+    tree = TREES[f"phronomy.{module}"]
+    owners = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name: node for owner in owners for node in owner.body if isinstance(node, kinds)}
+
+
+def twin_of(name: str) -> str:
+    """The name of the sync twin: without the `a`."""
+    return "_" + name[2:] if name.startswith("_a") else name[1:] if name.startswith("a") else ""
+
+
+def pairs() -> dict[str, tuple[str, str]]:
+    """The async functions and methods of the modules that have twins, with their module and their twin."""
+    found = {}
+    for module in TWINS:
+        mine = functions(module)
+        for name, node in mine.items():
+            if isinstance(node, ast.AsyncFunctionDef) or (name.startswith("a") and name[1:] in mine):
+                found[name] = (module, twin_of(name))
+    return found
+
+
+PAIRS = {name: place for name, place in pairs().items() if name not in ALONE}
+
+
+def test_every_async_function_has_a_twin_or_is_listed() -> None:
+    assert set(pairs()) - set(PAIRS) == ALONE
+    assert [name for name, (module, twin) in PAIRS.items() if twin not in functions(module)] == []
+    assert len(PAIRS) > 20
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_twins_are_alike_once_async_is_stripped(name: str) -> None:
+    module, twin = PAIRS[name]
+    mine, theirs = functions(module)[name], functions(module)[twin]
+    strip = Stripped(RENAMED | {one: other for one, (_, other) in PAIRS.items()} | {"ain_thread": "in_thread"})
+    strip.names |= {"aside_by_side": "side_by_side"}
+    is_async = ast.unparse(ast.fix_missing_locations(strip.visit(mine)))
+    is_sync = ast.unparse(ast.fix_missing_locations(strip.visit(theirs)))
+    if delegates(is_async, twin):
+        assert is_async.partition("\n")[0] == is_sync.partition("\n")[0]
+        return
+    was, now = ALLOWED.get(name, ("", ""))
+    assert was in is_async
+    assert is_async.replace(was, now) == is_sync
+
+
+def delegates(text: str, twin: str) -> bool:
+    """Whether all that the async twin does is to call the sync one, in a thread: it acts on nothing but the store."""
+    body = text.partition("\n")[2].strip()
+    return body.startswith(f"return self.{twin}(") and "\n" not in body
+
+
+# The public face
+
+
+def test_all_is_sorted_and_says_all_that_is_imported_for_it() -> None:
+    tree = TREES["phronomy"]
+    names: list[str] = []
+    lazy: dict[str, str] = {}
+    for node in tree.body:
+        for_types = isinstance(node, ast.If)
+        for line in node.body if isinstance(node, ast.If) else [node]:
+            if isinstance(line, ast.ImportFrom) and (line.module or "").startswith("phronomy"):
+                names += [alias.asname or alias.name for alias in line.names]
+                lazy |= {alias.name: str(line.module) for alias in line.names if for_types}
+    assert phronomy.__all__ == sorted(names)
+    assert lazy == phronomy._LAZY
+    for name in phronomy.__all__:
+        assert getattr(phronomy, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        phronomy.nonsense  # noqa: B018
+
+
+def test_every_error_and_every_noun_of_the_readme_is_exported() -> None:
+    everything = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+    nouns = "Approve Reject Respond Defer Principal Tool ToolContext PromptTemplate MemoryStore SQLiteStore open_store"
+    assert {error.__name__ for error in everything} <= set(phronomy.__all__)
+    assert set(nouns.split()) <= set(phronomy.__all__)
+
+
+@pytest.mark.parametrize("package", ["phronomy.stores", "phronomy.testing"])
+def test_the_lists_of_packages_are_sorted_and_true(package: str) -> None:
+    module = importlib.import_module(package)
+    assert module.__all__ == sorted(module.__all__)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
+def test_importing_phronomy_loads_nothing_heavy() -> None:
+    heavy = ["docstring_parser", "httpx", "litellm", "phronomy.testing", "rich", "sqlite3", "tenacity", "typer"]
+    script = f"import sys, phronomy; print(sorted(set({heavy}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_plain_sync_call_is_at_most_four_frames_below_the_public_method() -> None:
+    stacks = []
+
+    @tool
+    def look() -> str:
+        """Look."""
+        stacks.append([frame.name for frame in traceback.extract_stack() if frame.filename.startswith(str(ROOT))])
+        return "seen"
+
+    result = phronomy.Agent(model=ScriptedModel([call("look"), "done"]), tools=[look]).invoke("go")
+    assert result.output == "done"
+    assert len(stacks) == 1
+    assert stacks[0][0] == "invoke"
+    assert len(stacks[0][1:]) <= 4, stacks
+
+
+def public_objects() -> Iterator[tuple[str, Any]]:
+    """Every public module, and every public class, function, method and property that is written in one."""
+    for info in pkgutil.walk_packages([str(ROOT)], "phronomy."):
+        if any(part.startswith("_") for part in info.name.split(".")):
+            continue
+        module = importlib.import_module(info.name)
+        yield info.name, module
+        for name, value in vars(module).items():
+            if name.startswith("_") or getattr(value, "__module__", None) != info.name:
+                continue
+            if inspect.isclass(value) or inspect.isfunction(value):
+                yield f"{info.name}.{name}", value
+            if inspect.isclass(value):
+                for part, inner in vars(value).items():
+                    if not part.startswith("_") and isinstance(inner, FUNCTIONS):
+                        yield f"{info.name}.{name}.{part}", getattr(value, part)
+
+
+FUNCTIONS = (type(lambda: None), property, classmethod, staticmethod)
+
+
+def test_every_public_name_and_method_has_a_docstring() -> None:
+    found = dict(public_objects())
+    assert len(found) > 200
+    assert [name for name, value in found.items() if not inspect.getdoc(value)] == []
+
+
+# Length
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_file_is_over_600_lines_and_no_function_over_80(name: str) -> None:
+    assert len(FILES[name].read_text().splitlines()) <= 600
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    long = [node for node in ast.walk(TREES[name]) if isinstance(node, kinds) and node.end_lineno is not None]
+    assert [
+        f"{node.name}: {node.end_lineno - node.lineno + 1}" for node in long if node.end_lineno - node.lineno >= 80
+    ] == []
