@@ -112,7 +112,11 @@ STATES = {
     "call new": [state(call("new"))],
     "call asking": [state(call("asking"))],
     "call pending": [state(call("pending"))],
-    "call ready": [state(call("ready")), state(call("ready", waiting=(INNER,)))],
+    "call ready": [
+        state(call("ready")),
+        state(call("ready", waiting=(INNER,))),
+        state(call("ready"), rejecting=True),
+    ],
     "call started": [
         state(call("started")),
         state(call("started", repeatable=True)),
@@ -230,8 +234,8 @@ def page() -> str:
         "## A call",
         "",
         "While a run is `acting`, an outcome that concerns a call must be legal for that call as well. `Interrupted` (the",
-        "worker was lost) and `Ending` (the run was cancelled or superseded) concern all calls of a run at once: they are",
-        "in the diagram.",
+        "worker was lost), `Ending` (the run was cancelled or superseded) and `Finished` concern all calls of a run at",
+        "once: they are in the diagram.",
         "",
         *diagram(calls),
         "",

@@ -114,7 +114,7 @@ class GraphSpec:
             case Judged() if between and state.turn < len(self.waves):
                 opened = state.model_copy(update={"turn": state.turn + 1, "calls": self.wave(state)})
                 return self.collect(opened, _rules.apply_calls(opened, outcome))
-            case Replied() | Finished():
+            case Replied():
                 raise IllegalOutcome(_rules.phase(state), type(outcome).__name__)
             case _:
                 return self.collect(state, _rules.apply(state, outcome))

@@ -24,6 +24,7 @@ from phronomy import (
     CheckpointError,
     IllegalOutcome,
     MemoryStore,
+    Message,
     ModelError,
     Reject,
     Respond,
@@ -418,20 +419,20 @@ def test_a_store_that_fails_leaves_no_task_behind(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_outcomes_of_an_agent_are_illegal_in_a_graph_and_change_nothing() -> None:
-    desk = Desk(Path(), SYNC)
-    graph = Graph("desk", (desk.node("count"),))
-    result = graph.step("Monday")
-    before = result.checkpoint.model_dump_json()
-    for outcome in (Replied.model_construct(), Finished.model_construct()):
-        state = (
-            graph.spec.apply(result.checkpoint, Judged(judgements=()))
-            if isinstance(outcome, Finished)
-            else result.checkpoint
-        )
+def test_an_illegal_outcome_changes_nothing_in_a_graph_either() -> None:
+    graph = Graph("desk", (Desk(Path(), SYNC).node("count"),))
+    begun = graph.step("Monday").checkpoint
+    reply = Replied(message=Message(role="assistant", content="hello"))
+    finished = Finished(status="completed")
+    opened = graph.spec.apply(begun, Judged(judgements=()))
+    assert [item.status for item in opened.calls] == ["new"]
+    ended = graph.spec.apply(begun, finished)
+    assert ended.status == "completed"
+    for now, outcome in [(begun, reply), (opened, reply), (opened, finished), (ended, reply), (ended, finished)]:
+        before = now.model_dump_json()
         with pytest.raises(IllegalOutcome, match=type(outcome).__name__):
-            graph.spec.apply(state, outcome)
-    assert result.checkpoint.model_dump_json() == before
+            graph.spec.apply(now, outcome)
+        assert now.model_dump_json() == before
 
 
 # Killed and resumed

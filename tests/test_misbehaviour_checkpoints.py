@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
 
-from phronomy import Agent, AgentChanged, Approve, Checkpoint, CheckpointAlreadyResumed, Respond, tool
+from phronomy import Agent, AgentChanged, Approve, Checkpoint, CheckpointAlreadyResumed, NotAuthorized, Respond, tool
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
@@ -220,19 +220,22 @@ def test_a_gate_that_was_tightened_is_compatible(driver: Driver, store: Store) -
 
 
 def test_a_gate_that_was_tightened_is_not_passed_by_a_call_judged_before(driver: Driver, store: Store) -> None:
-    """A checkpoint whose tool was not gated when the call was judged, and is now: it does not run unapproved. Law 1"""
+    """A checkpoint whose call was judged before its tool was gated: it does not run unapproved, and is not consumed."""
     done: Done = []
     loose = agent_with([refund_tool(driver, done, requires_approval=False)], store)
     result = driver.step(loose, "go")
-    result = driver.step(loose, result.checkpoint)
-    assert (result.status, done, result.messages[-1].tool_calls[0].name) == ("running", [], "refund")
+    while not result.checkpoint.calls or result.checkpoint.calls[0].status == "new":
+        result = driver.step(loose, result.checkpoint)
+    assert (result.status, done, result.checkpoint.calls[0].status) == ("running", [], "ready")
 
     strict = agent_with([refund_tool(driver, done)], store)
-    result = driver.resume(strict, result.checkpoint)
+    for _ in range(2):
+        with pytest.raises(NotAuthorized, match="needs an approval, and none is recorded"):
+            driver.resume(strict, result.checkpoint)
+        assert done == []
 
-    assert (result.status, done) == ("suspended", [])
-    assert driver.resume(strict, result.checkpoint, approved=True).output == "done"
-    assert done == [("refund", 1, 5.0)]
+    result = driver.resume(loose, result.checkpoint)
+    assert (result.status, result.output, done) == ("completed", "done", [("refund", 1, 5.0)])
 
 
 def test_one_changed_tool_stops_the_decision_on_another(driver: Driver, store: Store) -> None:

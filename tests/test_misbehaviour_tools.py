@@ -164,7 +164,7 @@ def test_a_tool_that_is_cancelled_from_within_is_a_failed_result(
     assert (result.status, result.output) == ("completed", "it failed")
     told = [message for message in result.messages if message.role == "tool"]
     assert [message.settlement for message in told] == ["failed"] * 3
-    assert [message.text for message in told] == ["CancelledError"] * 3
+    assert all("cancelled from within" in message.text for message in told)
 
 
 # A tool that hangs

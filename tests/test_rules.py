@@ -119,11 +119,11 @@ def test_the_table_and_the_specimens_speak_of_every_state_and_every_outcome() ->
 
 
 def test_what_the_table_allows_applies_and_nothing_else_does() -> None:
-    """For a call, `Interrupted` and `Ending` are outcomes of the whole run, which the table lists under `acting`."""
+    """For a call, some are outcomes of the whole run, which the table lists under `acting`."""
     seen: dict[str, set[type]] = {name: set() for name in TABLE}
     for name, _, _, outcome in drawn.next_states():
         seen[name].add(type(outcome))
-    whole = {Interrupted, Ending}
+    whole = {Interrupted, Ending, Finished}
     assert {name: kinds - whole if name.startswith("call ") else kinds for name, kinds in seen.items()} == TABLE
 
 
@@ -139,7 +139,9 @@ PAIRS = [
 def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Checkpoint, outcome: Outcome) -> None:
     before = now.model_dump_json()
     legal = type(outcome) in TABLE[phase(now)]
-    if legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending):
+    if isinstance(outcome, Finished) and now.calls:
+        legal = now.rejecting and now.calls[0].status != "started"
+    elif legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending):
         legal = type(outcome) in TABLE[name]
     try:
         then = apply(now, outcome)
@@ -359,14 +361,20 @@ def test_edited_arguments_are_what_runs() -> None:
     authorize(now, now.calls[0], TOOL)
 
 
-def test_a_rejection_that_ends_the_run_settles_what_has_not_started() -> None:
+def test_a_rejection_that_ends_the_run_settles_the_rest_when_nothing_runs_any_more() -> None:
     now = state(call("pending"), call("ready", "1.1"), call("started", "1.2"))
     now = apply(now, decided("reject", then="end"))
-    assert [each.status for each in now.calls] == ["settled", "settled", "started"]
+    assert [each.status for each in now.calls] == ["settled", "ready", "started"]
+    refuse(now, Finished(status="rejected"), "calls are open")
     now = apply(now, CallSettled(id="1.2", call_id="call-1.2", key="k", result=drawn.DONE))
+    assert plan(now, BOUNDS) == Finish(status="rejected"), "the call that is ready does not begin"
+    now = apply(now, Finished(status="rejected"))
     assert [settlement for settlement, _ in told(now)] == ["rejected", "cancelled", "completed"]
-    assert (now.rejecting, plan(now, BOUNDS)) == (True, Finish(status="rejected"))
-    assert apply(now, Finished(status="rejected")).status == "rejected"
+    assert (now.status, now.calls, plan(now, BOUNDS)) == ("rejected", (), Done(status="rejected"))
+
+
+def test_a_run_that_goes_on_is_not_finished_while_calls_are_open() -> None:
+    refuse(state(call("ready")), Finished(status="completed"), "calls are open")
 
 
 # Nested runs
@@ -500,8 +508,10 @@ def test_a_run_that_is_to_end_begins_nothing_and_asks_nobody(outcome: Outcome, r
         now = apply(state(call("started")), Ending(status="cancelled", at=AT))
     assert now.calls[0].status == "started"
     now = apply(now, outcome)
-    assert (now.calls, now.pending, phase(now)) == ((), (), "finishing")
-    assert plan(now, BOUNDS) == Finish(status="rejected" if rejecting else "cancelled")
+    status = "rejected" if rejecting else "cancelled"
+    assert plan(now, BOUNDS) == Finish(status=status)
+    now = apply(now, Finished(status=status))
+    assert (now.calls, now.pending, now.status) == ((), (), status)
     assert told(now)[0][0] == "cancelled"
 
 
