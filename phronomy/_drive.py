@@ -9,6 +9,7 @@ the ledger lets it go.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, closing
 
 from phronomy._perform import aperform, intents_of, perform, reaches_out
 from phronomy._runner import Runner
@@ -37,11 +38,12 @@ def steps(runner: Runner) -> Iterator[Checkpoint]:
                 yield runner.base
             if seal and runner.watched:
                 continue
-        for outcome in perform(runner, move, steps):
-            runner.record(outcome)
-            if runner.in_flight:
-                while not runner.commit(seal=False):
-                    continue
+        with closing(perform(runner, move, steps)) as outcomes:
+            for outcome in outcomes:
+                runner.record(outcome)
+                if runner.in_flight:
+                    while not runner.commit(seal=False):
+                        continue
 
 
 async def asteps(runner: Runner) -> AsyncIterator[Checkpoint]:
@@ -65,8 +67,9 @@ async def asteps(runner: Runner) -> AsyncIterator[Checkpoint]:
                 yield runner.base
             if seal and runner.watched:
                 continue
-        async for outcome in aperform(runner, move, asteps):
-            runner.record(outcome)
-            if runner.in_flight:
-                while not await runner.acommit(seal=False):
-                    continue
+        async with aclosing(aperform(runner, move, asteps)) as outcomes:
+            async for outcome in outcomes:
+                runner.record(outcome)
+                if runner.in_flight:
+                    while not await runner.acommit(seal=False):
+                        continue

@@ -53,7 +53,8 @@ def now(store: Store) -> datetime:
 class Ledger:
     """The hold on a branch, and the log as far as this worker has seen it. The first write takes the claim.
 
-    `reusable` are the results of this run's calls in other branches, by idempotency key.
+    `reusable` are the results that calls of this run have in other branches, by idempotency key; `begun` are the keys of calls
+    whose outcome in another branch nobody knows.
     """
 
     def __init__(self, store: Store, branch: Branch, head: Checkpoint, *, claim: Claim | None = None) -> None:
@@ -65,6 +66,7 @@ class Ledger:
         self.inbox: list[Outcome] = []
         self.ending: Ending | None = None
         self.reusable: dict[str, CallResult] = {}
+        self.begun: set[str] = set()
         self.nested = {part.path: part for part in head.nested}
         self.open_ids = {item.id for item in head.pending}
         self._signals: WeakSet[threading.Event] = WeakSet()

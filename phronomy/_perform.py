@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing, closing
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from phronomy import _rules
 from phronomy._json import JsonText
+from phronomy._judge import aconsult, ajudge, consult, judge, tool_context
 from phronomy._ledger import new_id, now
 from phronomy._runner import Nested, Runner
-from phronomy._workers import Overran, ain_thread, aside_by_side, in_either, in_thread, side_by_side, within
-from phronomy.approvals import Approve, Decision, Defer, Principal, Reject, Respond, call_digest
+from phronomy._workers import Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
+from phronomy.approvals import Decision, call_digest
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import ApprovalHandlerError, CheckpointError, InvalidDecision, LimitExceeded, ModelError, RunFailed
+from phronomy.errors import CheckpointError, LimitExceeded, ModelError, RunFailed
 from phronomy.instructions import InstructionsContext
 from phronomy.models.base import Model, ModelReply, ModelRequest
-from phronomy.tools import InvalidArguments, Tool, ToolContext
+from phronomy.tools import Tool, ToolContext
 from phronomy.types import (
     AskModel,
     Call,
@@ -35,14 +37,12 @@ from phronomy.types import (
     CallWaits,
     Consult,
     Decided,
-    Deferred,
     Done,
     Fail,
     Finish,
     Finished,
     Interrupted,
     Judge,
-    Judged,
     Judgement,
     Move,
     Next,
@@ -76,10 +76,14 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     if not isinstance(move, Run):
         return []
     at = now(runner.ledger.store)
-    return [CallStarted(id=call.id, attempt=call.attempt + 1, at=at) for call in move.calls]
+    state = runner.state
+    return [
+        CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=_rules.idempotency_key(state, call))
+        for call in move.calls
+    ]
 
 
-def perform(runner: Runner, move: Move, drive: Drive) -> Iterator[Outcome]:
+def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome, None, None]:
     """What comes of the move."""
     match move:
         case AskModel():
@@ -100,7 +104,7 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Iterator[Outcome]:
             assert_never(unknown)
 
 
-def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncIterator[Outcome]:
+def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome, None]:
     """As `perform`."""
     match move:
         case AskModel():
@@ -124,7 +128,7 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncIterator[Outcome
 # The model
 
 
-def ask_model(runner: Runner) -> Iterator[Outcome]:
+def ask_model(runner: Runner) -> Generator[Outcome, None, None]:
     """Render the instructions from the original input, and ask the model."""
     system = runner.spec.instructions.render(runner.state.original_input, instructions_context(runner))
     model, request = request_of(runner, system)
@@ -138,7 +142,7 @@ def ask_model(runner: Runner) -> Iterator[Outcome]:
     yield replied(model, reply, started)
 
 
-async def aask_model(runner: Runner) -> AsyncIterator[Outcome]:
+async def aask_model(runner: Runner) -> AsyncGenerator[Outcome, None]:
     """As `ask_model`."""
     system = await runner.spec.instructions.arender(runner.state.original_input, instructions_context(runner))
     model, request = request_of(runner, system)
@@ -181,252 +185,27 @@ def model_failed(model: Model, error: Exception) -> ModelError:
     return ModelError(f"model {model.name} raised {type(error).__name__}; resume the checkpoint to ask it again")
 
 
-# Judging
-
-
-def judge(runner: Runner, calls: Sequence[Call]) -> Iterator[Outcome]:
-    """Validate the arguments of each call, and ask its gate."""
-    judgements = []
-    for call in calls:
-        judgements.append(judge_call(runner, call))
-    yield Judged(judgements=tuple(judgements))
-
-
-async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncIterator[Outcome]:
-    """As `judge`."""
-    judgements = []
-    for call in calls:
-        judgements.append(await ajudge_call(runner, call))
-    yield Judged(judgements=tuple(judgements))
-
-
-def judge_call(runner: Runner, call: Call) -> Judgement:
-    """The verdict on one call."""
-    tool = runner.spec.tool(call)
-    judgement = understand(runner, call, tool)
-    if tool is None or judgement.verdict == "invalid":
-        return judgement
-    if tool.gate != "predicate":
-        return gated(runner, judgement, tool.gate == "always")
-    context = tool_context(runner, call, tool, judgement.digest)
-    answer = tool.ask_gate(tool.bind(judgement.json_text("args")), context)
-    return gated(runner, judgement, answer)
-
-
-async def ajudge_call(runner: Runner, call: Call) -> Judgement:
-    """As `judge_call`."""
-    tool = runner.spec.tool(call)
-    judgement = understand(runner, call, tool)
-    if tool is None or judgement.verdict == "invalid":
-        return judgement
-    if tool.gate != "predicate":
-        return gated(runner, judgement, tool.gate == "always")
-    context = tool_context(runner, call, tool, judgement.digest)
-    answer = await tool.aask_gate(tool.bind(judgement.json_text("args")), context)
-    return gated(runner, judgement, answer)
-
-
-def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
-    """The call with its arguments validated and default-filled; the verdict stands at `ask` until the gate has answered."""
-    if tool is None:
-        known = ", ".join(sorted(runner.spec.tools)) or "none"
-        return invalid(call, f"There is no tool named {call.name[:80]!r}. The tools are: {known}.")
-    try:
-        args: Any = tool.read(call.arguments or "")
-    except InvalidArguments as error:
-        return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
-    identity = tool.identity(runner.state.path)
-    digest = call_digest(identity, args)
-    repeatable = tool.idempotent or runner.spec.nested(runner.state, call) is not None
-    return Judgement(id=call.id, verdict="ask", tool=identity, args=args, digest=digest, repeatable=repeatable)
-
-
-def invalid(call: Call, told: str) -> Judgement:
-    """The verdict on a call that cannot run, whoever approves it."""
-    return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
-
-
-def gated(runner: Runner, judgement: Judgement, answer: bool | Reject) -> Judgement:
-    """The judgement with what the gate answered. Only a plain False lets the call run unasked."""
-    if answer is False:
-        return judgement.evolve(verdict="run")
-    if isinstance(answer, Reject):
-        reason = f" Reason: {answer.reason}" if answer.reason else ""
-        result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
-        return judgement.evolve(verdict="reject", result=result)
-    request = {"pending_id": new_id("pend"), "requested_at": now(runner.ledger.store)}
-    return judgement.evolve(verdict="ask" if runner.spec.handler is not None else "pend", **request)
-
-
-def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[Any]:
-    """What a tool, or its gate, may know of the call."""
-    state = runner.state
-    return ToolContext(
-        run_id=state.run_id,
-        thread_id=state.thread_id,
-        call_id=call.call_id,
-        pending_id=call.approved,
-        tool_name=tool.name,
-        idempotency_key=_rules.idempotency_key(state, call, digest),
-        attempt=call.attempt,
-        deps=runner.deps,
-        _cancel=runner.ledger.signal(),
-    )
-
-
-# Deciding
-
-
-def consult(runner: Runner, calls: Sequence[Call]) -> Iterator[Outcome]:
-    """Ask the handler about every call, and only then let its answers count."""
-    outcomes: list[Outcome] = []
-    for call in calls:
-        if (handler := runner.spec.handler) is None:  # it was judged by an agent that had one
-            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
-            continue
-        assert call.args is not None and call.tool is not None
-        try:
-            answer = handler(call.tool.name, call.args)
-        except Exception as error:
-            raise handler_failed(call, f"raised {type(error).__name__}") from error
-        if isinstance(answer, Defer):
-            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
-            continue
-        try:
-            outcomes.append(decide(runner, call, handler_answer(call, answer), channel="handler"))
-        except InvalidDecision as error:
-            raise handler_failed(call, f"edited the arguments so that they cannot run ({error})") from error
-    yield from outcomes
-
-
-async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncIterator[Outcome]:
-    """As `consult`."""
-    outcomes: list[Outcome] = []
-    for call in calls:
-        if (handler := runner.spec.handler) is None:  # it was judged by an agent that had one
-            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
-            continue
-        assert call.args is not None and call.tool is not None
-        try:
-            answer = await in_either(handler, runner.spec.handler_is_async, call.tool.name, call.args)
-        except Exception as error:
-            raise handler_failed(call, f"raised {type(error).__name__}") from error
-        if isinstance(answer, Defer):
-            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
-            continue
-        try:
-            outcomes.append(await adecide(runner, call, handler_answer(call, answer), channel="handler"))
-        except InvalidDecision as error:
-            raise handler_failed(call, f"edited the arguments so that they cannot run ({error})") from error
-    for outcome in outcomes:
-        yield outcome
-
-
-def handler_answer(call: Call, answer: Any) -> Approve | Reject:
-    """The answer that the handler's value stands for: exactly True approves; False and None reject."""
-    if answer is True:
-        return Approve()
-    if answer is False or answer is None:
-        return Reject()
-    if isinstance(answer, (Approve, Reject)):
-        return answer
-    if isinstance(answer, Coroutine):
-        answer.close()
-    raise handler_failed(call, f"answered with {type(answer).__name__}, which is no decision")
-
-
-def handler_failed(call: Call, what: str) -> ApprovalHandlerError:
-    """The error for a handler that gave no decision."""
-    name = call.tool.name if call.tool is not None else call.name
-    return ApprovalHandlerError(f"the approval handler {what} when asked about {name}; nothing was run")
-
-
-def decide(
-    runner: Runner,
-    call: Call,
-    answer: Approve | Reject | Respond,
-    *,
-    by: Principal | None = None,
-    channel: str | None = None,
-) -> Decided:
-    """The outcome of an answer. Edited arguments are validated and gated anew. Raises `InvalidDecision`."""
-    edited: Judgement | None = None
-    if isinstance(answer, Approve) and answer.args is not None:
-        edited = judge_call(runner, edited_call(answer, call))
-    return decided(runner, call, answer, edited, by, channel)
-
-
-async def adecide(
-    runner: Runner,
-    call: Call,
-    answer: Approve | Reject | Respond,
-    *,
-    by: Principal | None = None,
-    channel: str | None = None,
-) -> Decided:
-    """As `decide`."""
-    edited: Judgement | None = None
-    if isinstance(answer, Approve) and answer.args is not None:
-        edited = await ajudge_call(runner, edited_call(answer, call))
-    return decided(runner, call, answer, edited, by, channel)
-
-
-def edited_call(answer: Approve, call: Call) -> Call:
-    """The call as if the model had asked for it with the edited arguments."""
-    return call.evolve(arguments=str(answer.json_text("args")))
-
-
-def decided(
-    runner: Runner,
-    call: Call,
-    answer: Approve | Reject | Respond,
-    edited: Judgement | None,
-    by: Principal | None,
-    channel: str | None,
-) -> Decided:
-    """The outcome of an answer whose edits, if any, have been judged."""
-    assert call.pending_id is not None and call.digest is not None
-    if edited is not None and edited.result is not None:
-        raise InvalidDecision(
-            f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}",
-            pending_id=call.pending_id,
-        )
-    if edited is not None and edited.digest == call.digest:
-        edited = None  # nothing was changed, so the model is told of no change
-    decision = Decision(
-        pending_id=call.pending_id,
-        digest=call.digest,
-        kind="approve" if isinstance(answer, Approve) else "reject" if isinstance(answer, Reject) else "respond",
-        path=runner.state.path,
-        args=edited.__dict__["args"] if edited is not None else None,
-        content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
-        reason=answer.reason if isinstance(answer, Reject) else None,
-        then=answer.then if isinstance(answer, Reject) else "continue",
-        by=by,
-        channel=channel,
-        at=now(runner.ledger.store),
-    )
-    return Decided(decision=decision, edited=edited)
-
-
 # Running
 
 
-def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Iterator[Outcome]:
+def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome, None, None]:
     """Run the calls: one in this thread, several side by side, each in a thread of its own."""
     if len(calls) == 1:
         yield execute(runner, calls[0].id, drive)
         return
-    yield from side_by_side([partial(execute, runner, call.id, drive) for call in calls])
+    with closing(side_by_side([partial(execute, runner, call.id, drive) for call in calls])) as outcomes:
+        for outcome in outcomes:  # noqa: UP028  # as in the async twin
+            yield outcome
 
 
-async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncIterator[Outcome]:
+async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome, None]:
     """As `run_calls`, in tasks."""
     if len(calls) == 1:
         yield await aexecute(runner, calls[0].id, drive)
         return
-    async for outcome in aside_by_side([aexecute(runner, call.id, drive) for call in calls]):
-        yield outcome
+    async with aclosing(aside_by_side([aexecute(runner, call.id, drive) for call in calls])) as outcomes:
+        async for outcome in outcomes:
+            yield outcome
 
 
 def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
@@ -435,8 +214,8 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     if tool is None:
         return gone(call)
     context = admit(runner, call, tool)
-    if (reused := reuse(runner, call, context)) is not None:
-        return reused
+    if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
+        return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
         return run_nested(runner, call, nested, drive)
     if call.attempt > 1:
@@ -448,7 +227,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
         value = work() if tool.timeout is None else in_thread(work, tool.timeout)
     except Exception as error:
         return failed(runner, call, tool, context, error, since(started))
-    return settled(call, context, told(call, tool.render(value)), since(started))
+    return settled(call, context, tool.render(value), since(started))
 
 
 async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
@@ -457,8 +236,8 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     if tool is None:
         return gone(call)
     context = admit(runner, call, tool)
-    if (reused := reuse(runner, call, context)) is not None:
-        return reused
+    if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
+        return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
         return await arun_nested(runner, call, nested, drive)
     if call.attempt > 1:
@@ -472,7 +251,7 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
         )
     except Exception as error:
         return failed(runner, call, tool, context, error, since(started))
-    return settled(call, context, told(call, tool.render(value)), since(started))
+    return settled(call, context, tool.render(value), since(started))
 
 
 def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
@@ -494,25 +273,24 @@ def gone(call: Call) -> CallFailed:
     )
 
 
-def reuse(runner: Runner, call: Call, context: ToolContext[Any]) -> CallSettled | None:
-    """The result that the same call has in another branch of the run, if this is a fork."""
-    result = runner.ledger.reusable.get(context.idempotency_key)
-    if result is None:
-        return None
-    return CallSettled(id=call.id, call_id=call.call_id, key=context.idempotency_key, result=result, reused=True)
+def done_elsewhere(
+    runner: Runner, call: Call, tool: Tool, context: ToolContext[Any]
+) -> CallSettled | CallUnknown | None:
+    """What became of the same call in another branch of the run, if this is a fork: its result, or that nobody knows it."""
+    key = context.idempotency_key
+    result = runner.ledger.reusable.get(key)
+    if result is not None:
+        return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, reused=True)
+    if key in runner.ledger.begun and not tool.idempotent and call.why != "outcome_unknown":
+        reason = f"{tool.name} was begun in another branch of the run, and nobody knows whether it took effect."
+        at = now(runner.ledger.store)
+        return CallUnknown(id=call.id, reason=reason, pending_id=new_id("pend"), requested_at=at)
+    return None
 
 
 def settled(call: Call, context: ToolContext[Any], result: CallResult, elapsed: int) -> CallSettled:
     """The outcome of a call that ran."""
     return CallSettled(id=call.id, call_id=call.call_id, key=context.idempotency_key, result=result, elapsed=elapsed)
-
-
-def told(call: Call, result: CallResult) -> CallResult:
-    """The result as the model reads it. It is told when a human changed what it asked for, or it would ask again."""
-    if not call.edited:
-        return result
-    note = f"A human changed the arguments of this call to {call.json_text('args')} before it ran. Its result:\n"
-    return result.evolve(content=note + result.content)
 
 
 def failed(
@@ -577,7 +355,7 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
         if child.in_flight:
             child.record(interruption(child.state, now(runner.ledger.store)))
         return child
-    if call.waiting:
+    if call.stopped:
         raise CheckpointError(
             f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
         )
@@ -614,8 +392,8 @@ def nested_outcome(runner: Runner, call: Call, child: Runner) -> Outcome:
     if state.ended != "completed":
         content = f"The run behind this call was {state.ended}."
     key = _rules.idempotency_key(runner.state, call)
-    result = told(call, CallResult(kind=state.ended, content=content))
-    return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result)
+    result = CallResult(kind=state.ended, content=content)
+    return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, usage=state.usage)
 
 
 def interruption(state: Checkpoint, at: datetime) -> Interrupted:
@@ -627,12 +405,12 @@ def interruption(state: Checkpoint, at: datetime) -> Interrupted:
 # The end
 
 
-def finish(move: Finish) -> Iterator[Outcome]:
+def finish(move: Finish) -> Generator[Outcome, None, None]:
     """End the run."""
     yield Finished(status=move.status, output=move.output)
 
 
-async def afinish(move: Finish) -> AsyncIterator[Outcome]:
+async def afinish(move: Finish) -> AsyncGenerator[Outcome, None]:
     """As `finish`."""
     yield Finished(status=move.status, output=move.output)
 

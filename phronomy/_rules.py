@@ -6,12 +6,12 @@ state of the run (`phase`) and, for an outcome that concerns a call, the status 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
 from phronomy._record import digest_of
-from phronomy.approvals import ToolIdentity, call_digest
+from phronomy.approvals import Then, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint, result_message
 from phronomy.errors import IllegalOutcome, NotAuthorized
 from phronomy.messages import Message, Settlement
@@ -68,8 +68,8 @@ TABLE: Final[Mapping[str, frozenset[type]]] = {
     "call new": frozenset({Judged}),
     "call asking": frozenset({Decided, Deferred}),
     "call pending": frozenset({Decided}),
-    "call ready": frozenset({CallStarted}),
-    "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits}),
+    "call ready": frozenset({CallStarted, Decided}),
+    "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits, Decided}),
     "call nested": frozenset({Decided}),
     "call settled": frozenset(),
 }
@@ -151,8 +151,10 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
     match outcome:
         case Judged():
             for judgement in outcome.judgements:
-                call = _call(state, judgement.id, outcome)
-                state = _with_call(state, judged_call(call, judgement, state.blocked))
+                call = judged_call(_call(state, judgement.id, outcome), judgement, state.blocked)
+                state = _with_call(state, call)
+                if call.result is not None and call.result.kind == "rejected":
+                    state = _after_rejection(state, call, judgement.then)
         case Deferred():
             for pending_id in outcome.pending_ids:
                 state = _with_call(state, _set(_asked(state, pending_id, outcome), status="pending"))
@@ -162,18 +164,23 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             call = _call(state, outcome.id, outcome)
             state = _with_call(state, _set(call, status="started", attempt=outcome.attempt))
         case CallSettled():
-            call = _call(state, outcome.id, outcome)
-            state = _spent(_with_call(state, _settled(call, outcome.result)), outcome.elapsed)
+            call = _settled(_call(state, outcome.id, outcome), outcome.result)
+            state = _spent(_with_call(state, call), outcome.elapsed)
+            state = state.evolve(usage=state.usage + outcome.usage) if outcome.usage.requests else state
         case CallFailed():
-            state = _spent(_with_call(state, _failed(_call(state, outcome.id, outcome), outcome)), outcome.elapsed)
+            call = _failed(_call(state, outcome.id, outcome), outcome, is_ending(state))
+            state = _spent(_with_call(state, call), outcome.elapsed)
         case CallUnknown():
-            call = _call(state, outcome.id, outcome)
-            state = _spent(
-                _with_call(state, _ask_again(call, "outcome_unknown", outcome.reason, outcome)), outcome.elapsed
+            call = _ask_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
+            state = _spent(_with_call(state, call), outcome.elapsed)
+            state = (
+                _settle_unstarted(state, state.ending.status, _EVENT[state.ending.status]) if state.ending else state
             )
         case CallWaits():
-            call = _call(state, outcome.id, outcome)
-            state = _with_call(state, _set(call, status="nested", waiting=outcome.pending))
+            state = _with_call(state, _waits(_call(state, outcome.id, outcome), outcome, state))
+            state = (
+                _settle_unstarted(state, state.ending.status, _EVENT[state.ending.status]) if state.ending else state
+            )
         case _:
             raise IllegalOutcome(phase(state), type(outcome).__name__)
     return close_turn(state)
@@ -242,16 +249,19 @@ def branch_off(
 ) -> Checkpoint:
     """The first state of a fork: as the checkpoint was sealed, without an approval that has not been used.
 
-    `ids` gives each call that waits, or that was approved, a new pending id, so that one approval never runs two branches.
+    `ids` gives each pending id, and each approval that was not used, a new one, so that one approval never runs two branches.
     """
-    calls = tuple(
-        _set(call, status="pending", pending_id=ids[call.id], approved=None, requested_at=at)
-        if call.id in ids
-        else call
-        for call in checkpoint.calls
-    )
+    calls = tuple(_forked(call, at, ids) for call in checkpoint.calls)
     update = {"branch_id": branch_id, "calls": calls, "salt": salt, "journal": (), "nested": ()}
     return seal(checkpoint, id=id, at=at).evolve(**update)
+
+
+def _forked(call: Call, at: datetime, ids: Mapping[str, str]) -> Call:
+    waiting = tuple(item.evolve(id=ids[item.id], requested_at=at) for item in call.waiting)
+    if call.status in ("asking", "pending") or (call.status == "ready" and call.approved is not None):
+        fields = {"pending_id": ids[call.pending_id or ""], "approved": None, "requested_at": at}
+        return _set(call, status="pending", why=call.why or "approval", waiting=waiting, **fields)
+    return _set(call, waiting=waiting)
 
 
 def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) -> str:
@@ -341,6 +351,23 @@ def _with_unique_ids(message: Message, history: tuple[Message, ...], turn: int) 
     return message.evolve(tool_calls=tuple(calls)) if any(call.original_id is not None for call in calls) else message
 
 
+def unique_ids(messages: Sequence[Message]) -> Iterator[Message]:
+    """A history from elsewhere, with empty and repeated call ids replaced in each call and in its result."""
+    done: list[Message] = []
+    renamed: dict[str, list[str]] = {}
+    for turn, message in enumerate(messages):
+        if message.role == "assistant":
+            fresh = _with_unique_ids(message, tuple(done), turn)
+            renamed = {}
+            for before, after in zip(message.tool_calls, fresh.tool_calls, strict=True):
+                renamed.setdefault(before.id, []).append(after.id)
+            message = fresh
+        elif message.role == "tool" and renamed.get(message.tool_call_id or ""):
+            message = message.evolve(tool_call_id=renamed[message.tool_call_id or ""].pop(0))
+        done.append(message)
+        yield message
+
+
 def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:
     """The call as it stands after it was judged. One that was rejected for good is rejected again, unasked."""
     facts = {"tool": judgement.tool, "args": judgement.__dict__["args"], "digest": judgement.digest, "arguments": None}
@@ -369,8 +396,9 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     decision = outcome.decision
     call = _asked(state, decision.pending_id, outcome)
     state = state.evolve(decisions=(*state.decisions, decision))
-    if call.status == "nested":
-        return _with_call(state, _set(call, status="ready"))
+    if call.waiting:
+        left = tuple(item for item in call.waiting if item.id != decision.pending_id)
+        return _with_call(state, _set(call, status="started" if call.status == "started" else "ready", waiting=left))
     if decision.digest != call.digest:
         raise IllegalOutcome(f"call {call.status}", "Decided", "its digest is not that of the call")
     if decision.kind == "approve":
@@ -378,13 +406,15 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
         if outcome.edited is not None:
             edits = {"args": outcome.edited.__dict__["args"], "digest": outcome.edited.digest, "edited": True}
         return _with_call(state, _set(call, status="ready", approved=decision.pending_id, **edits))
-    result = CallResult(kind=_SETTLEMENT[decision.kind], content=_told(outcome))
+    result = CallResult(kind=_SETTLEMENT[decision.kind], content=_told(call, outcome))
     state = _with_call(state, _settled(call, result))
-    if decision.kind == "reject" and decision.then == "block" and call.digest is not None:
-        state = state.evolve(blocked=(*state.blocked, call.digest))
-    if decision.kind == "reject" and decision.then == "end":
-        state = state.evolve(rejecting=True)
-    return state
+    return _after_rejection(state, call, decision.then) if decision.kind == "reject" else state
+
+
+def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
+    if then == "block" and call.digest is not None and call.digest not in state.blocked:
+        return state.evolve(blocked=(*state.blocked, call.digest))
+    return state.evolve(rejecting=True) if then == "end" else state
 
 
 _SETTLEMENT: Final[Mapping[str, Settlement]] = {
@@ -396,26 +426,50 @@ _SETTLEMENT: Final[Mapping[str, Settlement]] = {
 }
 
 
-def _told(outcome: Decided) -> str:
+def _told(call: Call, outcome: Decided) -> str:
     """What the model reads of a decision that is no approval."""
     decision = outcome.decision
-    why = f" Reason: {decision.reason}" if decision.reason else ""
-    match decision.kind:
-        case "respond":
-            content = decision.content
-            return content if isinstance(content, str) else decision.json_text("content")
-        case "reject":
-            return f"A human rejected this call, so it was not run.{why}"
-        case "expire":
-            return f"Nobody decided on this call in time, so it was not run.{why}"
-        case "supersede":
-            return f"This call was not run: a new message came before it was decided.{why}"
-        case _:
-            return f"This call was cancelled, so it was not run.{why}"
+    if decision.kind == "respond":
+        content = decision.content
+        return content if isinstance(content, str) else decision.json_text("content")
+    return _left(call, _EVENT[_SETTLEMENT[decision.kind]], decision.reason)
 
 
-def _failed(call: Call, outcome: CallFailed) -> Call:
-    match outcome.next:
+_EVENT: Final[Mapping[str, str]] = {
+    "rejected": "A human rejected this call",
+    "expired": "Nobody decided on this call in time",
+    "cancelled": "The run was cancelled",
+    "superseded": "A new message came before this call was decided",
+    "ended": "The run was ended when another call was rejected",
+}
+
+
+def _left(call: Call, event: str, reason: str | None) -> str:
+    """What the model reads of a call that is not run, or not run again: it must not be told that nothing happened if it did."""
+    why = f" Reason: {reason}" if reason else ""
+    if call.why == "outcome_unknown":
+        return f"Nobody knows whether this call took effect. {event}, and it was left at that.{why}"
+    if call.why == "failed":
+        return f"This call failed: {call.reason} {event}, and it was left at that.{why}"
+    if call.attempt:
+        return f"This call failed {call.attempt} times. {event}, and it was left at that.{why}"
+    return f"{event}, so it was not run.{why}"
+
+
+def is_ending(state: Checkpoint) -> bool:
+    """Whether the run only waits for what is under way, and then ends."""
+    return state.ending is not None or state.rejecting
+
+
+def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
+    """The call whose nested run has stopped. What was decided while it ran is handed down at once."""
+    decided = {decision.pending_id for decision in state.decisions}
+    left = tuple(item for item in outcome.pending if item.id not in decided)
+    return _set(call, status="nested" if left == outcome.pending else "ready", waiting=left, stopped=True)
+
+
+def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
+    match "model" if ending else outcome.next:
         case "retry":
             return _set(call, status="ready")
         case "fallback":
@@ -445,29 +499,21 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
     if state.calls:
         if not state.rejecting or _with_status(state, "started"):
             raise IllegalOutcome("acting", "Finished", "calls are open")
-        why = "This call was not run: the run was ended when another call was rejected."
-        state = close_turn(_settle_unstarted(state, "cancelled", why))
+        state = close_turn(_settle_unstarted(state, "cancelled", _EVENT["ended"]))
     return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
 
 
 def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
-    why = f" Reason: {outcome.reason}" if outcome.reason else ""
-    told = {
-        "cancelled": f"The run was cancelled, so this call was not run.{why}",
-        "superseded": f"This call was not run: a new message came before it was decided.{why}",
-    }
     state = state.evolve(ending=outcome)
-    return close_turn(_settle_unstarted(state, outcome.status, told[outcome.status]))
+    return close_turn(_settle_unstarted(state, outcome.status, _EVENT[outcome.status]))
 
 
-def _settle_unstarted(state: Checkpoint, kind: Settlement, content: str) -> Checkpoint:
+def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkpoint:
+    reason = state.ending.reason if state.ending is not None else None
     calls = []
     for call in state.calls:
         if call.status not in ("started", "settled"):
-            text = content
-            if call.why == "outcome_unknown" and call.status == "pending":
-                text = f"Nobody knows whether this call took effect. {content}"
-            call = _settled(call, CallResult(kind=kind, content=text))
+            call = _settled(call, CallResult(kind=kind, content=_left(call, event, reason)))
         calls.append(call)
     return state.evolve(calls=tuple(calls))
 
@@ -486,6 +532,8 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
                 "call started", "Interrupted", f"call {call.id} has no pending id to be asked about under"
             )
         state = _with_call(state, again)
+    if state.ending is not None:
+        state = close_turn(_settle_unstarted(state, state.ending.status, _EVENT[state.ending.status]))
     return state
 
 
@@ -510,7 +558,7 @@ def _asked(state: Checkpoint, pending_id: str, outcome: Outcome) -> Call:
     """The call that waits under this pending id, itself or a run nested in it."""
     for call in state.calls:
         waits = call.status in ("asking", "pending") and call.pending_id == pending_id
-        if waits or (call.status == "nested" and any(item.id == pending_id for item in call.waiting)):
+        if waits or (call.status != "settled" and any(item.id == pending_id for item in call.waiting)):
             return _call(state, call.id, outcome)
     raise IllegalOutcome(phase(state), type(outcome).__name__, f"nothing waits under {pending_id}")
 
@@ -520,7 +568,11 @@ def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
 
 
 def _settled(call: Call, result: CallResult) -> Call:
-    return _set(call, status="settled", result=result, arguments=None)
+    """The call with its result. The model is told when a human changed what it asked for, or it would ask again."""
+    if call.edited:
+        note = f"A human changed the arguments of this call to {call.json_text('args')}.\n"
+        result = result.evolve(content=note + result.content)
+    return _set(call, status="settled", result=result, arguments=None, waiting=())
 
 
 def _set(call: Call, **fields: Any) -> Call:

@@ -20,7 +20,7 @@ from phronomy._perform import child_of, interruption
 from phronomy._runner import Runner
 from phronomy._spec import AgentSpec
 from phronomy.approvals import Answer, Approve, Principal, Reject, Respond
-from phronomy.checkpoint import Checkpoint, decode
+from phronomy.checkpoint import Checkpoint, decode, outcome_from
 from phronomy.drift import drift_of
 from phronomy.errors import (
     AgentChanged,
@@ -52,7 +52,7 @@ from phronomy.stores.base import (
     rows_of,
 )
 from phronomy.stores.memory import MemoryStore
-from phronomy.types import Call, CallSettled, Ending, Input, Outcome, Wait
+from phronomy.types import Call, CallFailed, CallSettled, CallStarted, CallWaits, Ending, Input, Outcome, Wait
 
 History = Sequence[Message | Mapping[str, Any]]
 
@@ -159,6 +159,7 @@ def read_history(given: History) -> tuple[Message, ...]:
     messages: list[Message] = []
     for item in given:
         messages.append(item if isinstance(item, Message) else _read_message(item))
+    messages = list(_rules.unique_ids(messages))
     waiting: list[str] = []
     for message in messages:
         if message.role == "tool":
@@ -284,22 +285,25 @@ def open_head(store: Store, spec: AgentSpec, deps: Any, branch_id: str) -> Opene
     live = branch.owner is not None and branch.lease_until > store.clock()
     if runner.in_flight and not live:
         runner.record(interruption(runner.state, now(store)))
-    if branch.id != branch.run_id:
-        runner.ledger.reusable = reusable(store, branch)
+    look_around(store, branch, runner.ledger)
     return Opened(branch=branch, head=head, runner=runner, live=live)
 
 
-def reusable(store: Store, branch: Branch) -> dict[str, Any]:
-    """The results that calls of this run have in its other branches, by idempotency key."""
-    found: dict[str, Any] = {}
+def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
+    """Note what became of this run's calls in its other branches."""
     for other in store.branches(run_id=branch.run_id):
-        if other.id != branch.id:
-            for entry in store.lineage(branch_id=other.id).entries:
-                if entry.checkpoint_id is None and entry.body.startswith('{"type":"settled"'):
-                    outcome = CallSettled.model_validate_json(entry.body)
-                    if outcome.result.kind == "completed":
-                        found[outcome.key] = outcome.result
-    return found
+        if other.id == branch.id:
+            continue
+        begun: dict[tuple[str, str], str] = {}
+        for entry in store.lineage(branch_id=other.id).entries:
+            outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
+            if isinstance(outcome, CallStarted):
+                begun[entry.path, outcome.id] = outcome.key
+            elif isinstance(outcome, (CallSettled, CallFailed, CallWaits)):
+                begun.pop((entry.path, outcome.id), None)
+            if isinstance(outcome, CallSettled) and outcome.result.kind == "completed":
+                ledger.reusable[outcome.key] = outcome.result
+        ledger.begun.update(begun.values())
 
 
 # Deciding
@@ -370,7 +374,7 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         if pending_id not in waiting:
             raise already(opened, given.id, pending_id)
     if not found:
-        check_not_ended(opened)
+        check_not_ended(opened, given.id)
         if opened.live:
             raise busy(opened.branch)
         if waiting and not opened.runner.unsaved:
@@ -380,10 +384,10 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
     check_drift(opened, accept=choice.accept_changes)
 
 
-def check_not_ended(opened: Opened) -> None:
+def check_not_ended(opened: Opened, checkpoint_id: str) -> None:
     """Refuse a run that is over. Raises `CheckpointAlreadyResumed`."""
     if opened.runner.state.ended is not None:
-        raise already(opened, opened.head.id, None)
+        raise already(opened, checkpoint_id, None)
 
 
 def at_rest(opened: Opened, accept_changes: bool) -> bool:
@@ -534,20 +538,23 @@ def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool
     row = next(
         entry for entry in store.lineage(checkpoint_id=checkpoint.id).entries if entry.checkpoint_id == checkpoint.id
     )
-    branch_id = new_id("branch")
-    unused = [call for call in sealed.calls if call.status == "pending" or (call.status == "ready" and call.approved)]
-    state = _rules.branch_off(
-        sealed,
-        id=new_id("ckpt"),
-        branch_id=branch_id,
-        at=now(store),
-        salt=branch_id if rerun else sealed.salt,
-        ids={call.id: new_id("pend") for call in unused},
-    ).evolve(label=label)
+    branch_id, at = new_id("branch"), now(store)
+    parts = (sealed, *(_sealed(part) for part in checkpoint.nested))
+    calls = [call for part in parts for call in part.calls]
+    old_ids = {call.pending_id for call in calls if call.pending_id} | {
+        item.id for call in calls for item in call.waiting
+    }
+    ids = {id: new_id("pend") for id in old_ids}
+    salt = branch_id if rerun else sealed.salt
+    forks = [
+        _rules.branch_off(part, id=new_id("ckpt"), branch_id=branch_id, at=at, salt=salt, ids=ids) for part in parts
+    ]
+    state = forks[0].evolve(label=label)
     branch = Branch.of(state, parent_branch=row.branch_id, parent_seq=row.seq, seq=row.seq)
     ledger = Ledger(store, branch, sealed.evolve(calls=()))
     status: BranchStatus = "suspended" if state.pending else "running"
-    change = ledger.change([row_entry(sealed, state, {})], state, status=status)
+    rows = [row_entry(part, new, {}) for part, new in zip(parts[1:], forks[1:], strict=True)]
+    change = ledger.change([*rows, row_entry(sealed, state, {})], state, status=status)
     store.create(branch, replace(change, take=None), exclusive=False)
     return store.load(state.id)
 
@@ -558,9 +565,10 @@ def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool
 def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[Any]:
     """What the run has come to, by its last stored checkpoint."""
     base = checkpoint if checkpoint is not None else runner.base
-    live = tuple(part for path, part in sorted(runner.ledger.nested.items()) if part.ended is None)
     if checkpoint is None:
-        base = base.evolve(nested=() if base.ended else live)
+        open_ids = {call.id for call in base.calls if call.result is None}
+        parts = sorted(runner.ledger.nested.items())
+        base = base.evolve(nested=tuple(part for path, part in parts if path.split("/")[0] in open_ids))
     state = _rules.current(base, runner.spec.apply)
     return Result(
         status=state.status,

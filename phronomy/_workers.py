@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, TypeVar
@@ -60,7 +68,7 @@ async def within(work: Awaitable[T], timeout: float | None) -> T:
     raise Overran(f"still running after {timeout} s")
 
 
-def side_by_side(work: Sequence[Callable[[], T]]) -> Iterator[T]:
+def side_by_side(work: Sequence[Callable[[], T]]) -> Generator[T, None, None]:
     """What each piece of work gives, as it comes in. One that raises does so once the others are through."""
     box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
     for piece in work:
@@ -76,7 +84,7 @@ def side_by_side(work: Sequence[Callable[[], T]]) -> Iterator[T]:
         raise raised
 
 
-async def aside_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncIterator[T]:
+async def aside_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[T, None]:
     """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
     tasks = {asyncio.ensure_future(piece) for piece in work}
     raised: BaseException | None = None

@@ -13,9 +13,9 @@ from typing_extensions import TypeVar, Unpack
 
 from phronomy import _session
 from phronomy._drive import asteps, steps
+from phronomy._judge import adecide, decide
 from phronomy._ledger import Ledger, now
 from phronomy._ledger import call as in_store
-from phronomy._perform import adecide, decide
 from phronomy._runner import Handler, Runner
 from phronomy._session import Beginning, Choice, History
 from phronomy._spec import AgentSpec, is_async, tools_of
@@ -463,7 +463,7 @@ class Agent(Generic[Deps, Output]):
         branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
         while True:
             opened = _session.open_head(self.store, spec, deps, branch_id)
-            _session.check_not_ended(opened)
+            _session.check_not_ended(opened, opened.head.id)
             if opened.live and ending.status == "superseded":
                 raise _session.busy(opened.branch)
             if opened.live:

@@ -109,7 +109,7 @@ class Checkpoint(_Fields):
         for call in self.calls:
             if call.status == "pending":
                 found.append(pending_of(call, self.path))
-            elif call.status == "nested":
+            elif call.status != "settled":
                 found.extend(call.waiting)
         return tuple(found)
 

@@ -30,6 +30,10 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     if checkpoint.agent.name != spec.name:
         changed.append(f"the agent was {checkpoint.agent.name!r} and is {spec.name!r}")
     for runner in runners:
+        if runner.state.path and runner.state.agent.name != runner.spec.name:
+            changed.append(
+                f"the agent at {runner.state.path} was {runner.state.agent.name!r} and is {runner.spec.name!r}"
+            )
         for call in runner.state.calls:
             if call.status in ("asking", "pending", "ready"):
                 changed += _call_changes(runner, call)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from phronomy._json import JsonValue
 from phronomy._record import NULL, Json, JsonObject, Record, Text
-from phronomy.approvals import Decision, PendingApproval, Principal, ToolIdentity, Why, call_digest
+from phronomy.approvals import Decision, PendingApproval, Principal, Then, ToolIdentity, Why, call_digest
 from phronomy.messages import Message, Settlement, Usage
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded"]
@@ -44,7 +44,8 @@ class Call(Record):
 
     `id` is ours: the turn and the place in it, the same in every branch of a run, so a call replayed from an earlier checkpoint
     keeps its idempotency key. `call_id` is the provider's. `arguments` is the text to be judged, gone once `args` is there.
-    `approved` is the pending id whose approval lets the call run. `waiting` are the approvals that a nested run of it waits for.
+    `approved` is the pending id whose approval lets the call run. `waiting` are the approvals that a nested run of it waits for,
+    and `stopped` says that there is such a run.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Call(Record):
     expires_at: datetime | None = None
     approved: str | None = None
     edited: bool = False
+    stopped: bool = False
     attempt: int = 0
     fallback: int = 0
     repeatable: bool = False
@@ -170,6 +172,7 @@ class Judgement(Record):
     reason: Text | None = None
     requested_at: datetime | None = None
     expires_at: datetime | None = None
+    then: Then = "continue"
     result: CallResult | None = None
 
 
@@ -202,10 +205,14 @@ class CallStarted(Record):
     id: str
     attempt: int
     at: datetime
+    key: str = ""
 
 
 class CallSettled(Record):
-    """A call ended with this result. `reused` says that it is the result of the same call in another branch."""
+    """A call ended with this result; `usage` is what a nested run cost.
+
+    `reused` says that it is the result of the same call in another branch.
+    """
 
     type: Literal["settled"] = "settled"
     id: str
@@ -213,6 +220,7 @@ class CallSettled(Record):
     key: str
     result: CallResult
     elapsed: int = 0
+    usage: Usage = Usage()
     reused: bool = False
 
 

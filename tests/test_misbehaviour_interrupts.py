@@ -280,6 +280,43 @@ def _fresh(folder: Path, number: int) -> str:
     return str(number)
 
 
+def test_a_tool_that_is_left_behind_in_its_thread_is_told(driver: Driver, store: Store) -> None:
+    """Ctrl-C while a sync tool runs in a thread, which nothing can stop: it can see that nobody waits for it any more."""
+    release = threading.Event()
+    seen: list[bool] = []
+    wrapping = Wrapping(store)
+
+    def strike(save: int) -> None:
+        (branch,) = store.branches()
+        if any('"started"' in entry.body for entry in store.lineage(branch_id=branch.id).entries):
+            wrapping.calm()
+            raise KeyboardInterrupt
+
+    wrapping.before = lambda save: strike(save) if save > 1 else None
+
+    def quick() -> str:
+        """Be quick."""
+        return "quick is done"
+
+    def slow(ctx: ToolContext[Any]) -> str:
+        """Be slow."""
+        seen.append(ctx.cancelled)
+        assert release.wait(60)
+        seen.append(ctx.cancelled)
+        return "slow is done"
+
+    model = ScriptedModel([[call("quick"), call("slow")], "done"])
+    agent = Agent(model=model, tools=[quick, slow], store=wrapping)
+
+    with pytest.raises(KeyboardInterrupt):
+        driver.invoke(agent, "go")
+    assert free(store) == ["running"]
+    release.set()
+    calls_ended()
+
+    assert seen[-1] is True
+
+
 # Task cancellation
 
 
@@ -422,6 +459,61 @@ def test_cancellation_in_each_save_in_turn_leaves_nothing_half_done(tmp_path: Pa
             desk.check()
             assert free(store) == ["completed"]
     assert number > 8
+
+
+@pytest.mark.parametrize("end", ["cancelled", "store-fails"])
+def test_a_save_that_is_cut_off_takes_the_tools_that_still_run_along(tmp_path: Path, end: str) -> None:
+    """Task cancellation in a save, or a store that fails in it: no tool of the run goes on once the run is let go."""
+    inner = open_kind("sqlite", tmp_path)
+    store = Wrapping(inner)
+    entered, go = threading.Event(), threading.Event()
+    log: list[str] = []
+
+    def hold(save: int) -> None:
+        (branch,) = store.branches()
+        if any('"started"' in entry.body for entry in store.lineage(branch_id=branch.id).entries):
+            store.calm()
+            entered.set()
+            assert go.wait(60)
+            if end == "store-fails":
+                raise OSError("the disk is gone")
+
+    store.before = lambda save: hold(save) if save > 1 else None
+
+    @tool
+    async def quick() -> str:
+        """Be quick."""
+        return "quick is done"
+
+    @tool
+    async def slow() -> str:
+        """Be slow."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            log.append(f"gone while held by {store.branches()[0].owner is not None}")
+        return "never"
+
+    model = ScriptedModel([[call("quick"), call("slow")], "done"])
+    agent = Agent(model=model, tools=[quick, slow], store=store)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(agent.ainvoke("go"))
+        assert await asyncio.to_thread(entered.wait, 60)
+        if end == "cancelled":
+            task.cancel()
+        go.set()
+        with pytest.raises(asyncio.CancelledError if end == "cancelled" else OSError):
+            await task
+        log.append("let go")
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with inner:
+        asyncio.run(main())
+        assert log == ["gone while held by True", "let go"]
+        assert free(store) == ["running"]
+        result = ASYNC.recover(agent, store.branches()[0].id)
+        assert ("slow", "outcome_unknown") in [(item.tool_name, item.why) for item in result.checkpoint.pending]
 
 
 async def _cancelled_in_save(desk: Desk, entered: threading.Event, go: threading.Event) -> Result[str] | None:

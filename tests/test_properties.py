@@ -8,6 +8,7 @@ import random
 import tempfile
 from collections import Counter
 from contextlib import suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -449,9 +450,9 @@ def vandalise(data: Any, chance: random.Random) -> None:
             case 0:
                 del here[key]
             case 1 if isinstance(here, dict):
-                here[chance.choice(["__class__", "extra", "id", "status", "args"])] = chance.choice(ODD_VALUES)
+                here[chance.choice(["__class__", "extra", "id", "status", "args"])] = deepcopy(chance.choice(ODD_VALUES))
             case _:
-                here[key] = chance.choice(ODD_VALUES)
+                here[key] = deepcopy(chance.choice(ODD_VALUES))
         return
 
 

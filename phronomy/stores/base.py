@@ -393,9 +393,12 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
             live[row.path] = row
     if not found:
         raise CheckpointError("the log holds no checkpoint")
-    nested = tuple(
-        row.evolve(journal=tuple(journals.get(path, ()))) for path, row in sorted(live.items()) if row.ended is None
-    )
     last = found[-1]
-    found[-1] = last.evolve(journal=tuple(journals.get("", ())), nested=() if last.ended else nested)
+    open_ids = {call.id for call in last.calls if call.result is None}
+    nested = tuple(
+        row.evolve(journal=tuple(journals.get(path, ())))
+        for path, row in sorted(live.items())
+        if path.split("/")[0] in open_ids
+    )
+    found[-1] = last.evolve(journal=tuple(journals.get("", ())), nested=nested)
     return found

@@ -1,0 +1,246 @@
+"""Judging calls and taking decisions: validated arguments, gates, handlers, and the humans who answer.
+
+The async functions are the sync ones with `async` and `await`; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from typing import Any
+
+from phronomy import _rules
+from phronomy._json import JsonText
+from phronomy._ledger import new_id, now
+from phronomy._runner import Runner
+from phronomy._workers import in_either
+from phronomy.approvals import Approve, Decision, Defer, Principal, Reject, Respond, call_digest
+from phronomy.errors import ApprovalHandlerError, InvalidDecision
+from phronomy.tools import InvalidArguments, Tool, ToolContext
+from phronomy.types import Call, CallResult, Decided, Deferred, Judged, Judgement, Outcome
+
+# Judging
+
+
+def judge(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome, None, None]:
+    """Validate the arguments of each call, and ask its gate."""
+    judgements = []
+    for call in calls:
+        judgements.append(judge_call(runner, call))
+    yield Judged(judgements=tuple(judgements))
+
+
+async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome, None]:
+    """As `judge`."""
+    judgements = []
+    for call in calls:
+        judgements.append(await ajudge_call(runner, call))
+    yield Judged(judgements=tuple(judgements))
+
+
+def judge_call(runner: Runner, call: Call) -> Judgement:
+    """The verdict on one call."""
+    tool = runner.spec.tool(call)
+    judgement = understand(runner, call, tool)
+    if tool is None or judgement.verdict == "invalid":
+        return judgement
+    if tool.gate != "predicate":
+        return gated(runner, judgement, tool.gate == "always")
+    context = tool_context(runner, call, tool, judgement.digest)
+    answer = tool.ask_gate(tool.bind(judgement.json_text("args")), context)
+    return gated(runner, judgement, answer)
+
+
+async def ajudge_call(runner: Runner, call: Call) -> Judgement:
+    """As `judge_call`."""
+    tool = runner.spec.tool(call)
+    judgement = understand(runner, call, tool)
+    if tool is None or judgement.verdict == "invalid":
+        return judgement
+    if tool.gate != "predicate":
+        return gated(runner, judgement, tool.gate == "always")
+    context = tool_context(runner, call, tool, judgement.digest)
+    answer = await tool.aask_gate(tool.bind(judgement.json_text("args")), context)
+    return gated(runner, judgement, answer)
+
+
+def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
+    """The call with its arguments validated and default-filled; the verdict stands at `ask` until the gate has answered."""
+    if tool is None:
+        known = ", ".join(sorted(runner.spec.tools)) or "none"
+        return invalid(call, f"There is no tool named {call.name[:80]!r}. The tools are: {known}.")
+    try:
+        args: Any = tool.read(call.arguments or "")
+    except InvalidArguments as error:
+        return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
+    identity = tool.identity(runner.state.path)
+    digest = call_digest(identity, args)
+    repeatable = tool.idempotent or runner.spec.nested(runner.state, call) is not None
+    return Judgement(id=call.id, verdict="ask", tool=identity, args=args, digest=digest, repeatable=repeatable)
+
+
+def invalid(call: Call, told: str) -> Judgement:
+    """The verdict on a call that cannot run, whoever approves it."""
+    return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
+
+
+def gated(runner: Runner, judgement: Judgement, answer: bool | Reject) -> Judgement:
+    """The judgement with what the gate answered. Only a plain False lets the call run unasked."""
+    if answer is False:
+        return judgement.evolve(verdict="run")
+    if isinstance(answer, Reject):
+        reason = f" Reason: {answer.reason}" if answer.reason else ""
+        result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
+        return judgement.evolve(verdict="reject", then=answer.then, result=result)
+    request = {"pending_id": new_id("pend"), "requested_at": now(runner.ledger.store)}
+    return judgement.evolve(verdict="ask" if runner.spec.handler is not None else "pend", **request)
+
+
+def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[Any]:
+    """What a tool, or its gate, may know of the call."""
+    state = runner.state
+    return ToolContext(
+        run_id=state.run_id,
+        thread_id=state.thread_id,
+        call_id=call.call_id,
+        pending_id=call.approved,
+        tool_name=tool.name,
+        idempotency_key=_rules.idempotency_key(state, call, digest),
+        attempt=call.attempt,
+        deps=runner.deps,
+        _cancel=runner.ledger.signal(),
+    )
+
+
+# Deciding
+
+
+def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome, None, None]:
+    """Ask the handler about every call, and only then let its answers count."""
+    outcomes: list[Outcome] = []
+    for call in calls:
+        if (handler := runner.spec.handler) is None:  # it was judged by an agent that had one
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
+            continue
+        assert call.args is not None and call.tool is not None
+        try:
+            answer = handler(call.tool.name, call.args)
+        except Exception as error:
+            raise handler_failed(call, f"raised {type(error).__name__}") from error
+        if isinstance(answer, Defer):
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
+            continue
+        try:
+            outcomes.append(decide(runner, call, handler_answer(call, answer), channel="handler"))
+        except InvalidDecision as error:
+            raise handler_failed(call, f"edited the arguments so that they cannot run ({error})") from error
+    yield from outcomes
+
+
+async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome, None]:
+    """As `consult`."""
+    outcomes: list[Outcome] = []
+    for call in calls:
+        if (handler := runner.spec.handler) is None:  # it was judged by an agent that had one
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
+            continue
+        assert call.args is not None and call.tool is not None
+        try:
+            answer = await in_either(handler, runner.spec.handler_is_async, call.tool.name, call.args)
+        except Exception as error:
+            raise handler_failed(call, f"raised {type(error).__name__}") from error
+        if isinstance(answer, Defer):
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
+            continue
+        try:
+            outcomes.append(await adecide(runner, call, handler_answer(call, answer), channel="handler"))
+        except InvalidDecision as error:
+            raise handler_failed(call, f"edited the arguments so that they cannot run ({error})") from error
+    for outcome in outcomes:
+        yield outcome
+
+
+def handler_answer(call: Call, answer: Any) -> Approve | Reject:
+    """The answer that the handler's value stands for: exactly True approves; False and None reject."""
+    if answer is True:
+        return Approve()
+    if answer is False or answer is None:
+        return Reject()
+    if isinstance(answer, (Approve, Reject)):
+        return answer
+    if isinstance(answer, Coroutine):
+        answer.close()
+    raise handler_failed(call, f"answered with {type(answer).__name__}, which is no decision")
+
+
+def handler_failed(call: Call, what: str) -> ApprovalHandlerError:
+    """The error for a handler that gave no decision."""
+    name = call.tool.name if call.tool is not None else call.name
+    return ApprovalHandlerError(f"the approval handler {what} when asked about {name}; nothing was run")
+
+
+def decide(
+    runner: Runner,
+    call: Call,
+    answer: Approve | Reject | Respond,
+    *,
+    by: Principal | None = None,
+    channel: str | None = None,
+) -> Decided:
+    """The outcome of an answer. Edited arguments are validated and gated anew. Raises `InvalidDecision`."""
+    edited: Judgement | None = None
+    if isinstance(answer, Approve) and answer.args is not None:
+        edited = judge_call(runner, edited_call(answer, call))
+    return decided(runner, call, answer, edited, by, channel)
+
+
+async def adecide(
+    runner: Runner,
+    call: Call,
+    answer: Approve | Reject | Respond,
+    *,
+    by: Principal | None = None,
+    channel: str | None = None,
+) -> Decided:
+    """As `decide`."""
+    edited: Judgement | None = None
+    if isinstance(answer, Approve) and answer.args is not None:
+        edited = await ajudge_call(runner, edited_call(answer, call))
+    return decided(runner, call, answer, edited, by, channel)
+
+
+def edited_call(answer: Approve, call: Call) -> Call:
+    """The call as if the model had asked for it with the edited arguments."""
+    return call.evolve(arguments=str(answer.json_text("args")))
+
+
+def decided(
+    runner: Runner,
+    call: Call,
+    answer: Approve | Reject | Respond,
+    edited: Judgement | None,
+    by: Principal | None,
+    channel: str | None,
+) -> Decided:
+    """The outcome of an answer whose edits, if any, have been judged."""
+    assert call.pending_id is not None and call.digest is not None
+    if edited is not None and edited.result is not None:
+        raise InvalidDecision(
+            f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}",
+            pending_id=call.pending_id,
+        )
+    if edited is not None and edited.digest == call.digest:
+        edited = None  # nothing was changed, so the model is told of no change
+    decision = Decision(
+        pending_id=call.pending_id,
+        digest=call.digest,
+        kind="approve" if isinstance(answer, Approve) else "reject" if isinstance(answer, Reject) else "respond",
+        path=runner.state.path,
+        args=edited.__dict__["args"] if edited is not None else None,
+        content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
+        reason=answer.reason if isinstance(answer, Reject) else None,
+        then=answer.then if isinstance(answer, Reject) else "continue",
+        by=by,
+        channel=channel,
+        at=now(runner.ledger.store),
+    )
+    return Decided(decision=decision, edited=edited)
