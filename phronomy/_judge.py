@@ -21,7 +21,7 @@ from phronomy.types import Call, CallResult, Decided, Deferred, Judged, Judgemen
 # Judging
 
 
-def judge(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome, None, None]:
+def judge(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
     """Validate the arguments of each call, and ask its gate."""
     judgements = []
     for call in calls:
@@ -29,7 +29,7 @@ def judge(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome, None, Non
     yield Judged(judgements=tuple(judgements))
 
 
-async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome, None]:
+async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome]:
     """As `judge`."""
     judgements = []
     for call in calls:
@@ -114,7 +114,7 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
 # Deciding
 
 
-def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome, None, None]:
+def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
     """Ask the handler about every call, and only then let its answers count."""
     outcomes: list[Outcome] = []
     for call in calls:
@@ -136,7 +136,7 @@ def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome, None, N
     yield from outcomes
 
 
-async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome, None]:
+async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome]:
     """As `consult`."""
     outcomes: list[Outcome] = []
     for call in calls:

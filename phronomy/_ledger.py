@@ -195,7 +195,6 @@ class Ledger:
             branch = self.store.renew(claim)
         except LeaseLost:
             self.drop()
-            self._signal_all()
             return
         if branch.seq > self.seq and self.ending is None:
             self._notice(self._missed()[1])
@@ -205,6 +204,7 @@ class Ledger:
     def drop(self) -> None:
         """Stop keeping the lease, and write no more: a thread that was left behind must not take the run again."""
         self._gone = True
+        self._signal_all()
         self.store.keeper.drop(self)
         self.claim = None
 

@@ -83,7 +83,7 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     ]
 
 
-def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome, None, None]:
+def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome]:
     """What comes of the move."""
     match move:
         case AskModel():
@@ -104,7 +104,7 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome, None
             assert_never(unknown)
 
 
-def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome, None]:
+def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome]:
     """As `perform`."""
     match move:
         case AskModel():
@@ -128,7 +128,7 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
 # The model
 
 
-def ask_model(runner: Runner) -> Generator[Outcome, None, None]:
+def ask_model(runner: Runner) -> Generator[Outcome]:
     """Render the instructions from the original input, and ask the model."""
     system = runner.spec.instructions.render(runner.state.original_input, instructions_context(runner))
     model, request = request_of(runner, system)
@@ -142,7 +142,7 @@ def ask_model(runner: Runner) -> Generator[Outcome, None, None]:
     yield replied(model, reply, started)
 
 
-async def aask_model(runner: Runner) -> AsyncGenerator[Outcome, None]:
+async def aask_model(runner: Runner) -> AsyncGenerator[Outcome]:
     """As `ask_model`."""
     system = await runner.spec.instructions.arender(runner.state.original_input, instructions_context(runner))
     model, request = request_of(runner, system)
@@ -188,7 +188,7 @@ def model_failed(model: Model, error: Exception) -> ModelError:
 # Running
 
 
-def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome, None, None]:
+def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome]:
     """Run the calls: one in this thread, several side by side, each in a thread of its own."""
     if len(calls) == 1:
         yield execute(runner, calls[0].id, drive)
@@ -198,7 +198,7 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[
             yield outcome
 
 
-async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome, None]:
+async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome]:
     """As `run_calls`, in tasks."""
     if len(calls) == 1:
         yield await aexecute(runner, calls[0].id, drive)
@@ -405,12 +405,12 @@ def interruption(state: Checkpoint, at: datetime) -> Interrupted:
 # The end
 
 
-def finish(move: Finish) -> Generator[Outcome, None, None]:
+def finish(move: Finish) -> Generator[Outcome]:
     """End the run."""
     yield Finished(status=move.status, output=move.output)
 
 
-async def afinish(move: Finish) -> AsyncGenerator[Outcome, None]:
+async def afinish(move: Finish) -> AsyncGenerator[Outcome]:
     """As `finish`."""
     yield Finished(status=move.status, output=move.output)
 

@@ -6,7 +6,7 @@ state of the run (`phase`) and, for an outcome that concerns a call, the status 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
 
@@ -173,14 +173,10 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case CallUnknown():
             call = _ask_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
             state = _spent(_with_call(state, call), outcome.elapsed)
-            state = (
-                _settle_unstarted(state, state.ending.status, _EVENT[state.ending.status]) if state.ending else state
-            )
+            state = _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
         case CallWaits():
             state = _with_call(state, _waits(_call(state, outcome.id, outcome), outcome, state))
-            state = (
-                _settle_unstarted(state, state.ending.status, _EVENT[state.ending.status]) if state.ending else state
-            )
+            state = _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
         case _:
             raise IllegalOutcome(phase(state), type(outcome).__name__)
     return close_turn(state)
@@ -351,7 +347,7 @@ def _with_unique_ids(message: Message, history: tuple[Message, ...], turn: int) 
     return message.evolve(tool_calls=tuple(calls)) if any(call.original_id is not None for call in calls) else message
 
 
-def unique_ids(messages: Sequence[Message]) -> Iterator[Message]:
+def unique_ids(messages: Sequence[Message]) -> list[Message]:
     """A history from elsewhere, with empty and repeated call ids replaced in each call and in its result."""
     done: list[Message] = []
     renamed: dict[str, list[str]] = {}
@@ -365,7 +361,7 @@ def unique_ids(messages: Sequence[Message]) -> Iterator[Message]:
         elif message.role == "tool" and renamed.get(message.tool_call_id or ""):
             message = message.evolve(tool_call_id=renamed[message.tool_call_id or ""].pop(0))
         done.append(message)
-        yield message
+    return done
 
 
 def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:
@@ -432,28 +428,37 @@ def _told(call: Call, outcome: Decided) -> str:
     if decision.kind == "respond":
         content = decision.content
         return content if isinstance(content, str) else decision.json_text("content")
-    return _left(call, _EVENT[_SETTLEMENT[decision.kind]], decision.reason)
+    return _left(call, "call cancelled" if decision.kind == "cancel" else _SETTLEMENT[decision.kind], decision.reason)
 
 
-_EVENT: Final[Mapping[str, str]] = {
-    "rejected": "A human rejected this call",
-    "expired": "Nobody decided on this call in time",
-    "cancelled": "The run was cancelled",
-    "superseded": "A new message came before this call was decided",
-    "ended": "The run was ended when another call was rejected",
+_EVENT: Final[Mapping[str, tuple[str, str]]] = {
+    "rejected": ("A human rejected this call", "A human rejected this call, so it was not run."),
+    "expired": ("Nobody decided on this call in time", "Nobody decided on this call in time, so it was not run."),
+    "call cancelled": ("This call was cancelled", "This call was cancelled, so it was not run."),
+    "cancelled": ("The run was cancelled", "The run was cancelled, so this call was not run."),
+    "superseded": (
+        "A new message came before this call was decided",
+        "This call was not run: a new message came before it was decided.",
+    ),
+    "ended": (
+        "The run was ended when another call was rejected",
+        "This call was not run: the run was ended when another call was rejected.",
+    ),
 }
+"""What happened, and what that means for a call that has not run."""
 
 
 def _left(call: Call, event: str, reason: str | None) -> str:
     """What the model reads of a call that is not run, or not run again: it must not be told that nothing happened if it did."""
     why = f" Reason: {reason}" if reason else ""
+    happened, not_run = _EVENT[event]
     if call.why == "outcome_unknown":
-        return f"Nobody knows whether this call took effect. {event}, and it was left at that.{why}"
+        return f"Nobody knows whether this call took effect. {happened}, and it was left at that.{why}"
     if call.why == "failed":
-        return f"This call failed: {call.reason} {event}, and it was left at that.{why}"
+        return f"This call failed: {call.reason} {happened}, and it was left at that.{why}"
     if call.attempt:
-        return f"This call failed {call.attempt} times. {event}, and it was left at that.{why}"
-    return f"{event}, so it was not run.{why}"
+        return f"This call failed in attempt {call.attempt}. {happened}, and it was left at that.{why}"
+    return f"{not_run}{why}"
 
 
 def is_ending(state: Checkpoint) -> bool:
@@ -499,13 +504,15 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
     if state.calls:
         if not state.rejecting or _with_status(state, "started"):
             raise IllegalOutcome("acting", "Finished", "calls are open")
-        state = close_turn(_settle_unstarted(state, "cancelled", _EVENT["ended"]))
+        state = close_turn(_settle_unstarted(state, "cancelled", "ended"))
     return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
 
 
 def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
+    if state.ending is not None:  # the first one counts
+        return state
     state = state.evolve(ending=outcome)
-    return close_turn(_settle_unstarted(state, outcome.status, _EVENT[outcome.status]))
+    return close_turn(_settle_unstarted(state, outcome.status, outcome.status))
 
 
 def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkpoint:
@@ -533,7 +540,7 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
             )
         state = _with_call(state, again)
     if state.ending is not None:
-        state = close_turn(_settle_unstarted(state, state.ending.status, _EVENT[state.ending.status]))
+        state = close_turn(_settle_unstarted(state, state.ending.status, state.ending.status))
     return state
 
 
@@ -570,7 +577,7 @@ def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
 def _settled(call: Call, result: CallResult) -> Call:
     """The call with its result. The model is told when a human changed what it asked for, or it would ask again."""
     if call.edited:
-        note = f"A human changed the arguments of this call to {call.json_text('args')}.\n"
+        note = f"A human changed the arguments of this call to {call.json_text('args')} before it ran. Its result:\n"
         result = result.evolve(content=note + result.content)
     return _set(call, status="settled", result=result, arguments=None, waiting=())
 

@@ -192,32 +192,29 @@ def _read_message(item: Mapping[str, Any]) -> Message:
 # Finding
 
 
-def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> Checkpoint:
-    """The checkpoint that is meant, as the store has it. One that it has never seen is taken in only with `bearer`.
+def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branch, Checkpoint]:
+    """The checkpoint that is meant, as the store has it, and its branch. One that it has never seen is taken in with `bearer`.
 
     Raises `CheckpointNotFound`, `CheckpointEdited`, `CheckpointUntrusted`, `CheckpointError`.
     """
-    if isinstance(given, str):
-        return store.load(given)
-    given = checked(given)
-    stored = stored_as(store, given, bearer=bearer)
-    if stored is None:
-        store.save(given)
-        return store.load(given.id)
-    return stored
+    branch, found, where = meant(store, given, bearer=bearer)
+    if where is store:
+        return branch, found
+    store.save(found)
+    return store.locate(found.id)
 
 
-def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Checkpoint, Store]:
+def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branch, Checkpoint, Store]:
     """As `known`, with the store to look in. What a bearer brings is tried out apart: nothing is taken in for a bad decision."""
     if isinstance(given, str):
-        return store.load(given), store
+        return *store.locate(given), store
     given = checked(given)
     stored = stored_as(store, given, bearer=bearer)
     if stored is not None:
-        return stored, store
+        return *stored, store
     apart = MemoryStore(clock=store.clock, lease=store.lease)
     apart.save(given)
-    return apart.load(given.id), apart
+    return *apart.locate(given.id), apart
 
 
 def checked(given: Checkpoint) -> Checkpoint:
@@ -231,13 +228,13 @@ def checked(given: Checkpoint) -> Checkpoint:
     return decode(text)
 
 
-def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> Checkpoint | None:
+def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint] | None:
     """What the store has under the id of a checkpoint; None if it has nothing and the bearer is trusted.
 
     Raises `CheckpointEdited`, `CheckpointUntrusted`.
     """
     try:
-        stored = store.load(given.id)
+        branch, stored = store.locate(given.id)
     except CheckpointNotFound:
         if bearer:
             return None
@@ -247,11 +244,11 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> Checkpoint | 
         ) from None
     same = _sealed(stored) == _sealed(given) and stored.journal[: len(given.journal)] == given.journal
     if same and given.nested:
-        rows = {row.id: row for row in rows_of(store.lineage(branch_id=given.branch_id).entries)}
+        rows = {row.id: row for row in rows_of(store.lineage(branch_id=branch.id).entries)}
         same = all(part.id in rows and _sealed(rows[part.id]) == _sealed(part) for part in given.nested)
     if not same:
         raise CheckpointEdited(f"checkpoint {given.id} differs from the stored one", checkpoint_id=given.id)
-    return stored
+    return branch, stored
 
 
 def _sealed(checkpoint: Checkpoint) -> Checkpoint:
@@ -261,7 +258,7 @@ def _sealed(checkpoint: Checkpoint) -> Checkpoint:
 def branch_of(store: Store, given: Checkpoint | str, *, bearer: bool) -> str:
     """The branch that a checkpoint, a checkpoint id, a run id or a branch id means. Raises as `known` does."""
     if not isinstance(given, str):
-        return known(store, given, bearer=bearer).branch_id
+        return known(store, given, bearer=bearer)[0].id
     try:
         return store.lineage(branch_id=given).branch.id
     except CheckpointNotFound:
@@ -484,7 +481,7 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
     for call in runner.state.calls:
         if call.status == "pending" and call.pending_id == pending_id:
             return runner, call
-        if call.status == "nested" and any(item.id == pending_id for item in call.waiting):
+        if any(item.id == pending_id for item in call.waiting):
             nested = runner.spec.nested(runner.state, call)
             if nested is None:
                 raise CheckpointError(f"call {call.call_id} of {call.name} was a nested run, and is none any more")
@@ -496,7 +493,7 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
     """The runner, and those of the runs nested in it that wait."""
     yield runner
     for call in runner.state.calls:
-        if call.status == "nested":
+        if call.waiting:
             nested = runner.spec.nested(runner.state, call)
             if nested is not None:
                 yield from all_runners(child_of(runner, call, nested))

@@ -68,7 +68,7 @@ async def within(work: Awaitable[T], timeout: float | None) -> T:
     raise Overran(f"still running after {timeout} s")
 
 
-def side_by_side(work: Sequence[Callable[[], T]]) -> Generator[T, None, None]:
+def side_by_side(work: Sequence[Callable[[], T]]) -> Generator[T]:
     """What each piece of work gives, as it comes in. One that raises does so once the others are through."""
     box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
     for piece in work:
@@ -84,7 +84,7 @@ def side_by_side(work: Sequence[Callable[[], T]]) -> Generator[T, None, None]:
         raise raised
 
 
-async def aside_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[T, None]:
+async def aside_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[T]:
     """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
     tasks = {asyncio.ensure_future(piece) for piece in work}
     raised: BaseException | None = None

@@ -421,7 +421,7 @@ class Agent(Generic[Deps, Output]):
         that has completed in another branch, with the same arguments, is not run again there: its result is used; with `rerun` it
         is run, under another idempotency key. Raises `CheckpointError` for a checkpoint at which the run has ended.
         """
-        given = _session.known(self.store, checkpoint, bearer=self._bearer)
+        _, given = _session.known(self.store, checkpoint, bearer=self._bearer)
         return _session.fork(self.store, given, label=label, rerun=rerun)
 
     async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
@@ -478,17 +478,17 @@ class Agent(Generic[Deps, Output]):
         self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
     ) -> Runner | Result[Output]:
         """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
-        given, store = _session.meant(self.store, checkpoint, bearer=self._bearer)
+        branch, given, store = _session.meant(self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)
         while True:
-            opened = _session.open_head(store, spec, deps, given.branch_id)
+            opened = _session.open_head(store, spec, deps, branch.id)
             _session.check_open(opened, given, found, choice)
             taken: list[Decided] = []
             for pending_id, answer in found.items():
                 runner, waiting = _session.asker(opened.runner, pending_id)
                 taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
             if store is not self.store:
-                self.store.save(given)
+                branch, given = _session.known(self.store, given, bearer=True)
                 store = self.store
                 continue
             if opened.live:
@@ -503,17 +503,17 @@ class Agent(Generic[Deps, Output]):
         self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
     ) -> Runner | Result[Output]:
         """As `_open`."""
-        given, store = await in_store(self.store, _session.meant, self.store, checkpoint, bearer=self._bearer)
+        branch, given, store = await in_store(self.store, _session.meant, self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)
         while True:
-            opened = await in_store(self.store, _session.open_head, store, spec, deps, given.branch_id)
+            opened = await in_store(self.store, _session.open_head, store, spec, deps, branch.id)
             _session.check_open(opened, given, found, choice)
             taken: list[Decided] = []
             for pending_id, answer in found.items():
                 runner, waiting = _session.asker(opened.runner, pending_id)
                 taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
             if store is not self.store:
-                await in_store(self.store, self.store.save, given)
+                branch, given = await in_store(self.store, _session.known, self.store, given, bearer=True)
                 store = self.store
                 continue
             if opened.live:

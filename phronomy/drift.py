@@ -32,7 +32,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     for runner in runners:
         if runner.state.path and runner.state.agent.name != runner.spec.name:
             changed.append(
-                f"the agent at {runner.state.path} was {runner.state.agent.name!r} and is {runner.spec.name!r}"
+                f"at {runner.state.path} the agent was {runner.state.agent.name!r} and is {runner.spec.name!r}"
             )
         for call in runner.state.calls:
             if call.status in ("asking", "pending", "ready"):

@@ -139,11 +139,10 @@ def test_decisions_go_by_id_in_whatever_order(desk: Desk, order: tuple[int, ...]
 
     assert (result.status, desk.done) == ("completed", ["pay 0 10"])
     assert [message.settlement for message in result.messages[2:5]] == ["completed", "rejected", "responded"]
-    assert [message.text for message in result.messages[2:5]] == [
-        "pay 0 is done",
-        "A human rejected this call, so it was not run. Reason: no",
-        "by hand",
-    ]
+    paid, rejected, by_hand = (message.text for message in result.messages[2:5])
+    assert (paid, by_hand) == ("pay 0 is done", "by hand")
+    assert "was not run" in rejected
+    assert rejected.endswith("Reason: no")
 
 
 ANSWERS: tuple[Any, ...] = (Reject(then="end"), Approve(), Reject(), Respond(content="x"), Reject(then="block"))

@@ -36,9 +36,9 @@ from phronomy import (
 from phronomy._drive import asteps, steps
 from phronomy._json import JsonText
 from phronomy._runner import Runner
-from phronomy.approvals import ToolIdentity, call_digest
+from phronomy.approvals import Decision, ToolIdentity, call_digest
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Call, CallResult, CallStarted, Outcome
+from phronomy.types import Call, CallResult, CallStarted, Decided, Outcome
 
 Fault = BaseException | type[BaseException]
 
@@ -358,7 +358,9 @@ def approved_runner(shop: Shop, *, status: str = "started") -> Runner:
     )
     checkpoint = shop.driver.invoke(agent, "go").checkpoint
     runner = _session.open_head(shop.store, agent.spec, None, checkpoint.branch_id).runner
-    runner.record(_perform.decide(runner, runner.state.calls[0], Approve()))
+    [item, _] = checkpoint.pending
+    decision = Decision(pending_id=item.id, digest=item.digest, kind="approve", at=item.requested_at)
+    runner.record(Decided(decision=decision))
     assert runner.state.calls[0].status == "ready"
     if status == "started":
         runner.record(CallStarted(id="1.0", attempt=1, at=checkpoint.created_at))

@@ -114,9 +114,9 @@ def test_a_handler_may_edit(driver: Driver, store: Store) -> None:
     result = driver.invoke(desk.agent, "go")
 
     assert (result.output, desk.done) == ("done", ["pay 3"])
-    assert result.messages[2].text == (
-        'A human changed the arguments of this call to {"amount":3} before it ran. Its result:\npay 3 is done'
-    )
+    told = result.messages[2].text
+    assert told.startswith('A human changed the arguments of this call to {"amount":3}')
+    assert told.endswith("\npay 3 is done")
 
 
 def test_a_handler_may_defer_some_and_decide_others(driver: Driver, store: Store) -> None:
@@ -283,8 +283,10 @@ def test_then_end_ends_the_run_as_rejected(driver: Driver, store: Store) -> None
 
     assert (result.status, result.output, result.suspended) == ("rejected", None, False)
     assert (desk.done, len(desk.model.requests), store.pending()) == (["look 1"], 1, [])
-    assert outline(result)[2:] == [
-        "tool (cancelled): This call was not run: the run was ended when another call was rejected.",
+    cancelled, *others = outline(result)[2:]
+    assert cancelled.startswith("tool (cancelled): ")
+    assert "was ended when another call was rejected" in cancelled
+    assert others == [
         "tool (rejected): A human rejected this call, so it was not run. Reason: fraud",
         "tool (completed): look 1 is done",
     ]
@@ -370,9 +372,9 @@ def test_edited_args_are_validated_default_filled_and_digested_anew(driver: Driv
     result = driver.resume(desk.agent, result.checkpoint, decisions={asked.id: Approve(args={"amount": "7"})})
 
     assert (result.output, desk.done) == ("done", ["pay 7"])
-    assert desk.model.requests[1].messages[-1].text == (
-        'A human changed the arguments of this call to {"amount":7} before it ran. Its result:\npay 7 is done'
-    )
+    told = desk.model.requests[1].messages[-1].text
+    assert told.startswith('A human changed the arguments of this call to {"amount":7}')
+    assert told.endswith("\npay 7 is done")
     assert result.messages[1].tool_calls[0].arguments == '{"amount": 5}'
     (decision,) = result.checkpoint.decisions
     assert (decision.digest, decision.args) == (asked.digest, {"amount": 7})

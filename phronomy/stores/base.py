@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from phronomy.approvals import PendingApproval
@@ -233,10 +233,14 @@ class Store(ABC):
 
     def load(self, checkpoint_id: str) -> Checkpoint:
         """The checkpoint of this id, with what has been journaled after it. Raises `CheckpointNotFound`."""
+        return self.locate(checkpoint_id)[1]
+
+    def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+        """As `load`, with the branch that the store keeps it on."""
         lineage = self.lineage(checkpoint_id=checkpoint_id)
         for checkpoint in reversed(replay(lineage.entries)):
             if checkpoint.id == checkpoint_id:
-                return checkpoint
+                return lineage.branch, checkpoint
         raise CheckpointError(f"the log of branch {lineage.branch.id} does not lead to checkpoint {checkpoint_id}")
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
@@ -266,7 +270,8 @@ class Store(ABC):
     def save(self, checkpoint: Checkpoint) -> None:
         """Take in a checkpoint that this store has not made, with what is nested in it, as a branch of its own.
 
-        Saving one that is there already changes nothing. Raises `StoreError` if the store knows its branch but not the checkpoint.
+        Saving one that is there already changes nothing. Where the store has another checkpoint's branch under the same id, the
+        branch is kept under the id of the checkpoint.
         """
         sealed = checkpoint.evolve(journal=(), nested=())
         entries = [row_entry(None, sealed, {})]
@@ -275,6 +280,8 @@ class Store(ABC):
             entries += [journal_entry(outcome, part.path) for outcome in part.journal]
         entries += [journal_entry(outcome, checkpoint.path) for outcome in checkpoint.journal]
         branch = Branch.of(checkpoint)
+        if any(known.id == branch.id for known in self.branches(run_id=branch.run_id)):
+            branch = replace(branch, id=checkpoint.id)
         change = Append(
             branch_id=branch.id,
             seq=0,
@@ -398,7 +405,7 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
     nested = tuple(
         row.evolve(journal=tuple(journals.get(path, ())))
         for path, row in sorted(live.items())
-        if path.split("/")[0] in open_ids
+        if last.ended is None and (row.ended is None or path.split("/")[0] in open_ids)
     )
     found[-1] = last.evolve(journal=tuple(journals.get("", ())), nested=nested)
     return found
