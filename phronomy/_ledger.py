@@ -131,21 +131,25 @@ class Ledger:
     def write(self, make: Callable[[], Append]) -> bool:
         """Store what `make` gives. False if somebody wrote first: then nothing is stored, and `inbox` holds what they wrote."""
         with self._lock:
-            change = make()
-            try:
-                branch = self.store.append(change)
-            except Behind:
-                self.catch_up()
-                return False
-            self.wrote(change, branch)
-            return True
+            return self._write(make)
+
+    def _write(self, make: Callable[[], Append]) -> bool:
+        change = make()
+        try:
+            branch = self.store.append(change)
+        except Behind:
+            self.catch_up()
+            return False
+        self.wrote(change, branch)
+        return True
 
     async def awrite(self, make: Callable[[], Append]) -> bool:
         """As `write`. A cancellation meanwhile is raised once it is known what became of the write."""
         async with self._alock:
-            return await whole(self._awrite(make()))
+            return await whole(self._awrite(make))
 
-    async def _awrite(self, change: Append) -> bool:
+    async def _awrite(self, make: Callable[[], Append]) -> bool:
+        change = make()
         try:
             branch = await call(self.store, self.store.append, change)
         except Behind:

@@ -241,23 +241,34 @@ def seal(state: Checkpoint, *, id: str, at: datetime) -> Checkpoint:
 
 
 def branch_off(
-    checkpoint: Checkpoint, *, id: str, branch_id: str, at: datetime, salt: str, ids: Mapping[str, str]
+    checkpoint: Checkpoint,
+    *,
+    id: str,
+    branch_id: str,
+    at: datetime,
+    salt: str,
+    ids: Mapping[str, str],
+    nested: Mapping[str, Checkpoint],
 ) -> Checkpoint:
     """The first state of a fork: as the checkpoint was sealed, without an approval that has not been used.
 
-    `ids` gives each pending id, and each approval that was not used, a new one, so that one approval never runs two branches.
+    `ids` gives each call that waits, or that was approved, a new pending id by its call id, so that one approval never runs two
+    branches; `nested` are the forks of the runs inside, by call id.
     """
-    calls = tuple(_forked(call, at, ids) for call in checkpoint.calls)
-    update = {"branch_id": branch_id, "calls": calls, "salt": salt, "journal": (), "nested": ()}
-    return seal(checkpoint, id=id, at=at).evolve(**update)
-
-
-def _forked(call: Call, at: datetime, ids: Mapping[str, str]) -> Call:
-    waiting = tuple(item.evolve(id=ids[item.id], requested_at=at) for item in call.waiting)
-    if call.status in ("asking", "pending") or (call.status == "ready" and call.approved is not None):
-        fields = {"pending_id": ids[call.pending_id or ""], "approved": None, "requested_at": at}
-        return _set(call, status="pending", why=call.why or "approval", waiting=waiting, **fields)
-    return _set(call, waiting=waiting)
+    unused = {call.approved for call in checkpoint.calls if call.id in ids}
+    decisions = tuple(
+        item for item in checkpoint.decisions if item.pending_id not in unused and item.path == checkpoint.path
+    )
+    calls = []
+    for call in checkpoint.calls:
+        if call.id in ids:
+            call = _set(call, status="pending", pending_id=ids[call.id], approved=None, requested_at=at)
+        elif call.id in nested:
+            waiting = nested[call.id].pending
+            call = _set(call, status="nested" if waiting else "ready", waiting=waiting)
+        calls.append(call)
+    update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": decisions, "salt": salt}
+    return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
 
 
 def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) -> str:
@@ -485,6 +496,7 @@ def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
                 name=call.name,
                 arguments=call.json_text("args"),
                 fallback=call.fallback + 1,
+                edited=call.edited,
             )
         case "model":
             return _settled(call, CallResult(kind="failed", content=outcome.error))

@@ -536,22 +536,36 @@ def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool
         entry for entry in store.lineage(checkpoint_id=checkpoint.id).entries if entry.checkpoint_id == checkpoint.id
     )
     branch_id, at = new_id("branch"), now(store)
-    parts = (sealed, *(_sealed(part) for part in checkpoint.nested))
-    calls = [call for part in parts for call in part.calls]
-    old_ids = {call.pending_id for call in calls if call.pending_id} | {
-        item.id for call in calls for item in call.waiting
-    }
-    ids = {id: new_id("pend") for id in old_ids}
     salt = branch_id if rerun else sealed.salt
-    forks = [
-        _rules.branch_off(part, id=new_id("ckpt"), branch_id=branch_id, at=at, salt=salt, ids=ids) for part in parts
-    ]
-    state = forks[0].evolve(label=label)
+    forks: dict[str, Checkpoint] = {}
+    rows = []
+    for part in sorted((*checkpoint.nested, sealed), key=lambda part: -len(part.path)):  # those inside come first
+        part = _sealed(part)
+        unused = [
+            call
+            for call in part.calls
+            if call.status in ("asking", "pending") or (call.status == "ready" and call.approved)
+        ]
+        forked = _rules.branch_off(
+            part,
+            id=new_id("ckpt"),
+            branch_id=branch_id,
+            at=at,
+            salt=salt,
+            ids={call.id: new_id("pend") for call in unused},
+            nested={
+                call.id: forks[path] for call in part.calls if (path := f"{part.path}/{call.id}".lstrip("/")) in forks
+            },
+        )
+        if part.path == "":
+            forked = forked.evolve(label=label)
+        forks[part.path] = forked
+        rows.append(row_entry(part, forked, {}))
+    state = forks[""]
     branch = Branch.of(state, parent_branch=row.branch_id, parent_seq=row.seq, seq=row.seq)
     ledger = Ledger(store, branch, sealed.evolve(calls=()))
     status: BranchStatus = "suspended" if state.pending else "running"
-    rows = [row_entry(part, new, {}) for part, new in zip(parts[1:], forks[1:], strict=True)]
-    change = ledger.change([*rows, row_entry(sealed, state, {})], state, status=status)
+    change = ledger.change(rows, state, status=status)
     store.create(branch, replace(change, take=None), exclusive=False)
     return store.load(state.id)
 

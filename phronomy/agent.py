@@ -555,9 +555,9 @@ def held(runner: Runner) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        tell(runner, error)
         with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
             let_go(runner)
+        tell(runner, error)
         raise
     runner.ledger.abandon("running")
 
@@ -568,9 +568,9 @@ async def aheld(runner: Runner) -> AsyncIterator[None]:
     try:
         yield
     except BaseException as error:
-        tell(runner, error)
         with suppress(Exception):
             await alet_go(runner)
+        await in_store(runner.ledger.store, tell, runner, error)
         raise
     await runner.ledger.aabandon("running")
 
@@ -590,7 +590,9 @@ async def alet_go(runner: Runner) -> None:
 
 
 def tell(runner: Runner, error: BaseException) -> None:
-    """Put the last checkpoint and the run's id into the error of a failed run."""
+    """Put the last checkpoint, with what was journaled after it, and the run's id into the error of a failed run."""
     if isinstance(error, RunFailed):
-        error.checkpoint = _session.result_of(runner).checkpoint
         error.run_id = runner.state.run_id
+        error.checkpoint = _session.result_of(runner).checkpoint
+        with suppress(Exception):  # the store may be what failed
+            error.checkpoint = runner.ledger.store.load(runner.base.id)

@@ -12,7 +12,7 @@ import pytest
 from phronomy._json import canonical
 from phronomy.approvals import Decision, PendingApproval, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint, pending_of, result_message
-from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError
+from phronomy.errors import CheckpointError, CheckpointNotFound
 from phronomy.messages import Message, ToolCall, Usage
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, SQLiteStore, Store, Waiting
 from phronomy.stores.base import journal_entry, pending_rows, replay, row_entry
@@ -312,12 +312,14 @@ def test_a_running_checkpoint_is_taken_in_as_one_that_can_be_resumed(store: Stor
     assert store.head("r2")[0].status == "completed"
 
 
-def test_another_checkpoint_of_a_branch_that_is_there_is_refused(store: Store) -> None:
-    store.save(exported())
-    with pytest.raises(StoreError, match="branch r1 is in the store already"):
-        store.save(checkpoint("r1-elsewhere"))
-    with pytest.raises(CheckpointNotFound):
-        store.load("r1-elsewhere")
+def test_another_checkpoint_of_a_branch_that_is_there_is_kept_apart(store: Store) -> None:
+    """A run may be carried on elsewhere and come back: what the store had of it stays as it is."""
+    given, later = exported(), checkpoint("r1-elsewhere")
+    store.save(given)
+    store.save(later)
+    assert store.locate("r1-elsewhere")[0].id == "r1-elsewhere"
+    assert store.locate(given.id)[0].id == "r1"
+    assert (store.load("r1-elsewhere"), store.load(given.id)) == (later, given)
 
 
 def test_two_copies_that_share_a_nested_run_are_both_taken_in(store: Store) -> None:
