@@ -281,7 +281,7 @@ def done_elsewhere(
     result = runner.ledger.reusable.get(key)
     if result is not None:
         return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, reused=True)
-    if key in runner.ledger.begun and not tool.idempotent and call.why != "outcome_unknown":
+    if key in runner.ledger.begun and not call.repeatable and call.why != "outcome_unknown":
         reason = f"{tool.name} was begun in another branch of the run, and nobody knows whether it took effect."
         at = now(runner.ledger.store)
         return CallUnknown(id=call.id, reason=reason, pending_id=new_id("pend"), requested_at=at)

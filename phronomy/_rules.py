@@ -256,9 +256,7 @@ def branch_off(
     branches; `nested` are the forks of the runs inside, by call id.
     """
     unused = {call.approved for call in checkpoint.calls if call.id in ids}
-    decisions = tuple(
-        item for item in checkpoint.decisions if item.pending_id not in unused and item.path == checkpoint.path
-    )
+    kept = [item for item in checkpoint.decisions if item.pending_id not in unused and item.path == checkpoint.path]
     calls = []
     for call in checkpoint.calls:
         if call.id in ids:
@@ -267,7 +265,7 @@ def branch_off(
             waiting = nested[call.id].pending
             call = _set(call, status="nested" if waiting else "ready", waiting=waiting)
         calls.append(call)
-    update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": decisions, "salt": salt}
+    update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt}
     return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
 
 

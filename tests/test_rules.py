@@ -678,7 +678,8 @@ def test_a_fork_asks_anew_for_what_was_approved_and_has_not_run() -> None:
 
 
 def test_a_fork_forgets_what_was_decided_for_a_nested_run_and_not_told_yet() -> None:
-    before = apply(state(call("nested", waiting=(INNER, OTHER)), call("started", "1.1")), decided("approve", "inner"))
+    told = decided("approve", "inner", path="1.0")
+    before = apply(state(call("nested", waiting=(INNER, OTHER)), call("started", "1.1")), told)
     asks = PendingApproval(**{**vars(INNER), "id": "fresh", "args": {"amount": 5}})
     inside = SimpleNamespace(pending=(asks,))
     facts: dict[str, Any] = {"id": "fork", "branch_id": "b2", "at": AT, "salt": "", "ids": {}}

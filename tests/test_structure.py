@@ -155,8 +155,6 @@ ALLOWED = {
         "value = within(tool.call(values, context), tool.timeout) if tool.is_async else in_thread(work, tool.timeout)",
         "value = work() if tool.timeout is None else in_thread(work, tool.timeout)",
     ),
-    # A cancellation is raised once it is known what became of the write.
-    "awrite": ("whole(self._write(make))", "self._write(make)"),
     # A coroutine is a piece of work as it is.
     "arun_calls": ("[execute(runner, call.id, drive) ", "[partial(execute, runner, call.id, drive) "),
 }
