@@ -72,11 +72,18 @@ def reaches_out(runner: Runner, move: Move) -> bool:
 
 
 def intents_of(runner: Runner, move: Move) -> list[Outcome]:
-    """What is about to be done, to be stored before it is: each call that the move runs."""
+    """What is about to be done, to be stored before it is: each call that the move runs.
+
+    What the gate will refuse is refused here already: a call that never ran must not be recorded as one that may have.
+    """
     if not isinstance(move, Run):
         return []
     at = now(runner.ledger.store)
     state = runner.state
+    for call in move.calls:
+        tool = runner.spec.tool(call)
+        if tool is not None and (why := _rules.refusal(state, call, tool.identity(state.path))) is not None:
+            raise _rules.refused(state, call, why)
     return [
         CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=_rules.idempotency_key(state, call))
         for call in move.calls

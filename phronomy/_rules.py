@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never
+from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never, cast
 
 from phronomy._record import digest_of
-from phronomy.approvals import Then, ToolIdentity, call_digest
+from phronomy.approvals import PAST, Then, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint, result_message
 from phronomy.errors import IllegalOutcome, NotAuthorized
 from phronomy.messages import Message, Settlement
@@ -279,32 +279,37 @@ def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) ->
 
 def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
     """The gate. Returns if `call`, as it stands in `state`, may run as `tool`; raises `NotAuthorized` otherwise."""
+    if (why := refusal(state, call, tool)) is not None:
+        raise refused(state, call, why)
 
+
+def refusal(state: Checkpoint, call: Call, tool: ToolIdentity) -> str | None:
+    """Why the gate does not let the call run; None if it does."""
     if not any(call is mine for mine in state.calls) or call.status not in ("ready", "started"):
-        raise refused(state, call, f"it is {call.status}, or not a call of this run")
+        return f"it is {call.status}, or not a call of this run"
     recorded = call.tool
     if (
         recorded is None
         or call.args is None
         or (recorded.path, recorded.source, recorded.name) != (tool.path, tool.source, tool.name)
     ):
-        raise refused(state, call, "it was judged for another tool")
+        return "it was judged for another tool"
     if call.digest != call_digest(recorded, call.json_text("args")):
-        raise refused(state, call, "its arguments are not the ones that were judged")
+        return "its arguments are not the ones that were judged"
     if call.approved is None:
         if "always" in (tool.gate, recorded.gate) or call.pending_id is not None:
-            raise refused(state, call, "it needs an approval, and none is recorded")
+            return "it needs an approval, and none is recorded"
         if (tool.gate, recorded.gate) == ("predicate", "never"):
-            raise refused(state, call, "its tool was given a gate after it was judged")
-        return
+            return "its tool was given a gate after it was judged"
+        return None
     for decision in state.decisions:
         if decision.pending_id == call.approved == call.pending_id and decision.kind == "approve":
             shown = decision.digest
             if decision.args is not None:
                 shown = call_digest(recorded, decision.json_text("args"))
             if shown == call.digest:
-                return
-    raise refused(state, call, "no recorded approval covers exactly this call")
+                return None
+    return "no recorded approval covers exactly this call"
 
 
 def refused(state: Checkpoint, call: Call, why: str) -> NotAuthorized:
@@ -411,7 +416,7 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
         if outcome.edited is not None:
             edits = {"args": outcome.edited.__dict__["args"], "digest": outcome.edited.digest, "edited": True}
         return _with_call(state, _set(call, status="ready", approved=decision.pending_id, **edits))
-    result = CallResult(kind=_SETTLEMENT[decision.kind], content=_told(call, outcome))
+    result = CallResult(kind=cast(Settlement, PAST[decision.kind]), content=_told(call, outcome))
     state = _with_call(state, _settled(call, result))
     return _after_rejection(state, call, decision.then) if decision.kind == "reject" else state
 
@@ -422,22 +427,13 @@ def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
     return state.evolve(rejecting=True) if then == "end" else state
 
 
-_SETTLEMENT: Final[Mapping[str, Settlement]] = {
-    "reject": "rejected",
-    "respond": "responded",
-    "cancel": "cancelled",
-    "expire": "expired",
-    "supersede": "superseded",
-}
-
-
 def _told(call: Call, outcome: Decided) -> str:
     """What the model reads of a decision that is no approval."""
     decision = outcome.decision
     if decision.kind == "respond":
         content = decision.content
         return content if isinstance(content, str) else decision.json_text("content")
-    return _left(call, "call cancelled" if decision.kind == "cancel" else _SETTLEMENT[decision.kind], decision.reason)
+    return _left(call, "call cancelled" if decision.kind == "cancel" else PAST[decision.kind], decision.reason)
 
 
 _EVENT: Final[Mapping[str, tuple[str, str]]] = {

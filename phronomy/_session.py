@@ -19,7 +19,7 @@ from phronomy._ledger import Ledger, new_id, new_owner, now, release
 from phronomy._perform import child_of, interruption
 from phronomy._runner import Runner
 from phronomy._spec import AgentSpec
-from phronomy.approvals import Answer, Approve, Principal, Reject, Respond
+from phronomy.approvals import PAST, Answer, Approve, Principal, Reject, Respond
 from phronomy.checkpoint import Checkpoint, decode, outcome_from
 from phronomy.drift import drift_of
 from phronomy.errors import (
@@ -433,22 +433,12 @@ def busy(branch: Branch) -> RunBusy:
     )
 
 
-_DONE = {
-    "approve": "approved",
-    "reject": "rejected",
-    "respond": "answered",
-    "cancel": "cancelled",
-    "expire": "expired",
-    "supersede": "superseded",
-}
-
-
 def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> CheckpointAlreadyResumed:
     """The error for a pending approval that was decided before: by whom, and how far the run is since."""
     state = opened.runner.state
     decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
     done: Progress = progress_of(opened)
-    who = f" ({_DONE[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
+    who = f" ({PAST[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
     result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
     what = (
         f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}"

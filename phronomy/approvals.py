@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -18,6 +19,16 @@ Then = Literal["continue", "block", "end"]
 """What follows a rejection: the model goes on; it goes on and the same call is rejected unasked; or the run ends."""
 
 DecisionKind = Literal["approve", "reject", "respond", "cancel", "expire", "supersede"]
+
+PAST: Final[Mapping[DecisionKind, str]] = {
+    "approve": "approved",
+    "reject": "rejected",
+    "respond": "responded",
+    "cancel": "cancelled",
+    "expire": "expired",
+    "supersede": "superseded",
+}
+"""What is said of a decision once it is taken, and of the call that it settles."""
 
 Why = Literal["approval", "outcome_unknown", "failed"]
 """Why a human is asked: the gate; a call whose worker was lost in the middle; a call that failed for good."""

@@ -299,10 +299,10 @@ def test_a_fork_of_a_waiting_graph_needs_approvals_of_its_own(desk: Desk, driver
     result = driver.resume(graph, fork, decisions={item.id: Approve() for item in fork.pending})
     assert (result.status, result.output) == ("completed", "close is done")
     assert desk.done == ["close", "left_reads", "pay", "right_reads", "wire"]
-    # the branch that was forked goes on with the approval that it has
+    # the branch that was forked goes on with the approval that it has, and finds that this call has been done
     result = driver.recover(graph, decided.checkpoint)
     assert asked(result) == [("1.1", "wire")]
-    assert desk.done == ["close", "left_reads", "pay", "pay", "right_reads", "wire"]
+    assert desk.done == ["close", "left_reads", "pay", "right_reads", "wire"]
 
 
 def test_a_fork_reaches_the_agent_inside_the_graph_inside(desk: Desk, driver: Driver, store: Store) -> None:
@@ -316,8 +316,30 @@ def test_a_fork_reaches_the_agent_inside_the_graph_inside(desk: Desk, driver: Dr
         ("2.0/1.0", fork.branch_id),
     ]
     assert driver.resume(graph, fork, approved=False).output == "close is done"
+    assert desk.done == ["clerk_reads", "close", "count", "scout_reads"]
+    # each branch has its own decisions inside: what was rejected there is approved here, and runs
     assert driver.resume(graph, stop.checkpoint, approved=True).output == "close is done"
-    assert desk.done == ["clerk_reads", "close", "close", "count", "pay", "scout_reads"]
+    assert desk.done == ["clerk_reads", "close", "count", "pay", "scout_reads"]
+
+
+def test_a_fork_knows_nothing_of_what_the_agents_inside_did_later(desk: Desk, driver: Driver, store: Store) -> None:
+    graph = desk.pair(store)
+    stop = driver.invoke(graph, "Monday")
+    decided = driver.step(graph, stop.checkpoint, decisions={pending(stop, "pay"): Approve()})
+    driver.recover(graph, decided.checkpoint)
+    result = driver.resume(graph, stop.checkpoint, decisions={pending(stop, "wire"): Approve()})
+    assert result.output == "close is done"
+    done = desk.done
+
+    for place in (stop.checkpoint, decided.checkpoint):
+        fork = driver.fork(graph, place)
+        assert [name for _, name in asked(fork)] == ["pay", "wire"]
+        answers = {item.id: Reject() if item.tool_name == "wire" else Approve() for item in fork.pending}
+        again = driver.resume(graph, fork, decisions=answers)
+        assert (again.status, again.checkpoint.state) == ("completed", result.checkpoint.state)
+        said = graph.spec.tools["right"].inner.model.requests[-1].messages
+        assert [message.settlement for message in said if message.role == "tool"] == ["completed", "rejected"]
+    assert desk.done == done, "what has completed in another branch is not run again"
 
 
 def test_a_fork_from_the_beginning_uses_what_nested_runs_gave_before(desk: Desk, driver: Driver, store: Store) -> None:

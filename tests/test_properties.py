@@ -450,7 +450,9 @@ def vandalise(data: Any, chance: random.Random) -> None:
             case 0:
                 del here[key]
             case 1 if isinstance(here, dict):
-                here[chance.choice(["__class__", "extra", "id", "status", "args"])] = deepcopy(chance.choice(ODD_VALUES))
+                here[chance.choice(["__class__", "extra", "id", "status", "args"])] = deepcopy(
+                    chance.choice(ODD_VALUES)
+                )
             case _:
                 here[key] = deepcopy(chance.choice(ODD_VALUES))
         return

@@ -25,6 +25,7 @@ from phronomy._rules import (
     phase,
     plan,
     seal,
+    unique_ids,
 )
 from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
@@ -256,6 +257,19 @@ def test_empty_and_repeated_call_ids_are_replaced_and_kept_beside() -> None:
     assert [each.call_id for each in now.calls] == ["call_2_0_", "call_2_1", "new", "call_2_3"]
 
 
+def test_a_history_from_elsewhere_gets_unique_ids_in_calls_and_results_alike() -> None:
+    asked = [ToolCall(id=id, name="x", arguments="{}") for id in ("a", "a", "")]
+    results = [Message(role="tool", content=text, tool_call_id=id) for text, id in (("1", "a"), ("2", ""), ("3", "a"))]
+    again = Message(role="assistant", tool_calls=(ToolCall(id="a", name="x", arguments="{}"),))
+    last = Message(role="tool", content="4", tool_call_id="a")
+    stray = Message(role="tool", content="5", tool_call_id="z")
+    user = Message(role="user", content="go")
+    told = unique_ids([user, Message(role="assistant", tool_calls=tuple(asked)), *results, again, last, stray])
+    assert [call.id for message in told for call in message.tool_calls] == ["a", "call_1_1", "call_1_2", "call_5_0"]
+    answered = [(message.text, message.tool_call_id) for message in told if message.role == "tool"]
+    assert answered == [("1", "a"), ("2", "call_1_2"), ("3", "call_1_1"), ("4", "call_5_0"), ("5", "z")]
+
+
 # Judging
 
 
@@ -359,6 +373,14 @@ def test_edited_arguments_are_what_runs() -> None:
     now = apply(state(call("pending")), outcome)
     assert (now.calls[0].args, now.calls[0].digest, now.calls[0].edited) == (edited, digest, True)
     authorize(now, now.calls[0], TOOL)
+    now = after(
+        now,
+        CallStarted(id="1.0", attempt=1, at=AT),
+        CallSettled(id="1.0", call_id="call-1.0", key="k", result=drawn.DONE),
+    )
+    [(_, text)] = told(now)
+    assert '{"amount":3}' in text, "the model is told, or it would ask again"
+    assert text.endswith("done")
 
 
 def test_a_rejection_that_ends_the_run_settles_the_rest_when_nothing_runs_any_more() -> None:
@@ -481,6 +503,25 @@ def test_an_ending_settles_what_has_not_started_and_says_what_it_was(status: Any
     assert texts[0].endswith("Reason: enough")
     assert (phase(now), plan(now, BOUNDS)) == ("finishing", Finish(status=status))
     assert apply(now, Finished(status=status)).status == status
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        (call("pending", why="failed", reason="it broke.", attempt=1), "This call failed: it broke."),
+        (call("pending", why="outcome_unknown", attempt=1), "Nobody knows whether this call took effect."),
+        (call("ready", attempt=1), "may have taken effect"),
+        (call("nested", attempt=1, stopped=True), "the run behind this call"),
+    ],
+    ids=["failed", "unknown", "begun", "nested"],
+)
+def test_nobody_is_told_that_a_call_was_not_run_when_it_was_begun(left: Any, words: str) -> None:
+    now = apply(state(left), Ending(status="cancelled", reason="enough", at=AT))
+    [(settlement, text)] = told(now)
+    assert settlement == "cancelled"
+    assert words.lower() in text.lower()
+    assert "not run" not in text
+    assert text.endswith("Reason: enough")
 
 
 def test_the_first_ending_counts() -> None:
