@@ -461,8 +461,10 @@ def _left(call: Call, event: str, reason: str | None) -> str:
         return f"Nobody knows whether this call took effect. {happened}, and it was left at that.{why}"
     if call.why == "failed":
         return f"This call failed: {call.reason} {happened}, and it was left at that.{why}"
+    if call.stopped:
+        return f"{happened}, and the run behind this call was left at that.{why}"
     if call.attempt:
-        return f"This call failed in attempt {call.attempt}. {happened}, and it was left at that.{why}"
+        return f"This call was begun, and may have taken effect. {happened}, and it was left at that.{why}"
     return f"{not_run}{why}"
 
 

@@ -743,11 +743,13 @@ def test_after_a_rejection_the_caller_says_what_follows(desk: Desk) -> None:
     )
 
 
+def for_ever(request: ModelRequest) -> Any:
+    """A provider that never has enough (but does not go on for ever)."""
+    return pays(len(request.messages)) if len(request.messages) < 40 else "enough"
+
+
 def test_a_limit_belongs_to_the_logical_run(desk: Desk) -> None:
     """`max_turns` counts over resumes, processes, steps and forks; going on past it asks no model. field failure 87"""
-
-    def for_ever(request: ModelRequest) -> Any:
-        return pays(len(request.messages))
 
     desk.script(for_ever, desk.tool("pay"), max_turns=3)
     result = desk.invoke(thread_id="t")
@@ -779,7 +781,7 @@ def test_a_limit_belongs_to_the_logical_run(desk: Desk) -> None:
 def test_a_handler_that_approves_everything_is_bounded(desk: Desk) -> None:
     """An automatic approval is no way around the limit. field failure 87"""
     desk.script(
-        lambda request: pays(len(request.messages)),
+        for_ever,
         desk.tool("pay"),
         max_turns=5,
         on_approval_required=desk.driver.function(lambda name, args: True),

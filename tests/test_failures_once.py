@@ -23,6 +23,7 @@ from phronomy import (
     LeaseLost,
     ModelError,
     ModelRequest,
+    NothingDecided,
     Reject,
     Respond,
     RunBusy,
@@ -271,6 +272,32 @@ def test_a_fork_knows_nothing_of_what_was_decided_later(desk: Desk) -> None:
     assert desk.recover(first).checkpoint == ended.checkpoint
     assert desk.pending() == [late.pending[0].id]
     assert desk.store().load(first.id).status == "suspended"
+
+
+@pytest.mark.parametrize("rerun", [False, True], ids=["reuse", "rerun"])
+def test_a_fork_has_no_approval_that_was_given_in_another_branch(desk: Desk, rerun: bool) -> None:
+    """Forked between a decision and what it allowed, the call is asked for anew, under another id. field failure 32"""
+    desk.script([pays(1, 2), "end", "end"], desk.tool("pay"))
+    first = desk.invoke().checkpoint
+    ended = desk.resume(first, decisions={item.id: Approve() for item in first.pending}).checkpoint
+    assert sorted(desk.done) == ["pay 1 10", "pay 2 10"]
+    between = [each for each in desk.store().history(ended.id) if each.calls and each.decisions]
+    assert [[each.status for each in point.calls] for point in between] == [["ready", "ready"]]
+
+    fork = desk.fork(between[0], rerun=rerun)
+
+    assert fork.status == "suspended"
+    assert [item.args["order"] for item in fork.pending] == [1, 2]
+    assert not {item.id for item in fork.pending} & {item.id for item in first.pending}
+    unchanged(desk, partial(desk.resume, fork), NothingDecided)
+    unchanged(desk, partial(desk.step, fork), NothingDecided)
+    assert desk.recover(fork).status == "suspended"
+    for item in first.pending:
+        unchanged(desk, partial(desk.resume, fork, decisions={item.id: Approve()}), UnknownPending)
+    assert len(desk.done) == 2
+    result = desk.resume(fork, decisions={fork.pending[0].id: Approve(), fork.pending[1].id: Reject()})
+    assert result.status == "completed"
+    assert desk.done[2:] == ["pay 1 10"] * rerun
 
 
 def test_a_fork_reads_what_the_other_branch_has_settled(desk: Desk) -> None:
