@@ -283,7 +283,12 @@ def gone(call: Call) -> CallFailed:
 def done_elsewhere(
     runner: Runner, call: Call, tool: Tool, context: ToolContext[Any]
 ) -> CallSettled | CallUnknown | None:
-    """What became of the same call in another branch of the run, if this is a fork: its result, or that nobody knows it."""
+    """What became of the same call in another branch of the run, if this is a fork: its result, or that nobody knows it.
+
+    A run inside the call that has stopped in this branch has decisions of its own, and goes on.
+    """
+    if call.stopped:
+        return None
     key = context.idempotency_key
     result = runner.ledger.reusable.get(key)
     if result is not None:

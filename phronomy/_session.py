@@ -522,14 +522,15 @@ def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool
             f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
         )
     sealed = _sealed(checkpoint)
-    row = next(
-        entry for entry in store.lineage(checkpoint_id=checkpoint.id).entries if entry.checkpoint_id == checkpoint.id
-    )
+    entries = store.lineage(checkpoint_id=checkpoint.id).entries
+    place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
+    row, inside = entries[place], {part.path for part in checkpoint.nested}
+    nested = {part.path: part for part in rows_of(entries[: place + 1]) if part.path in inside}  # as they were then
     branch_id, at = new_id("branch"), now(store)
     salt = branch_id if rerun else sealed.salt
     forks: dict[str, Checkpoint] = {}
     rows = []
-    for part in sorted((*checkpoint.nested, sealed), key=lambda part: -len(part.path)):  # those inside come first
+    for part in sorted((*nested.values(), sealed), key=lambda part: -len(part.path)):  # those inside come first
         part = _sealed(part)
         unused = [
             call
