@@ -11,7 +11,7 @@ nox.options.error_on_missing_interpreters = True
 PROJECT = nox.project.load_toml("pyproject.toml")
 
 # The files whose every branch is tested: what they get wrong runs a tool twice, or without approval.
-CORE = "phronomy/_rules.py,phronomy/_drive.py,phronomy/_perform.py,phronomy/checkpoint.py"
+CORE = "phronomy/_rules.py,phronomy/_drive.py,phronomy/_perform.py,phronomy/_judge.py,phronomy/checkpoint.py"
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.
 HEAVY = ["docstring_parser", "httpx", "litellm", "openai", "psycopg", "redis", "rich", "sqlite3", "tenacity", "typer"]
