@@ -337,7 +337,7 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     if approved is None:
         if choice.reason is not None:
             raise InvalidDecision("reason goes with approved; a decision by id carries its own")
-        found = dict(choice.decisions or {})
+        found: dict[str, Answer] = dict(choice.decisions or {})
     else:
         if choice.decisions is not None:
             raise InvalidDecision("give either approved or decisions, not both")

@@ -397,13 +397,28 @@ def test_an_interrupted_worker_leaves_no_nested_run_going(tmp_path: Path, store:
     """A thread cannot be stopped, but what it does after Ctrl-C is neither recorded nor gone on from."""
     desk = Slow(tmp_path, SYNC, "clerk_reads")
     graph = Graph("desk", (desk.node("count"), desk.agent("clerk")), store=store)
-    interrupter = threading.Thread(
-        target=lambda: desk.entered.wait(30) and signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-    )
-    interrupter.start()
-    with pytest.raises(KeyboardInterrupt):
-        graph.invoke("Monday", thread_id="t")
-    interrupter.join(30)
+    raised = threading.Event()
+
+    def once(*_: object) -> None:
+        if not raised.is_set():
+            raised.set()
+            raise KeyboardInterrupt
+
+    def interrupt() -> None:
+        desk.entered.wait(30)
+        while not raised.wait(0.001):  # a signal just before a thread waits for a lock is heard only afterwards
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    usual = signal.signal(signal.SIGINT, once)
+    try:
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            graph.invoke("Monday", thread_id="t")
+        interrupter.join(30)
+    finally:
+        raised.set()
+        signal.signal(signal.SIGINT, usual)
     before = rows(store)
     desk.go_on.set()
     for thread in threading.enumerate():

@@ -363,8 +363,8 @@ def machine(life: type[Life], examples: int) -> Any:
     return case
 
 
-TestLife = machine(Life, 150)
-TestAsyncLife = machine(AsyncLife, 60)
+TestLife = machine(Life, 80)
+TestAsyncLife = machine(AsyncLife, 40)
 TestSQLiteLife = machine(SQLiteLife, 40)
 TestAsyncSQLiteLife = machine(AsyncSQLiteLife, 20)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import signal
 import sqlite3
@@ -146,9 +147,11 @@ def alarms() -> Iterator[list[bool]]:
 
     before, trace = signal.signal(signal.SIGALRM, interrupt), sys.gettrace()
     sys.settrace(None)
+    gc.disable()  # what is raised in a callback of the collector is nobody's to catch
     try:
         yield live
     finally:
+        gc.enable()
         sys.settrace(trace)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,110 @@
+"""The loops, where somebody else writes at the wrong moment: law 3's other half."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from drivers import ASYNC, SYNC, Driver
+
+from phronomy import Agent, MemoryStore, ModelError, tool
+from phronomy._drive import asteps, steps
+from phronomy._ledger import Ledger
+from phronomy._perform import aperform, perform
+from phronomy._runner import Runner
+from phronomy.stores.base import Append, Branch, journal_entry
+from phronomy.testing import ScriptedModel, call
+from phronomy.types import Done, Ending, Wait
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Meddling(MemoryStore):
+    """A store in which somebody cancels the run just before the first write of its worker that `when` picks."""
+
+    def __init__(self, when: Callable[[Append], bool]) -> None:
+        super().__init__()
+        self.when: Callable[[Append], bool] | None = when
+
+    def append(self, change: Append) -> Branch:
+        if self.when is not None and change.claim is not None and self.when(change):
+            self.when = None
+            ending = Ending(status="cancelled", reason="enough", at=NOW)
+            super().append(Append(branch_id=change.branch_id, seq=change.seq, entries=(journal_entry(ending, ""),)))
+        return super().append(change)
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+def test_a_run_that_is_cancelled_before_it_asks_the_model_does_not_ask(driver: Driver) -> None:
+    store = Meddling(lambda change: True)
+    model = ScriptedModel(["never said"])
+    result = driver.invoke(Agent(model=model, store=store), "go")
+    assert (result.status, result.output, model.requests) == ("cancelled", None, [])
+    assert store.load(result.checkpoint.id) == result.checkpoint
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+def test_a_run_that_is_cancelled_while_its_calls_run_keeps_their_results(driver: Driver) -> None:
+    """The result that met the cancellation is written after it, and the other one too; nothing more is begun."""
+    store = Meddling(lambda change: any('"type":"settled"' in entry.body for entry in change.entries))
+    both = threading.Barrier(2)
+
+    @tool
+    def left() -> str:
+        """Go left."""
+        both.wait(30)
+        return "left is done"
+
+    @tool
+    def right() -> str:
+        """Go right."""
+        both.wait(30)
+        return "right is done"
+
+    model = ScriptedModel([[call("left"), call("right")], "never said"])
+    result = driver.invoke(Agent(model=model, tools=[left, right], store=store), "go")
+    assert (result.status, len(model.requests)) == ("cancelled", 1)
+    told = [message.text for message in result.messages if message.role == "tool"]
+    assert told == ["left is done", "right is done"]
+    assert store.load(result.checkpoint.id) == result.checkpoint
+
+
+def test_a_run_at_rest_has_nothing_to_perform() -> None:
+    agent = Agent(model=ScriptedModel(["done"]))
+    checkpoint = agent.invoke("go").checkpoint
+    runner = Runner(agent.spec, Ledger(agent.store, Branch.of(checkpoint), checkpoint), checkpoint, deps=None)
+    for move in (Wait(pending=()), Done(status="completed")):
+        with pytest.raises(AssertionError):
+            perform(runner, move, steps)
+        with pytest.raises(AssertionError):
+            aperform(runner, move, asteps)
+
+
+class Mumbling:
+    """A model that answers with something that is no reply."""
+
+    name = "mumbling"
+
+    def complete(self, request: Any) -> Any:
+        return "hm"
+
+    async def acomplete(self, request: Any) -> Any:
+        return "hm"
+
+
+@pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
+def test_a_model_that_gives_no_reply_is_a_model_error(driver: Driver) -> None:
+    with pytest.raises(ModelError, match="answered with str, not with a ModelReply") as caught:
+        driver.invoke(Agent(model=Mumbling()), "go")
+    assert caught.value.checkpoint is not None
+    assert caught.value.checkpoint.turn == 0
+
+
+def test_a_partial_dump_carries_no_digest() -> None:
+    """Only the whole can be read back, so a part does not pretend to be one."""
+    checkpoint = Agent(model=ScriptedModel(["done"])).invoke("go").checkpoint
+    assert "digest" not in checkpoint.model_dump(exclude={"messages"})
+    assert set(checkpoint.model_dump(include={"id"})) == {"id"}
