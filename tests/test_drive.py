@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from drivers import ASYNC, SYNC, Driver
 
-from phronomy import Agent, MemoryStore, ModelError, tool
+from phronomy import Agent, Checkpoint, MemoryStore, ModelError, _session, tool
 from phronomy._drive import asteps, steps
 from phronomy._ledger import Ledger
 from phronomy._perform import aperform, perform
@@ -108,3 +109,34 @@ def test_a_partial_dump_carries_no_digest() -> None:
     checkpoint = Agent(model=ScriptedModel(["done"])).invoke("go").checkpoint
     assert "digest" not in checkpoint.model_dump(exclude={"messages"})
     assert set(checkpoint.model_dump(include={"id"})) == {"id"}
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_whoever_watches_a_run_finds_nothing_begun_at_any_checkpoint(is_async: bool) -> None:
+    """At each checkpoint that is given, the store has it last: no intent follows it yet, so it is safe to stop there."""
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    agent = Agent(model=ScriptedModel([call("look"), "done"]), tools=[look])
+    beginning = _session.Beginning(input="go", thread_id=None, history=None, metadata=None, label=None)
+    runner = _session.begin(agent.store, agent.spec, None, beginning)
+    runner.watched = True
+    seen: list[str] = []
+
+    def note(checkpoint: Checkpoint) -> None:
+        assert agent.store.load(checkpoint.id) == checkpoint
+        seen.append(",".join(each.status for each in checkpoint.calls) or checkpoint.status)
+
+    async def watch() -> None:
+        async for checkpoint in asteps(runner):
+            note(checkpoint)
+
+    if is_async:
+        asyncio.run(watch())
+    else:
+        for checkpoint in steps(runner):
+            note(checkpoint)
+    assert seen == ["ready", "running", "completed"]
