@@ -170,7 +170,7 @@ class Ledger:
     def _missed(self) -> tuple[Lineage, list[Outcome]]:
         lineage = self.store.lineage(branch_id=self.branch.id)
         late = [item for item in lineage.entries if item.branch_id == self.branch.id and item.seq > self.seq]
-        return lineage, [outcome_from(item.body) for item in late if item.checkpoint_id is None]
+        return lineage, [outcome_from(item.body) for item in late if item.checkpoint_id is None and item.path == ""]
 
     def _notice(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:

@@ -175,9 +175,8 @@ def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]
     """The model, and what it is asked."""
     spec = runner.spec
     assert spec.model is not None, "a spec whose rules ask the model has one"
-    tools = tuple(tool.definition() for tool in spec.tools.values())
     messages = runner.state.messages
-    return spec.model, ModelRequest(system=system, messages=messages, tools=tools, settings=spec.settings)
+    return spec.model, ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=spec.settings)
 
 
 def replied(model: Model, reply: Any, started: float) -> Replied:
@@ -405,7 +404,9 @@ def nested_outcome(runner: Runner, call: Call, child: Runner) -> Outcome:
         content = f"The run behind this call was {state.ended}."
     key = _rules.idempotency_key(runner.state, call)
     result = CallResult(kind=state.ended, content=content)
-    return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, usage=state.usage)
+    return CallSettled(
+        id=call.id, call_id=call.call_id, key=key, result=result, elapsed=state.elapsed, usage=state.usage
+    )
 
 
 def interruption(state: Checkpoint, at: datetime) -> Interrupted:

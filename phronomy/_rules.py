@@ -6,7 +6,7 @@ state of the run (`phase`) and, for an outcome that concerns a call, the status 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never, cast
 
@@ -14,7 +14,7 @@ from phronomy._record import digest_of
 from phronomy.approvals import PAST, Then, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint, result_message
 from phronomy.errors import IllegalOutcome, NotAuthorized
-from phronomy.messages import Message, Settlement
+from phronomy.messages import Conversation, Message, Settlement, with_unique_ids
 from phronomy.types import (
     AskModel,
     Call,
@@ -186,8 +186,8 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     """The state with the results of a turn in the conversation, once every call of it has settled."""
     if not state.calls or any(call.result is None for call in state.calls):
         return state
-    results = tuple(result_message(call.call_id, call.result) for call in state.calls if call.result is not None)
-    return state.evolve(messages=state.messages + results, calls=())
+    results = [result_message(call.call_id, call.result) for call in state.calls if call.result is not None]
+    return state.evolve(messages=Conversation.of(state.messages).plus(*results), calls=())
 
 
 def current(checkpoint: Checkpoint, fold: Callable[[Checkpoint, Outcome], Checkpoint] = apply) -> Checkpoint:
@@ -290,7 +290,7 @@ def refusal(state: Checkpoint, call: Call, tool: ToolIdentity) -> str | None:
     recorded = call.tool
     if (
         recorded is None
-        or call.args is None
+        or call.__dict__["args"] is None
         or (recorded.path, recorded.source, recorded.name) != (tool.path, tool.source, tool.name)
     ):
         return "it was judged for another tool"
@@ -329,53 +329,20 @@ def _finish(state: Checkpoint) -> Finish:
 
 def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     turn = state.turn + 1
-    message = _with_unique_ids(outcome.message, state.messages, turn)
+    said = Conversation.of(state.messages)
+    message = with_unique_ids(outcome.message, said.call_ids, turn)
     calls = tuple(
         Call(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
         for index, call in enumerate(message.tool_calls)
     )
     update = {
-        "messages": (*state.messages, message),
+        "messages": said.plus(message),
         "turn": turn,
         "calls": calls,
         "usage": state.usage + outcome.usage,
         "elapsed": state.elapsed + outcome.elapsed,
     }
     return state.evolve(**update)
-
-
-def _with_unique_ids(message: Message, history: tuple[Message, ...], turn: int) -> Message:
-    """The message with empty and repeated call ids replaced: a provider pairs calls and results by them."""
-    if not message.tool_calls:
-        return message
-    seen = {call.id for said in history for call in said.tool_calls}
-    calls = []
-    for index, call in enumerate(message.tool_calls):
-        if not call.id or call.id in seen:
-            fresh = f"call_{turn}_{index}"
-            while fresh in seen:
-                fresh += "_"
-            call = call.evolve(id=fresh, original_id=call.id)
-        seen.add(call.id)
-        calls.append(call)
-    return message.evolve(tool_calls=tuple(calls)) if any(call.original_id is not None for call in calls) else message
-
-
-def unique_ids(messages: Sequence[Message]) -> list[Message]:
-    """A history from elsewhere, with empty and repeated call ids replaced in each call and in its result."""
-    done: list[Message] = []
-    renamed: dict[str, list[str]] = {}
-    for turn, message in enumerate(messages):
-        if message.role == "assistant":
-            fresh = _with_unique_ids(message, tuple(done), turn)
-            renamed = {}
-            for before, after in zip(message.tool_calls, fresh.tool_calls, strict=True):
-                renamed.setdefault(before.id, []).append(after.id)
-            message = fresh
-        elif message.role == "tool" and renamed.get(message.tool_call_id or ""):
-            message = message.evolve(tool_call_id=renamed[message.tool_call_id or ""].pop(0))
-        done.append(message)
-    return done
 
 
 def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Protocol
 
 from phronomy import _rules
@@ -94,6 +95,11 @@ class Runner:
         self.unsaved: list[Outcome] = []
         self.settled = settled_in(base.journal)
         self.dirty = fresh
+
+    @cached_property
+    def definitions(self) -> tuple[dict[str, Any], ...]:
+        """What the model is told of the tools."""
+        return tuple(tool.definition() for tool in self.spec.tools.values())
 
     @property
     def root(self) -> bool:

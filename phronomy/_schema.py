@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ImportString, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
@@ -225,6 +225,9 @@ class _Form:
             self._has_sets = '"uniqueItems":true' in canonical(self.schema)
         except Exception as error:
             raise _refused(owner, parameters, error) from error
+        if _imports(self._model.__pydantic_core_schema__):
+            # It would import what the model wrote, before any gate has been asked.
+            raise _refused(owner, parameters, TypeError("ImportString imports while it is validated; take a str"))
         self.schema.setdefault("properties", {})
 
     def load(self, text: str) -> BaseModel:
@@ -303,6 +306,20 @@ def _model(owner: str, parameters: Sequence[Parameter]) -> type[BaseModel]:
     except Exception as error:
         raise _refused(owner, parameters, error) from error
     return model
+
+
+def _imports(schema: Any) -> bool:
+    """Whether an `ImportString` is anywhere in a core schema."""
+    importer = TypeAdapter(ImportString).core_schema["function"]["function"]
+    todo, seen = [schema], set()
+    while todo:
+        part = todo.pop()
+        if part is importer:
+            return True
+        if isinstance(part, (dict, list, tuple)) and id(part) not in seen:
+            seen.add(id(part))
+            todo.extend(part.values() if isinstance(part, dict) else part)
+    return False
 
 
 def _refused(owner: str, parameters: Sequence[Parameter], error: Exception) -> ToolDefinitionError:

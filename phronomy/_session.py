@@ -37,7 +37,7 @@ from phronomy.errors import (
     ThreadBusy,
     UnknownPending,
 )
-from phronomy.messages import Message
+from phronomy.messages import Message, unique_ids
 from phronomy.result import Result
 from phronomy.stores.base import (
     ENDED,
@@ -159,7 +159,7 @@ def read_history(given: History) -> tuple[Message, ...]:
     messages: list[Message] = []
     for item in given:
         messages.append(item if isinstance(item, Message) else _read_message(item))
-    messages = list(_rules.unique_ids(messages))
+    messages = unique_ids(messages)
     waiting: list[str] = []
     for message in messages:
         if message.role == "tool":
@@ -323,29 +323,34 @@ class Choice:
         return self.approved is not None or bool(self.decisions)
 
 
-def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
-    """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
-    asked = [item.id for item in given.pending]
-    approved = choice.approved
-    if choice.decisions is not None and not isinstance(choice.decisions, Mapping):
-        raise InvalidDecision(
-            f"decisions is a mapping from pending ids to answers, not {type(choice.decisions).__name__}"
-        )
-    for name, text in (("reason", choice.reason), ("channel", choice.channel)):
+def check_choice(choice: Choice) -> None:
+    """Refuse a choice that is malformed, whatever it is made on. Raises `InvalidDecision`."""
+    approved, decisions, reason = choice.approved, choice.decisions, choice.reason
+    if decisions is not None and not isinstance(decisions, Mapping):
+        raise InvalidDecision(f"decisions is a mapping from pending ids to answers, not {type(decisions).__name__}")
+    for name, text in (("reason", reason), ("channel", choice.channel)):
         if text is not None and not isinstance(text, str):
             raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
     if approved is None:
-        if choice.reason is not None:
+        if reason is not None:
             raise InvalidDecision("reason goes with approved; a decision by id carries its own")
-        found: dict[str, Answer] = dict(choice.decisions or {})
-    else:
-        if choice.decisions is not None:
-            raise InvalidDecision("give either approved or decisions, not both")
-        if type(approved) is not bool:
-            raise InvalidDecision(f"approved takes True or False, not {type(approved).__name__}")
+    elif decisions is not None:
+        raise InvalidDecision("give either approved or decisions, not both")
+    elif type(approved) is not bool:
+        raise InvalidDecision(f"approved takes True or False, not {type(approved).__name__}")
+    elif approved and reason is not None:
+        raise InvalidDecision("reason says why a call is rejected; an approval has none")
+
+
+def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
+    """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
+    check_choice(choice)
+    asked = [item.id for item in given.pending]
+    found: dict[str, Answer] = dict(choice.decisions or {})
+    if choice.approved is not None:
         if not asked:
             raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
-        found = {asked[0]: Approve() if approved else Reject(reason=choice.reason)}
+        found = {asked[0]: Approve() if choice.approved else Reject(reason=choice.reason)}
     for pending_id, answer in found.items():
         if type(answer) not in (Approve, Reject, Respond):  # the type is asked, not the value, which may be anything
             raise InvalidDecision(
@@ -408,7 +413,8 @@ def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
     if on_pending == "supersede":
         return Ending(status="superseded", at=now(store))
     pending = [row.pending_id for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id]
-    what = f"waits for a decision on {', '.join(pending)}" if pending else "has not ended (recover carries it on)"
+    carry_on = "resume" if branch.status == "failed" else "recover"
+    what = f"waits for a decision on {', '.join(pending)}" if pending else f"has not ended ({carry_on} carries it on)"
     raise ThreadBusy(
         f"thread {branch.thread_id}: run {branch.run_id}, checkpoint {branch.head}, {what}; "
         "settle it first, or start with on_pending='supersede'",

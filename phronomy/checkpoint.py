@@ -287,8 +287,16 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
 def row_checkpoint(
     parent: Checkpoint | None, body: str, settled: Mapping[str, CallSettled], **columns: Any
 ) -> Checkpoint:
-    """The checkpoint of a row: its parent with what the row adds. Raises `CheckpointError` for a body that is no row."""
+    """The checkpoint of a row: its parent with what the row adds. Raises `CheckpointError` for a body that is no row.
+
+    `columns` are its id, path, and parent id; the last may be None for one that goes on from `parent` in the same branch.
+    """
     delta = _read_strictly(Delta, body)
+    begins = "run_id" in delta.model_fields_set
+    if begins and columns["path"]:
+        parent = None  # a run inside a call goes on from no other, whatever was at its path before
+    if not begins and parent is not None and columns["parent_id"] is None:
+        columns["parent_id"] = parent.id
     fields = {name: delta.__dict__[name] for name in delta.model_fields_set if name in _PLAIN}
     for name in _LOGS:
         before = getattr(parent, name)[: delta.cut.get(name)] if parent is not None else ()
@@ -323,7 +331,11 @@ def _read_strictly(target: Any, text: str) -> Any:
 
 def _as_ref(message: Message, settled: Mapping[str, CallSettled]) -> Message | ResultRef:
     outcome = settled.get(message.tool_call_id or "")
-    if outcome is None or message.settlement != outcome.result.kind or message.content != outcome.result.content:
+    if (
+        outcome is None
+        or message.settlement != outcome.result.kind
+        or message.json_text("content") != canonical(outcome.result.content)
+    ):
         return message
     return ResultRef(ref=outcome.id)
 

@@ -15,7 +15,7 @@
     │   ├── NothingDecided              something is pending and no decision was given
     │   ├── UnknownPending              no pending approval of that id waits here
     │   └── InvalidDecision             the decision is malformed, or its arguments are
-    ├── ThreadBusy                      the thread has a pending approval or a run under way
+    ├── ThreadBusy                      the thread has a run that has not ended
     ├── RunBusy                         another worker holds the run
     ├── LeaseLost                       this worker's claim was taken over by another
     ├── StoreError                      a store cannot do what was asked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -64,6 +65,70 @@ class Message(Record):
             part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
         ]
         return "".join(text for text in texts if isinstance(text, str))
+
+
+class Conversation(tuple[Message, ...]):
+    """The messages of a run; beside them, for the rules alone, the ids of the calls in them, so that no turn reads them all anew.
+
+    Whoever makes a plain tuple of one loses that, and nothing else.
+    """
+
+    call_ids: frozenset[str]
+
+    def __new__(cls, messages: Iterable[Message], call_ids: frozenset[str] | None = None) -> Conversation:
+        """The messages; `call_ids` are those in them, where they are known."""
+        new = super().__new__(cls, messages)
+        new.call_ids = (
+            frozenset([call.id for said in new for call in said.tool_calls]) if call_ids is None else call_ids
+        )
+        return new
+
+    @classmethod
+    def of(cls, messages: tuple[Message, ...]) -> Conversation:
+        """The messages as a conversation."""
+        return messages if isinstance(messages, cls) else cls(messages)
+
+    def plus(self, *messages: Message) -> Conversation:
+        """The conversation with these messages after it."""
+        new = [call.id for said in messages for call in said.tool_calls]
+        return type(self)(self + messages, self.call_ids.union(new) if new else self.call_ids)
+
+
+def with_unique_ids(message: Message, used: frozenset[str], turn: int) -> Message:
+    """The message with empty and repeated call ids replaced: a provider pairs calls and results by them."""
+    ids = {call.id for call in message.tool_calls}
+    if len(ids) == len(message.tool_calls) and "" not in ids and ids.isdisjoint(used):
+        return message
+    seen = set(used)
+    calls = []
+    for index, call in enumerate(message.tool_calls):
+        if not call.id or call.id in seen:
+            fresh = f"call_{turn}_{index}"
+            while fresh in seen:
+                fresh += "_"
+            call = call.evolve(id=fresh, original_id=call.id)
+        seen.add(call.id)
+        calls.append(call)
+    return message.evolve(tool_calls=tuple(calls))
+
+
+def unique_ids(messages: Sequence[Message]) -> list[Message]:
+    """A history from elsewhere, with empty and repeated call ids replaced in each call and in its result."""
+    done: list[Message] = []
+    used: frozenset[str] = frozenset()
+    renamed: dict[str, list[str]] = {}
+    for turn, message in enumerate(messages):
+        if message.role == "assistant":
+            fresh = with_unique_ids(message, used, turn)
+            used = used.union([call.id for call in fresh.tool_calls])
+            renamed = {}
+            for before, after in zip(message.tool_calls, fresh.tool_calls, strict=True):
+                renamed.setdefault(before.id, []).append(after.id)
+            message = fresh
+        elif message.role == "tool" and renamed.get(message.tool_call_id or ""):
+            message = message.evolve(tool_call_id=renamed[message.tool_call_id or ""].pop(0))
+        done.append(message)
+    return done
 
 
 class Usage(Record):

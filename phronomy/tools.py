@@ -192,6 +192,7 @@ class Tool:
         self._check_redact()
         schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
+        self._identity = ToolIdentity(source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate)
         self._built = True
 
     def execute(self, *args: Any, **kwargs: Any) -> Any:
@@ -224,7 +225,7 @@ class Tool:
 
     def identity(self, path: str = "") -> ToolIdentity:
         """Which tool this is, for an agent at `path` within the run."""
-        return ToolIdentity(path=path, source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate)
+        return self._identity.evolve(path=path) if path else self._identity
 
     def definition(self) -> dict[str, Any]:
         """What the model is told of it, in the form of the chat completions protocol."""
@@ -471,7 +472,9 @@ class Tool:
         return sorted(found - {"", "None", "True", "False", "null", "true", "false"}, key=len, reverse=True)
 
 
-_FIXED = frozenset({*ToolOptions.__annotations__, "is_async", "predicate_is_async", "schema_hash", "_body"})
+_FIXED = frozenset(
+    {*ToolOptions.__annotations__, "is_async", "predicate_is_async", "schema_hash", "_body", "_identity"}
+)
 
 
 class FunctionTool(Tool, Generic[P, R]):

@@ -537,10 +537,16 @@ class Lies:
     def __bool__(self) -> bool:
         raise AssertionError("nobody may ask this")
 
+    def __repr__(self) -> str:
+        return "Lies()"
+
 
 class Falsy:
     def __bool__(self) -> bool:
         return False
+
+    def __repr__(self) -> str:
+        return "Falsy()"
 
 
 async def nothing() -> bool:

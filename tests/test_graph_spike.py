@@ -30,6 +30,7 @@ from phronomy import (
     Respond,
     Result,
     StoreError,
+    _perform,
     tool,
 )
 from phronomy.stores.base import Append, Branch, Store
@@ -215,6 +216,18 @@ def test_an_agent_inside_a_graph_inside_a_graph(desk: Desk, driver: Driver, stor
     }
     assert result.usage.requests == 4, "what the agents inside have cost is part of what the graph has"
     assert desk.done == ["clerk_reads", "close", "count", "pay", "scout_reads"]
+
+
+def test_the_time_that_the_runs_inside_took_is_part_of_what_the_graph_took(
+    desk: Desk, driver: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law 13: limits are sums over the record, and the record has the work of every depth in it, once."""
+    work: list[int] = []
+    monkeypatch.setattr(_perform, "since", lambda started: work.append(5) or 5)
+    graph = desk.tower(store)
+    stop = driver.invoke(graph, "Monday")
+    result = driver.resume(graph, stop.checkpoint.id, approved=True)
+    assert result.checkpoint.elapsed == sum(work) == 5 * 9
 
 
 def test_the_exported_text_holds_the_runs_inside(desk: Desk, driver: Driver, tmp_path: Path) -> None:

@@ -461,6 +461,7 @@ def malformed(first: str, second: str) -> dict[str, tuple[type[Exception], dict[
         "both": (InvalidDecision, {"approved": True, "decisions": {first: Approve()}}),
         "both-empty": (InvalidDecision, {"approved": True, "decisions": {}}),
         "reason-alone": (InvalidDecision, {"reason": "because"}),
+        "reason-with-approval": (InvalidDecision, {"approved": True, "reason": "because"}),
         "reason-with-decisions": (InvalidDecision, {"reason": "because", "decisions": {first: Approve()}}),
         "reason-no-text": (InvalidDecision, {"approved": False, "reason": 5}),
         "by-no-text": (InvalidDecision, {"approved": True, "by": 5}),

@@ -88,7 +88,7 @@ def test_a_handler_that_raises_is_a_typed_failure_and_nothing_runs(driver: Drive
         "False",
         [],
         {"approved": True},
-        object(),
+        frozenset(),
         Approve,
         Reject,
         Respond(content="x"),

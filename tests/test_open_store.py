@@ -73,7 +73,7 @@ def test_a_path_is_percent_decoded_once(tmp_path: Path, written: str, meant: str
         ("memory://?lease=hunter2", "'lease' of a memory:// URL must be a number of seconds"),
         ("memory://?lease=inf", "must be a number of seconds"),
         ("memory://?lease=nan", "must be a number of seconds"),
-        ("memory://?lease=0", "longer than 0 seconds"),
+        ("memory://?lease=0", "seconds above 0"),
         ("sqlite:///x.db?timeout=-1", "timeout must be 0 seconds or more"),
         ("sqlite:///x.db?synchronous=maybe", "synchronous must be one of OFF, NORMAL, FULL, EXTRA"),
         ("sqlite:///%00.db", "NUL"),

@@ -44,7 +44,7 @@ from phronomy import (
 from phronomy._rules import plan
 from phronomy.checkpoint import _digest as checkpoint_digest
 from phronomy.checkpoint import decode, encode
-from phronomy.stores.base import Append, Branch
+from phronomy.stores.base import OPEN, Append, Branch
 from phronomy.testing import ScriptedModel, call, check_history
 
 HOUR = 3600.0
@@ -208,7 +208,7 @@ class Life(RuleBasedStateMachine):
     @rule(script=SCRIPT, on_pending=st.sampled_from(["refuse", "supersede"]))
     def say(self, script: list[list[tuple[str, Any]]], on_pending: Any) -> None:
         before = self.script
-        open_branch = [b for b in self.store.branches(thread_id="t") if b.status in ("running", "suspended")]
+        open_branch = [b for b in self.store.branches(thread_id="t") if b.status in OPEN]
         self.script = script if not open_branch or on_pending == "supersede" else before
         try:
             self.do("invoke", "go", thread_id="t", on_pending=on_pending)

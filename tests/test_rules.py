@@ -25,12 +25,11 @@ from phronomy._rules import (
     phase,
     plan,
     seal,
-    unique_ids,
 )
 from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome, NotAuthorized
-from phronomy.messages import Message, ToolCall, Usage
+from phronomy.messages import Message, ToolCall, Usage, unique_ids
 from phronomy.types import (
     AskModel,
     CallFailed,

@@ -30,6 +30,7 @@ from pydantic import (
     FilePath,
     FutureDatetime,
     HttpUrl,
+    ImportString,
     Json,
     PlainSerializer,
     SecretBytes,
@@ -442,6 +443,16 @@ def test_arguments_that_would_change_on_the_way_are_refused() -> None:
     built = taking(Annotated[str, PlainSerializer(lambda v: v + "!" if "rare" in v else v)])
     with pytest.raises(InvalidArguments, match="they change when they are written as JSON and read back"):
         built.read('{"a":"rare"}')
+
+
+class Plugin(BaseModel):
+    hooks: list[ImportString]  # type: ignore[type-arg]
+
+
+@pytest.mark.parametrize("hint", [ImportString, ImportString | None, Plugin, dict[str, Plugin]], ids=str)
+def test_a_type_that_imports_what_the_model_wrote_is_refused(hint: Any) -> None:
+    with pytest.raises(ToolDefinitionError, match="ImportString imports while it is validated"):
+        taking(hint)
 
 
 def test_a_validator_that_breaks_is_no_reason_to_fail() -> None:

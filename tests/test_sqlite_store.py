@@ -520,6 +520,27 @@ def _fields(row: PendingRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in row.__slots__}
 
 
+def test_a_log_that_is_full_takes_no_more(tmp_path: Path) -> None:
+    """Its entries would get the numbers of another branch's."""
+    with opened(tmp_path / "runs.db") as store:
+        begin(store, take="me")
+        begin(store, "b2")
+        store._ready().execute("UPDATE phronomy_branches SET seq = ? WHERE id = 'b1'", (_sql.SIZE - 2,))
+        store.append(Append(branch_id="b1", seq=_sql.SIZE - 2, entries=(note("the last"),), claim=MINE))
+        with pytest.raises(StoreError, match="full"):
+            store.append(Append(branch_id="b1", seq=_sql.SIZE - 1, entries=(note("one more"),), claim=MINE))
+        assert [entry.body for entry in store.lineage(branch_id="b1").entries][1:] == ["the last"]
+        assert len(store.lineage(branch_id="b2").entries) == 1
+
+
+def test_a_pending_row_that_is_damaged_is_named_without_its_content(tmp_path: Path) -> None:
+    with opened(tmp_path / "runs.db") as store:
+        begin(store, opened=(asked("p1"),))
+        with pytest.raises(StoreError, match="pending p1 of branch b1 cannot be read") as damaged:
+            store.pending()
+        assert "of" not in str(damaged.value.__cause__)
+
+
 def test_a_load_is_one_statement_and_an_append_few(tmp_path: Path) -> None:
     with opened(tmp_path / "runs.db") as store:
         begin(store, take="me")
@@ -530,7 +551,7 @@ def test_a_load_is_one_statement_and_an_append_few(tmp_path: Path) -> None:
         assert [statement.split()[0] for statement in seen] == ["WITH", "WITH"]
         seen.clear()
         store.append(Append(branch_id="b1", seq=1, entries=(note("a"),), claim=MINE))
-        assert [statement.split()[0] for statement in seen] == ["BEGIN", "SELECT", "UPDATE", "INSERT", "COMMIT"]
+        assert [statement.split()[0] for statement in seen] == ["BEGIN", "UPDATE", "INSERT", "COMMIT"]
 
 
 def test_no_statement_reads_a_whole_table(tmp_path: Path) -> None:
@@ -539,9 +560,9 @@ def test_no_statement_reads_a_whole_table(tmp_path: Path) -> None:
         statements = [
             _SQL.branch,
             _SQL.change_branch,
+            _SQL.go_on,
             _SQL.renew,
             _SQL.release,
-            _SQL.open_branch,
             _SQL.drop_pending,
             _SQL.children,
             _SQL.checkpoint_lineage,

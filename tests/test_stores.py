@@ -160,7 +160,10 @@ MINE = Claim(branch_id="b1", run_id="b1", owner="me", fence=1)
 
 def test_a_new_branch_is_there_as_it_was_created(store: Store) -> None:
     begin(store, "b1", row("c1"), note("j1"), thread="t", head="c1", status="suspended", opened=(asked("p1"),))
-    branch = Branch(id="b1", run_id="b1", thread_id="t", agent="clerk", seq=2, head="c1", status="suspended")
+    branch = Branch(
+        **{"id": "b1", "run_id": "b1", "thread_id": "t", "agent": "clerk", "seq": 2, "head": "c1"},
+        **{"status": "suspended", "changed_at": 1000.0},
+    )
     assert everything(store) == (
         [branch],
         [dataclasses.replace(asked("p1"), branch_id="b1", run_id="b1", thread_id="t", checkpoint_id="c1")],
@@ -232,9 +235,37 @@ def test_an_exclusive_branch_finds_its_thread_free_or_is_refused(store: Store) -
 
     for id in ("b1", "b5"):
         store.append(Append(branch_id=id, seq=branch_of(store, id).seq, take="me", status="completed", release=True))
-    begin(store, "b6", row("c6"), thread="t", status="failed", exclusive=True)
-    begin(store, "b7", row("c7"), thread="t", exclusive=True)
-    assert [branch.id for branch in store.branches(thread_id="t")] == ["b1", "b5", "b6", "b7"]
+    begin(store, "b6", row("c6"), thread="t", parent=("b5", 2), status="failed", exclusive=True)
+    with pytest.raises(Occupied) as refused:
+        begin(store, "b7", row("c7"), thread="t", parent=("b5", 2), exclusive=True)
+    assert refused.value.branch.id == "b6"
+    assert [branch.id for branch in store.branches(thread_id="t")] == ["b1", "b5", "b6"]
+
+
+def test_an_exclusive_branch_goes_on_from_where_its_thread_ended_last(store: Store, clock: Clock) -> None:
+    """Somebody else's run may end between the look at the thread and the write."""
+
+    def end(id: str) -> None:
+        store.append(Append(branch_id=id, seq=branch_of(store, id).seq, take="me", status="completed", release=True))
+
+    begin(store, "b1", row("c1"), thread="t", exclusive=True)
+    end("b1")
+    before = everything(store)
+    for parent in (None, ("b0", 0)):
+        with pytest.raises((Behind, CheckpointNotFound)):
+            begin(store, "b2", row("c2"), thread="t", parent=parent, exclusive=True)
+    assert everything(store) == before
+
+    begin(store, "b2", row("c2"), thread="t", parent=("b1", 1), exclusive=True)
+    begin(store, "b3", row("c3"), run="b1", thread="t", parent=("b1", 1))
+    clock.now = 1001.0
+    end("b3")
+    clock.now = 1002.0
+    end("b2")
+    with pytest.raises(Behind):
+        begin(store, "b4", row("c4"), thread="t", parent=("b3", 2), exclusive=True)
+    begin(store, "b4", row("c4"), thread="t", parent=("b2", 2), exclusive=True)
+    assert [branch.id for branch in store.branches(thread_id="t")] == ["b1", "b2", "b3", "b4"]
 
 
 @pytest.mark.parametrize(
@@ -281,7 +312,7 @@ def test_entries_are_numbered_on_and_the_branch_moves(store: Store) -> None:
     )
     assert after == Branch(
         **{"id": "b1", "run_id": "b1", "thread_id": None, "agent": "clerk", "seq": 3, "head": "c2"},
-        **{"status": "suspended", "owner": "me", "fence": 1, "lease_until": 1005.0},
+        **{"status": "suspended", "owner": "me", "fence": 1, "lease_until": 1005.0, "changed_at": 1000.0},
     )
     assert branch_of(store, "b1") == after
     assert written(store.lineage(branch_id="b1")) == [(1, "b1", "c1"), (2, "b1", "j"), (3, "b1", "c2")]
@@ -472,14 +503,21 @@ def test_a_lineage_is_of_one_thing(store: Store) -> None:
         store.lineage(checkpoint_id="c", branch_id="b")
 
 
-def test_children_are_those_of_the_branch_of_forks_and_of_the_next_run_oldest_first(store: Store) -> None:
+def test_children_are_those_of_the_branch_of_forks_and_of_the_next_run_in_the_order_of_branches(store: Store) -> None:
     forked(store)
     assert store.child_ids("c1") == ["c2", "f1", "g1"]
     assert store.child_ids("f1") == ["d1"]
     assert store.child_ids("c3") == []
     begin(store, "b5", row("h1", "c3"), row("m1", "c3", path="nested"), parent=("b1", 6))
     store.append(Append(branch_id="b1", seq=6, claim=MINE, entries=(row("c4", "c3"),)))
-    assert store.child_ids("c3") == ["h1", "c4"]
+    assert store.child_ids("c3") == ["c4", "h1"]
+
+
+def test_a_row_that_names_no_parent_goes_on_from_the_one_before_it_in_its_log(store: Store) -> None:
+    begin(store, "b1", row("c1"), note("j"), row("n1", path="1.0"), row("c2"), take="me")
+    store.append(Append(branch_id="b1", seq=4, claim=MINE, entries=(note("k"), row("c3"))))
+    begin(store, "b2", row("d1"), parent=("b1", 6))
+    assert [store.child_ids(id) for id in ("c1", "c2", "c3", "n1", "d1")] == [["c2"], ["c3"], [], [], []]
 
 
 def test_branches_are_those_of_a_run_a_thread_both_or_all_oldest_first(store: Store) -> None:

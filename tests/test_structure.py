@@ -68,7 +68,8 @@ MAY_ACT = {
     "phronomy.stores": {"os", "urllib"},  # reading URLs
     "phronomy.stores._keeper": {"os", "threading"},
     "phronomy.stores.base": {"time"},
-    "phronomy.stores.memory": {"threading", "time"},
+    "phronomy.stores._alone": {"threading"},
+    "phronomy.stores.memory": {"time"},
     "phronomy.stores.sqlite": {"os", "sqlite3", "time"},
     "phronomy.testing.scripted": {"asyncio", "threading"},
     "phronomy.testing.server": {"http", "socket", "threading"},

@@ -3,9 +3,9 @@
 A database is described by a `Dialect`; nothing else in here knows one from another. Statements are made once, so that
 drivers can cache what they prepare. The tables hold text and numbers only; a body is kept as the text that was given.
 
-`n` is the order in which rows were added. In SQLite it is the row id, so a log grows at its end however many branches
-are written to at once, and its bodies stay out of the index that finds them. (A clustered key, branch and number, was
-measured: a third slower to write, and two and a half times the size for bodies of 1,000 bytes.)
+`n` numbers the rows of a table; in SQLite it is the row id. That of a log entry says where it stands, branch and place in one
+number, so that the table itself is the index that finds it. (An index beside the table was measured: a page more to write in
+each commit. A clustered text key: a third slower still, and two and a half times the size for bodies of 1,000 bytes.)
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from typing import Any, Final, TypeAlias
 from phronomy.errors import StoreError
 from phronomy.stores.base import Append, Branch, Entry, Lineage, PendingRow
 
+SIZE: Final = 2**32
+"""Numbers that each branch has for its log: entry `seq` of branch `n` has the number `n * SIZE + seq`."""
+
 Values: TypeAlias = tuple[Any, ...]
 """A row of the database, or the values of a statement."""
 
@@ -26,12 +29,14 @@ Values: TypeAlias = tuple[Any, ...]
 class Dialect:
     """What differs between databases.
 
-    `mark` stands for a value, `key` and `real` are types, `begin` begins a writing transaction, `lock` ends a select
-    whose row is about to be changed, and `has_schema` selects a row if there is a version table.
+    `mark` stands for a value; `key` (numbered by the database), `place` (numbered by us) and `real` are types; `begin` begins a
+    writing transaction, `lock` ends a select whose row is about to be changed, and `has_schema` selects a row if there is a
+    version table.
     """
 
     mark: str
     key: str
+    place: str
     real: str
     begin: str
     lock: str
@@ -41,6 +46,7 @@ class Dialect:
 SQLITE: Final = Dialect(
     mark="?",
     key="INTEGER PRIMARY KEY",
+    place="INTEGER PRIMARY KEY",
     real="REAL",
     begin="BEGIN IMMEDIATE",
     lock="",
@@ -63,20 +69,18 @@ MIGRATIONS: Final = (
             status TEXT NOT NULL,
             owner TEXT,
             fence BIGINT NOT NULL,
-            lease_until {real} NOT NULL
+            lease_until {real} NOT NULL,
+            changed_at {real} NOT NULL
         )""",
         "CREATE INDEX phronomy_branches_run ON phronomy_branches (run_id)",
         "CREATE INDEX phronomy_branches_thread ON phronomy_branches (thread_id) WHERE thread_id IS NOT NULL",
         """CREATE TABLE phronomy_log (
-            n {key},
-            branch BIGINT NOT NULL,
-            seq BIGINT NOT NULL,
+            n {place},
             path TEXT NOT NULL,
             checkpoint_id TEXT,
             parent_id TEXT,
             body TEXT NOT NULL
         )""",
-        "CREATE UNIQUE INDEX phronomy_log_seq ON phronomy_log (branch, seq)",
         # Only root rows are looked up by id: a nested one may stand in two logs, of a branch and of its saved copy.
         """CREATE UNIQUE INDEX phronomy_log_checkpoint ON phronomy_log (checkpoint_id)
             WHERE path = '' AND checkpoint_id IS NOT NULL""",
@@ -98,7 +102,7 @@ MIGRATIONS: Final = (
 
 _BRANCH: Final = (
     *("id", "run_id", "thread_id", "agent", "parent_branch", "parent_seq"),
-    *("seq", "head", "status", "owner", "fence", "lease_until"),
+    *("seq", "head", "status", "owner", "fence", "lease_until", "changed_at"),
 )
 _COLUMNS: Final = ", ".join(_BRANCH)
 _MARKS: Final = ", ".join("?" * len(_BRANCH))
@@ -113,8 +117,8 @@ _LINEAGE: Final = """
             CASE WHEN line.parent_seq < line.upto THEN line.parent_seq ELSE line.upto END
         FROM line JOIN phronomy_branches b ON b.id = line.parent_branch
     )
-    SELECT entry.seq, line.id, entry.path, entry.checkpoint_id, entry.parent_id, entry.body, <nothing>
-    FROM line JOIN phronomy_log entry ON entry.branch = line.n AND entry.seq <= line.upto
+    SELECT entry.n - line.n * <size>, line.id, entry.path, entry.checkpoint_id, entry.parent_id, entry.body, <nothing>
+    FROM line JOIN phronomy_log entry ON entry.n > line.n * <size> AND entry.n <= line.n * <size> + line.upto
     UNION ALL
     SELECT 0, b.id, NULL, NULL, NULL, NULL, <branch>
     FROM line JOIN phronomy_branches b ON b.n = line.n WHERE line.depth = 0
@@ -127,14 +131,27 @@ _BRANCH_PLACE: Final = """
 _CHECKPOINT_PLACE: Final = """
     SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, COALESCE(
         (
-            SELECT entry.seq - 1 FROM phronomy_log entry
-            WHERE entry.branch = b.n AND entry.seq > place.seq AND entry.path = '' AND entry.checkpoint_id IS NOT NULL
-            ORDER BY entry.seq LIMIT 1
+            SELECT entry.n - b.n * <size> - 1 FROM phronomy_log entry
+            WHERE entry.n > place.n AND entry.n < (b.n + 1) * <size> AND entry.path = '' AND entry.checkpoint_id IS NOT NULL
+            ORDER BY entry.n LIMIT 1
         ),
         b.seq
     )
-    FROM phronomy_log place JOIN phronomy_branches b ON b.n = place.branch
+    FROM phronomy_log place JOIN phronomy_branches b ON b.n = place.n / <size>
     WHERE place.checkpoint_id = ? AND place.path = ''
+"""
+
+_CHILDREN: Final = """
+    SELECT n, checkpoint_id FROM phronomy_log WHERE parent_id = ? AND path = '' AND checkpoint_id IS NOT NULL
+    UNION ALL
+    SELECT entry.n, entry.checkpoint_id FROM phronomy_log place JOIN phronomy_log entry ON entry.n = (
+        SELECT after.n FROM phronomy_log after
+        WHERE after.n > place.n AND after.n < (place.n / <size> + 1) * <size>
+            AND after.path = '' AND after.checkpoint_id IS NOT NULL
+        ORDER BY after.n LIMIT 1
+    )
+    WHERE place.checkpoint_id = ? AND place.path = '' AND entry.parent_id IS NULL
+    ORDER BY 1
 """
 
 _PENDING: Final = """
@@ -149,7 +166,7 @@ class Statements:
     def __init__(self, dialect: Dialect) -> None:
         def sql(text: str) -> str:
             text = text.replace("<columns>", _COLUMNS).replace("<marks>", _MARKS).replace("<lock>", dialect.lock)
-            return " ".join(text.split()).replace("?", dialect.mark)
+            return " ".join(text.split()).replace("<size>", str(SIZE)).replace("?", dialect.mark)
 
         def lineage(place: str) -> str:
             others = _BRANCH[1:]
@@ -163,35 +180,34 @@ class Statements:
         self.version: Final = "SELECT version FROM phronomy_schema"
         self.new_version: Final = sql("UPDATE phronomy_schema SET version = ?")
         self.migrations: Final = tuple(
-            tuple(statement.format(key=dialect.key, real=dialect.real) for statement in migration)
+            tuple(statement.format(key=dialect.key, place=dialect.place, real=dialect.real) for statement in migration)
             for migration in MIGRATIONS
         )
         self.branch: Final = sql("SELECT <columns>, n FROM phronomy_branches WHERE id = ? <lock>")
         self.add_branch: Final = sql("INSERT INTO phronomy_branches (<columns>) VALUES (<marks>)")
         self.change_branch: Final = sql(
             """UPDATE phronomy_branches
-            SET seq = ?, head = ?, status = ?, owner = ?, fence = ?, lease_until = ? WHERE n = ?"""
+            SET seq = ?, head = ?, status = ?, owner = ?, fence = ?, lease_until = ?, changed_at = ? WHERE n = ?"""
+        )
+        self.go_on: Final = sql(
+            """UPDATE phronomy_branches
+            SET seq = ?, head = COALESCE(?, head), status = COALESCE(?, status), lease_until = COALESCE(?, lease_until), changed_at = ?
+            WHERE id = ? AND seq = ? AND owner = ? AND fence = ? RETURNING <columns>, n"""
         )
         self.renew: Final = sql("UPDATE phronomy_branches SET lease_until = ? WHERE id = ? AND owner = ? AND fence = ?")
         self.release: Final = sql(
             """UPDATE phronomy_branches SET owner = NULL, lease_until = 0, status = COALESCE(?, status)
             WHERE id = ? AND owner = ? AND fence = ?"""
         )
-        self.open_branch: Final = sql(
-            "SELECT <columns> FROM phronomy_branches WHERE thread_id = ? AND status IN (?, ?) ORDER BY n DESC LIMIT 1"
-        )
         self.add_entry: Final = sql(
-            "INSERT INTO phronomy_log (branch, seq, path, checkpoint_id, parent_id, body) VALUES (?, ?, ?, ?, ?, ?)"
+            "INSERT INTO phronomy_log (n, path, checkpoint_id, parent_id, body) VALUES (?, ?, ?, ?, ?)"
         )
         self.add_pending: Final = sql(
             """INSERT INTO phronomy_pending (branch, pending_id, agent, tool_name, requested_at, body)
             VALUES (?, ?, ?, ?, ?, ?)"""
         )
         self.drop_pending: Final = sql("DELETE FROM phronomy_pending WHERE branch = ? AND pending_id = ?")
-        self.children: Final = sql(
-            """SELECT checkpoint_id FROM phronomy_log
-            WHERE parent_id = ? AND path = '' AND checkpoint_id IS NOT NULL ORDER BY n"""
-        )
+        self.children: Final = sql(_CHILDREN)
         self.checkpoint_lineage: Final = lineage(_CHECKPOINT_PLACE)
         self.branch_lineage: Final = lineage(_BRANCH_PLACE)
         self._branches: Final = sql("SELECT <columns> FROM phronomy_branches b")
@@ -232,6 +248,7 @@ def branch_of(row: Sequence[Any]) -> Branch:
         owner=row[9],
         fence=row[10],
         lease_until=row[11],
+        changed_at=row[12],
     )
 
 
@@ -242,14 +259,26 @@ def branch_values(branch: Branch) -> Values:
 
 def changed_values(branch: Branch, n: int) -> Values:
     """The values of `change_branch`."""
-    return branch.seq, branch.head, branch.status, branch.owner, branch.fence, branch.lease_until, n
+    return branch.seq, branch.head, branch.status, branch.owner, branch.fence, branch.lease_until, branch.changed_at, n
+
+
+def going_on(change: Append, now: float) -> Values | None:
+    """The values of `go_on`; None for a change that it is not for."""
+    claim = change.claim
+    if claim is None or change.release or claim.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
+        return None
+    until = now + change.lease if change.lease else None
+    after = change.seq + len(change.entries)
+    return after, change.head, change.status, until, now, claim.branch_id, change.seq, claim.owner, claim.fence
 
 
 def entry_values(change: Append, n: int) -> list[Values]:
-    """The values of the entries that a change adds to branch number `n`."""
+    """The values of the entries that a change adds to branch number `n`. Raises `StoreError` for a log that is full."""
+    if change.seq + len(change.entries) >= SIZE:
+        raise StoreError(f"the log of branch {change.branch_id} is full: it holds {SIZE - 1} entries at most")
     return [
-        (n, seq, entry.path, entry.checkpoint_id, entry.parent_id, entry.body)
-        for seq, entry in enumerate(change.entries, change.seq + 1)
+        (place, entry.path, entry.checkpoint_id, entry.parent_id, entry.body)
+        for place, entry in enumerate(change.entries, n * SIZE + change.seq + 1)
     ]
 
 

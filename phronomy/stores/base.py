@@ -10,6 +10,7 @@ Everything else (loading checkpoints, history, latest of a thread) is built here
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 BranchStatus: TypeAlias = Literal["running", "suspended", "failed", "completed", "rejected", "cancelled", "superseded"]
 """How a branch stands. `failed`: a fault stopped it between boundaries, and it can be resumed. The last four are ends."""
 
-OPEN: Final = ("running", "suspended")
+OPEN: Final = ("running", "suspended", "failed")
 ENDED: Final = ("completed", "rejected", "cancelled", "superseded")
 
 
@@ -40,8 +41,8 @@ class Branch:
     """One line of a run: the run itself (its id is the run's id), or a fork of it.
 
     `parent_branch` and `parent_seq` say which log it goes on from, and after which entry. `seq` is the number of the last entry
-    of its own log, which begins after `parent_seq`. `head` is the id of its last root checkpoint. `lease_until` is in seconds
-    since the epoch, by the store's clock.
+    of its own log, which begins after `parent_seq`. `head` is the id of its last root checkpoint. `lease_until` and `changed_at`,
+    the time of the last write, are in seconds since the epoch, by the store's clock.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Branch:
     owner: str | None = None
     fence: int = 0
     lease_until: float = 0.0
+    changed_at: float = 0.0
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, **fields: Any) -> Branch:
@@ -71,7 +73,10 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry of a log. A row has a `checkpoint_id`; a journal entry has none. `path` names the nested run it belongs to."""
+    """One entry of a log. A row has a `checkpoint_id`; a journal entry has none. `path` names the nested run it belongs to.
+
+    `parent_id` is there where the parent is not the row of the same path before it in the same log.
+    """
 
     path: str
     body: str
@@ -166,8 +171,8 @@ class Store(ABC):
     blocking: bool = True
 
     def __init__(self, *, clock: Callable[[], float] = time.time, lease: float = 30.0) -> None:
-        if not lease > 0:
-            raise StoreError(f"the lease must be longer than 0 seconds, not {lease!r}")
+        if not 0 < lease < math.inf:
+            raise StoreError(f"the lease is a number of seconds above 0, not {lease!r}")
         self.clock = clock
         self.lease = lease
         self.keeper = Keeper(lease)
@@ -178,8 +183,8 @@ class Store(ABC):
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         """Add a branch with the first entries of its log, held by `change.take` if that is given.
 
-        With `exclusive`, raises `Occupied` if its thread has a branch whose status is in `OPEN`. Raises `StoreError` if a branch
-        or a checkpoint of that id is there already.
+        With `exclusive`, raises `Occupied` if its thread has a branch whose status is in `OPEN`, and `Behind` if the thread's
+        latest end is another branch than its parent. Raises `StoreError` if a branch or a checkpoint of that id is there already.
         """
 
     @abstractmethod
@@ -216,7 +221,7 @@ class Store(ABC):
 
     @abstractmethod
     def child_ids(self, checkpoint_id: str) -> list[str]:
-        """The ids of the root checkpoints whose parent is this one, oldest first."""
+        """The ids of the root checkpoints that go on from this one, in the order of their branches."""
 
     def close(self) -> None:
         """Let go of files and connections. Closing twice is allowed."""
@@ -255,13 +260,13 @@ class Store(ABC):
         return found[: ids.index(checkpoint_id) + 1]
 
     def children(self, checkpoint_id: str) -> list[Checkpoint]:
-        """The checkpoints that go on from this one: the next of its branch, forks, and the thread's next run; oldest first."""
+        """The checkpoints that go on from this one: the next of its branch, forks, and the thread's next run, in this order."""
         return [self.load(child) for child in self.child_ids(checkpoint_id)]
 
     def latest(self, thread_id: str) -> Checkpoint | None:
-        """The last checkpoint of the thread's latest branch that has ended, None if there is none."""
-        ended = [branch for branch in self.branches(thread_id=thread_id) if branch.status in ENDED]
-        return self.head(ended[-1].id)[1] if ended else None
+        """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
+        last = latest_ended(self.branches(thread_id=thread_id))
+        return self.head(last.id)[1] if last is not None else None
 
     def pending(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Waiting]:
         """What waits for a human, everywhere or in a run or a thread, oldest request first."""
@@ -299,6 +304,12 @@ class Store(ABC):
                 raise error from error.__cause__
 
 
+def latest_ended(branches: Sequence[Branch]) -> Branch | None:
+    """Of branches in the order they were made, the one that ended last; None if none has ended."""
+    ended = [branch for branch in branches if branch.status in ENDED]
+    return max(reversed(ended), key=lambda branch: branch.changed_at, default=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
     """A pending approval, and where it waits: pass `checkpoint_id` to `agent.resume`."""
@@ -312,9 +323,15 @@ class Waiting:
 
     @classmethod
     def of(cls, row: PendingRow) -> Waiting:
-        """The pending approval that a store listed."""
+        """The pending approval that a store listed. Raises `StoreError` for a row that cannot be read."""
+        try:
+            approval = PendingApproval.model_validate_json(row.body)
+        except ValueError:  # its text would quote the row
+            raise StoreError(
+                f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
+            ) from None
         return cls(
-            approval=PendingApproval.model_validate_json(row.body),
+            approval=approval,
             checkpoint_id=row.checkpoint_id,
             run_id=row.run_id,
             branch_id=row.branch_id,
@@ -326,7 +343,8 @@ class Waiting:
 def row_entry(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled]) -> Entry:
     """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id."""
     body = row_text(parent, child, settled)
-    return Entry(path=child.path, body=body, checkpoint_id=child.id, parent_id=child.parent_id)
+    follows = parent is not None and parent.id == child.parent_id and parent.branch_id == child.branch_id
+    return Entry(path=child.path, body=body, checkpoint_id=child.id, parent_id=None if follows else child.parent_id)
 
 
 def journal_entry(outcome: Outcome, path: str) -> Entry:

@@ -1,174 +1,35 @@
-"""`MemoryStore`, which keeps everything in this process, and the rules by which stores judge a change.
-
-The rules are functions of a branch, a change and the time, so every store that reads a branch, judges and writes can
-share them.
-"""
+"""`MemoryStore`, which keeps everything in this process."""
 
 from __future__ import annotations
 
 import itertools
-import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
-from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
+from phronomy.stores._alone import Alone
+from phronomy.stores._changes import (
+    check_change,
+    check_new,
+    check_parent,
+    check_thread,
+    grown,
+    lost,
+    not_found,
+    one_place,
+    taken_id,
+)
 from phronomy.stores.base import (
-    OPEN,
     Append,
-    Behind,
     Branch,
     BranchStatus,
     Claim,
     Entry,
-    Held,
     Lineage,
-    Occupied,
     PendingRow,
     Store,
 )
-
-T = TypeVar("T")
-
-
-# The rules
-
-
-def check_new(branch: Branch, change: Append) -> None:
-    """Refuse the first change of a branch that does not fit it. Raises `StoreError`."""
-    if change.branch_id != branch.id:
-        raise StoreError(f"the first change of branch {branch.id} names another branch")
-    first = branch.parent_seq
-    if branch.seq != first or change.seq != first or first < 0 or (branch.parent_branch is None and first != 0):
-        raise StoreError(f"the log of new branch {branch.id} must begin at parent_seq, which is 0 without a parent")
-    if branch.owner is not None or change.claim is not None:
-        raise StoreError(f"nobody can hold new branch {branch.id} yet: name the owner in `take`")
-    _check_lease(change)
-
-
-def check_change(change: Append) -> None:
-    """Refuse a change that says two things at once, or more than it has the right to. Raises `StoreError`."""
-    _check_lease(change)
-    if change.claim is not None:
-        if change.take is not None:
-            raise StoreError(f"a change of branch {change.branch_id} gives a claim and takes one: it can do either")
-    elif change.take is None:
-        rows = any(entry.checkpoint_id is not None for entry in change.entries)
-        moves = change.head is not None or change.status is not None or change.release or change.lease
-        if rows or moves or change.opened:
-            raise StoreError(
-                f"a change of branch {change.branch_id} needs a claim: without one, only journal entries can be"
-                " written and what is pending be closed"
-            )
-
-
-def _check_lease(change: Append) -> None:
-    if not 0 <= change.lease < math.inf:
-        raise StoreError(f"a lease is a number of seconds, 0 or more, not {change.lease!r}")
-
-
-def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch:
-    """The branch as `change` leaves it. A claim that is taken without a lease lasts `lease` seconds.
-
-    Raises `LeaseLost`, `Behind` or `Held`, in this order.
-    """
-    owner, fence, until = branch.owner, branch.fence, branch.lease_until
-    claim = change.claim
-    if claim is not None and (claim.fence != fence or claim.owner != owner or claim.branch_id != branch.id):
-        raise lost(claim)
-    if change.seq != branch.seq:
-        raise Behind(branch.id)
-    if change.take is not None:
-        if owner is not None and until > now:
-            raise Held(branch)
-        owner, fence, until = change.take, fence + 1, now + (change.lease or lease)
-    elif change.lease:
-        until = now + change.lease
-    if change.release:
-        owner, until = None, 0.0
-    return Branch(
-        id=branch.id,
-        run_id=branch.run_id,
-        thread_id=branch.thread_id,
-        agent=branch.agent,
-        parent_branch=branch.parent_branch,
-        parent_seq=branch.parent_seq,
-        seq=branch.seq + len(change.entries),
-        head=branch.head if change.head is None else change.head,
-        status=branch.status if change.status is None else change.status,
-        owner=owner,
-        fence=fence,
-        lease_until=until,
-    )
-
-
-def check_parent(branch: Branch, parent: Branch | None) -> None:
-    """Refuse a branch whose parent is not there, or not that long. Raises `CheckpointNotFound` or `StoreError`."""
-    if branch.parent_branch is None:
-        return
-    if parent is None:
-        raise not_found("branch", branch.parent_branch)
-    if branch.parent_seq > parent.seq:
-        raise StoreError(f"new branch {branch.id} goes on from an entry that branch {parent.id} does not have yet")
-
-
-def taken_id(what: str, id: str) -> StoreError:
-    """The error for an id that is to be added and is there already."""
-    return StoreError(f"{what} {id} is in the store already: nothing was written")
-
-
-def lost(claim: Claim) -> LeaseLost:
-    """The error for a claim that is no longer the branch's."""
-    return LeaseLost(
-        f"run {claim.run_id} was taken over by another worker, so this write was not recorded:"
-        " load the run to see how far it is",
-        run_id=claim.run_id,
-        branch_id=claim.branch_id,
-    )
-
-
-def not_found(what: str, id: str) -> CheckpointNotFound:
-    """The error for an id that the store does not know."""
-    return CheckpointNotFound(f"the store knows no {what} {id}", id=id)
-
-
-def one_place(checkpoint_id: str | None, branch_id: str | None) -> None:
-    """Refuse a lineage of nothing, or of two things. Raises `StoreError`."""
-    if (checkpoint_id is None) == (branch_id is None):
-        raise StoreError("a lineage is that of a checkpoint or of a branch: give one of the two ids")
-
-
-class Alone:
-    """Lets one call at a time do its work, and refuses a call made from within another on the same thread.
-
-    Such a call comes from a signal handler, or from a generator that is collected in the middle of a write. Waiting
-    would never end; going on would read or write half a change.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self._owner = 0
-
-    @property
-    def inside(self) -> bool:
-        """Whether this thread is in the middle of a call."""
-        # A stale owner, left by an interrupt, does no harm: then the lock is free, or soon somebody else's.
-        return self._owner == threading.get_ident() and self.lock.locked()
-
-    def __call__(self, work: Callable[[], T]) -> T:
-        if self.inside:
-            raise StoreError("this thread is in the middle of another call of the store: make this one after it")
-        with self.lock:
-            self._owner = threading.get_ident()
-            try:
-                return work()
-            finally:
-                self._owner = 0
-
-
-# The store
 
 _Pending: TypeAlias = Mapping[str, tuple[int, PendingRow]]
 _NOTHING: Final[_Pending] = {}
@@ -194,11 +55,11 @@ class _Line:
         entry = self.log[seq - self.branch.parent_seq - 1]
         return entry if entry.checkpoint_id == checkpoint_id else None
 
-    def before_next_root(self, seq: int) -> int:
-        """The number of the last entry before the root row that follows entry `seq`."""
+    def next_root(self, seq: int) -> Entry | None:
+        """The root row that follows entry `seq`."""
         first = self.branch.parent_seq
         rest = itertools.islice(self.log, seq - first, self.branch.seq - first)
-        return next((entry.seq - 1 for entry in rest if _is_root(entry)), self.branch.seq)
+        return next((entry for entry in rest if _is_root(entry)), None)
 
 
 class MemoryStore(Store):
@@ -250,9 +111,7 @@ class MemoryStore(Store):
 
     def _create(self, branch: Branch, change: Append, exclusive: bool) -> None:
         if exclusive and branch.thread_id is not None:
-            for line in reversed(self._select(None, branch.thread_id)):
-                if line.branch.status in OPEN:
-                    raise Occupied(line.branch)
+            check_thread(branch, [line.branch for line in self._select(None, branch.thread_id)])
         parent = self._lines.get(branch.parent_branch or "")
         check_parent(branch, parent.branch if parent else None)
         after = grown(branch, change, now=self.clock(), lease=self.lease)
@@ -321,7 +180,8 @@ class MemoryStore(Store):
             line, row = self._find(checkpoint_id)
             if line is None or row is None:
                 raise not_found("checkpoint", checkpoint_id)
-            upto = line.before_next_root(row.seq)
+            after = line.next_root(row.seq)
+            upto = after.seq - 1 if after is not None else line.branch.seq
         else:
             line = self._lines.get(branch_id or "")
             if line is None:
@@ -359,7 +219,14 @@ class MemoryStore(Store):
 
     def _child_ids(self, checkpoint_id: str) -> list[str]:
         rows = [self._find(child)[1] for child in self._children.get(checkpoint_id, ())]
-        return [row.checkpoint_id for row in rows if row and row.checkpoint_id and row.parent_id == checkpoint_id]
+        found = [row for row in rows if row is not None and row.parent_id == checkpoint_id]
+        line, place = self._find(checkpoint_id)
+        if line is not None and place is not None:
+            after = line.next_root(place.seq)
+            found += [after] if after is not None and after.parent_id is None else []
+        order = {id: number for number, id in enumerate(self._lines)}
+        found.sort(key=lambda row: (order[row.branch_id], row.seq))
+        return [row.checkpoint_id or "" for row in found]
 
 
 def _is_root(entry: Entry) -> bool:

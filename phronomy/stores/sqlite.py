@@ -11,18 +11,19 @@ from typing import Final, Literal, NoReturn, TypeVar
 
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
-from phronomy.stores.base import OPEN, Append, Branch, BranchStatus, Claim, Lineage, Occupied, PendingRow, Store
-from phronomy.stores.memory import (
-    Alone,
+from phronomy.stores._alone import Alone
+from phronomy.stores._changes import (
     check_change,
     check_new,
     check_parent,
+    check_thread,
     grown,
     lost,
     not_found,
     one_place,
     taken_id,
 )
+from phronomy.stores.base import Append, Branch, BranchStatus, Claim, Lineage, PendingRow, Store
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ class SQLiteStore(Store):
         return self._read(statement, values, lambda rows: [_sql.pending_of(row) for row in rows])
 
     def child_ids(self, checkpoint_id: str) -> list[str]:
-        return self._read(_SQL.children, (checkpoint_id,), lambda rows: [row[0] for row in rows])
+        return self._read(_SQL.children, (checkpoint_id, checkpoint_id), lambda rows: [row[1] for row in rows])
 
     def close(self) -> None:
         self._alone(self._close)
@@ -118,9 +119,8 @@ class SQLiteStore(Store):
 
     def _create(self, db: sqlite3.Connection, branch: Branch, change: Append, exclusive: bool) -> None:
         if exclusive and branch.thread_id is not None:
-            row = db.execute(_SQL.open_branch, (branch.thread_id, *OPEN)).fetchone()
-            if row is not None:
-                raise Occupied(_sql.branch_of(row))
+            statement, values = _SQL.branches(run_id=None, thread_id=branch.thread_id)
+            check_thread(branch, [_sql.branch_of(row) for row in db.execute(statement, values)])
         if branch.parent_branch is not None:
             row = db.execute(_SQL.branch, (branch.parent_branch,)).fetchone()
             check_parent(branch, _sql.branch_of(row) if row is not None else None)
@@ -131,6 +131,12 @@ class SQLiteStore(Store):
         self._add(db, change, added.lastrowid or 0)
 
     def _append(self, db: sqlite3.Connection, change: Append) -> Branch:
+        if (values := _sql.going_on(change, self.clock())) is not None:
+            # One statement where all is as the writer thinks; where it is not, the rules say what is wrong.
+            row = db.execute(_SQL.go_on, values).fetchone()
+            if row is not None:
+                self._add(db, change, row[-1])
+                return _sql.branch_of(row)
         row = db.execute(_SQL.branch, (change.branch_id,)).fetchone()
         if row is None:
             raise not_found("branch", change.branch_id)

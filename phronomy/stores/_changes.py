@@ -1,0 +1,127 @@
+"""How stores judge a change: functions of a branch, a change and the time, for every store that reads, judges and writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
+from phronomy.stores.base import OPEN, Append, Behind, Branch, Claim, Held, Occupied, latest_ended
+
+
+def check_new(branch: Branch, change: Append) -> None:
+    """Refuse the first change of a branch that does not fit it. Raises `StoreError`."""
+    if change.branch_id != branch.id:
+        raise StoreError(f"the first change of branch {branch.id} names another branch")
+    first = branch.parent_seq
+    if branch.seq != first or change.seq != first or first < 0 or (branch.parent_branch is None and first != 0):
+        raise StoreError(f"the log of new branch {branch.id} must begin at parent_seq, which is 0 without a parent")
+    if branch.owner is not None or change.claim is not None:
+        raise StoreError(f"nobody can hold new branch {branch.id} yet: name the owner in `take`")
+    _check_lease(change)
+
+
+def check_change(change: Append) -> None:
+    """Refuse a change that says two things at once, or more than it has the right to. Raises `StoreError`."""
+    _check_lease(change)
+    if change.claim is not None:
+        if change.take is not None:
+            raise StoreError(f"a change of branch {change.branch_id} gives a claim and takes one: it can do either")
+    elif change.take is None:
+        rows = any(entry.checkpoint_id is not None for entry in change.entries)
+        moves = change.head is not None or change.status is not None or change.release or change.lease
+        if rows or moves or change.opened:
+            raise StoreError(
+                f"a change of branch {change.branch_id} needs a claim: without one, only journal entries can be"
+                " written and what is pending be closed"
+            )
+
+
+def _check_lease(change: Append) -> None:
+    if not 0 <= change.lease < math.inf:
+        raise StoreError(f"a lease is a number of seconds, 0 or more, not {change.lease!r}")
+
+
+def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch:
+    """The branch as `change` leaves it. A claim that is taken without a lease lasts `lease` seconds.
+
+    Raises `LeaseLost`, `Behind` or `Held`, in this order.
+    """
+    owner, fence, until = branch.owner, branch.fence, branch.lease_until
+    claim = change.claim
+    if claim is not None and (claim.fence != fence or claim.owner != owner or claim.branch_id != branch.id):
+        raise lost(claim)
+    if change.seq != branch.seq:
+        raise Behind(branch.id)
+    if change.take is not None:
+        if owner is not None and until > now:
+            raise Held(branch)
+        owner, fence, until = change.take, fence + 1, now + (change.lease or lease)
+    elif change.lease:
+        until = now + change.lease
+    if change.release:
+        owner, until = None, 0.0
+    return Branch(
+        id=branch.id,
+        run_id=branch.run_id,
+        thread_id=branch.thread_id,
+        agent=branch.agent,
+        parent_branch=branch.parent_branch,
+        parent_seq=branch.parent_seq,
+        seq=branch.seq + len(change.entries),
+        head=branch.head if change.head is None else change.head,
+        status=branch.status if change.status is None else change.status,
+        owner=owner,
+        fence=fence,
+        lease_until=until,
+        changed_at=now,
+    )
+
+
+def check_thread(branch: Branch, others: Sequence[Branch]) -> None:
+    """Refuse a branch whose thread is not free, or has ended elsewhere than where it goes on from; `others` are the thread's.
+
+    Raises `Occupied` or `Behind`.
+    """
+    for other in reversed(others):
+        if other.status in OPEN:
+            raise Occupied(other)
+    last = latest_ended(others)
+    if last is not None and last.id != branch.parent_branch:
+        raise Behind(last.id)
+
+
+def check_parent(branch: Branch, parent: Branch | None) -> None:
+    """Refuse a branch whose parent is not there, or not that long. Raises `CheckpointNotFound` or `StoreError`."""
+    if branch.parent_branch is None:
+        return
+    if parent is None:
+        raise not_found("branch", branch.parent_branch)
+    if branch.parent_seq > parent.seq:
+        raise StoreError(f"new branch {branch.id} goes on from an entry that branch {parent.id} does not have yet")
+
+
+def taken_id(what: str, id: str) -> StoreError:
+    """The error for an id that is to be added and is there already."""
+    return StoreError(f"{what} {id} is in the store already: nothing was written")
+
+
+def lost(claim: Claim) -> LeaseLost:
+    """The error for a claim that is no longer the branch's."""
+    return LeaseLost(
+        f"run {claim.run_id} was taken over by another worker, so this write was not recorded:"
+        " load the run to see how far it is",
+        run_id=claim.run_id,
+        branch_id=claim.branch_id,
+    )
+
+
+def not_found(what: str, id: str) -> CheckpointNotFound:
+    """The error for an id that the store does not know."""
+    return CheckpointNotFound(f"the store knows no {what} {id}", id=id)
+
+
+def one_place(checkpoint_id: str | None, branch_id: str | None) -> None:
+    """Refuse a lineage of nothing, or of two things. Raises `StoreError`."""
+    if (checkpoint_id is None) == (branch_id is None):
+        raise StoreError("a lineage is that of a checkpoint or of a branch: give one of the two ids")

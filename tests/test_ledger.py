@@ -1,0 +1,34 @@
+"""A worker's hold on a run, as the worker sees it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from phronomy import MemoryStore
+from phronomy._ledger import Ledger
+from phronomy.checkpoint import AgentRef, Checkpoint
+from phronomy.stores.base import Append, Branch, journal_entry, row_entry
+from phronomy.types import Ending
+
+AT = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def test_a_worker_hears_what_others_wrote_of_the_run_and_not_what_is_of_a_run_inside() -> None:
+    store = MemoryStore()
+    head = Checkpoint(
+        id="c1", run_id="r1", branch_id="r1", created_at=AT, agent=AgentRef(name="clerk"), original_input="hi"
+    )
+    branch = Branch.of(head)
+    store.create(branch, Append(branch_id="r1", seq=0, entries=(row_entry(None, head, {}),)), exclusive=False)
+    ledger = Ledger(store, store.branches()[0], head)
+    signal = ledger.signal()
+
+    inside = Ending(status="cancelled", reason="inside", at=AT)
+    store.append(Append(branch_id="r1", seq=1, entries=(journal_entry(inside, "2.0"),)))
+    ledger.catch_up()
+    assert (ledger.seq, ledger.inbox, ledger.ending, signal.is_set()) == (2, [], None, False)
+
+    ending = Ending(status="cancelled", reason="enough", at=AT)
+    store.append(Append(branch_id="r1", seq=2, entries=(journal_entry(ending, ""),)))
+    ledger.catch_up()
+    assert (ledger.seq, ledger.inbox, ledger.ending, signal.is_set()) == (3, [ending], ending, True)
