@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from phronomy import Agent, Checkpoint, Message, ModelReply, ModelRequest, SQLiteStore, ToolCall, Usage, tool
+from phronomy import Agent, Checkpoint, Limits, Message, ModelReply, ModelRequest, SQLiteStore, ToolCall, Usage, tool
 
 SIZES = (10, 50, 100, 200, 500)
 MAX_PAYLOAD, MAX_CPU, MAX_GROWTH = 2.0, 3.0, 1.3
@@ -78,7 +78,7 @@ def phronomy_run(path: Path, calls: int) -> tuple[float, Checkpoint]:
         return f"refunded {order_id}"
 
     with SQLiteStore(str(path)) as store:
-        agent = Agent(name="desk", model=Script(calls), tools=[look_up, refund], store=store, max_turns=None)
+        agent = Agent(name="desk", model=Script(calls), tools=[look_up, refund], store=store, limits=Limits(turns=None))
         agent.store.branches(run_id="none")  # the connection is open, as the floor's is
         started = time.process_time()
         result = agent.invoke("Check my orders, then refund the last.", thread_id="t")

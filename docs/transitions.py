@@ -32,7 +32,9 @@ from phronomy.types import (
     Judged,
     Judgement,
     Outcome,
+    OutputRefused,
     Replied,
+    Withdrawn,
 )
 
 PAGE = Path(__file__).with_name("transitions.md")
@@ -144,6 +146,7 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Decided: cancel, expire or supersede", decided("expire")),
     ("Decided, for a nested run", decided("approve", "inner")),
     ("CallStarted", CallStarted(id="1.0", attempt=1, at=AT)),
+    ("Withdrawn", Withdrawn(ids=("1.0",))),
     ("CallSettled", CallSettled(id="1.0", call_id="call-1.0", key="k", result=DONE)),
     ("CallFailed: try again", failed("retry")),
     ("CallFailed: try the fallback", failed("fallback")),
@@ -153,6 +156,7 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("CallWaits", CallWaits(id="1.0", pending=(INNER,))),
     ("Interrupted", Interrupted(pending_ids={"1.0": "again"}, at=AT)),
     ("Ending", ENDING),
+    ("OutputRefused", OutputRefused(error="no")),
     ("Finished", Finished(status="completed", output="gone")),
 ]
 """Every outcome, in the ways that it can turn out; those of calls are for the first call."""

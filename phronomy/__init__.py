@@ -12,23 +12,28 @@ from phronomy.errors import (
     AgentChanged,
     ApprovalHandlerError,
     AsyncRequired,
+    AuthenticationError,
     CheckpointAlreadyResumed,
     CheckpointEdited,
     CheckpointError,
     CheckpointNotFound,
     CheckpointUntrusted,
     ConfigurationError,
+    ContentFilterError,
+    ContextLengthError,
     DecisionError,
     IllegalOutcome,
     InstructionsError,
     InvalidDecision,
     LeaseLost,
     LimitExceeded,
+    ModelConnectionError,
     ModelError,
     NotAuthorized,
     NothingDecided,
     OutputError,
     PhronomyError,
+    RateLimitError,
     RunBusy,
     RunFailed,
     StoreError,
@@ -36,11 +41,15 @@ from phronomy.errors import (
     ToolDefinitionError,
     UnknownPending,
 )
+from phronomy.events import Event
+from phronomy.hooks import Hooks
 from phronomy.instructions import InstructionsContext, PromptTemplate
+from phronomy.limits import Limits
 from phronomy.messages import Message, ToolCall, Usage
-from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings
+from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
 from phronomy.result import Result
 from phronomy.stores import MemoryStore, Store, open_store
+from phronomy.stream import AsyncStream, Stream
 from phronomy.tools import Tool, ToolContext, tool
 
 if TYPE_CHECKING:
@@ -70,6 +79,8 @@ __all__ = [
     "ApprovalHandlerError",
     "Approve",
     "AsyncRequired",
+    "AsyncStream",
+    "AuthenticationError",
     "Checkpoint",
     "CheckpointAlreadyResumed",
     "CheckpointEdited",
@@ -77,20 +88,26 @@ __all__ = [
     "CheckpointNotFound",
     "CheckpointUntrusted",
     "ConfigurationError",
+    "ContentFilterError",
+    "ContextLengthError",
     "Decision",
     "DecisionError",
     "Defer",
     "Drift",
+    "Event",
+    "Hooks",
     "IllegalOutcome",
     "InstructionsContext",
     "InstructionsError",
     "InvalidDecision",
     "LeaseLost",
     "LimitExceeded",
+    "Limits",
     "LiteLLMModel",
     "MemoryStore",
     "Message",
     "Model",
+    "ModelConnectionError",
     "ModelError",
     "ModelReply",
     "ModelRequest",
@@ -102,6 +119,7 @@ __all__ = [
     "PhronomyError",
     "Principal",
     "PromptTemplate",
+    "RateLimitError",
     "Reject",
     "Respond",
     "Result",
@@ -110,6 +128,8 @@ __all__ = [
     "SQLiteStore",
     "Store",
     "StoreError",
+    "Stream",
+    "StreamingModel",
     "ThreadBusy",
     "Tool",
     "ToolCall",

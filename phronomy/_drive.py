@@ -3,73 +3,103 @@
 Nothing is performed before the intent to do it is stored, and nobody hears of a checkpoint that is not. A checkpoint and the
 intents that follow it are one write, unless the run is watched: whoever may stop at a checkpoint must find nothing begun. A
 loop that is left early (an error, an interrupt, an abandoned iterator) leaves the store at what was last written; whoever holds
-the ledger lets it go.
+the ledger lets it go. One that is closed between an intent and the deed takes the intent back; one that is closed while calls run
+side by side waits for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
 
 from phronomy._perform import aperform, intents_of, perform, reaches_out
-from phronomy._runner import Runner
-from phronomy.checkpoint import Checkpoint
+from phronomy._runner import Asking, Moment, Runner
+from phronomy.models.base import ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.types import Done, Wait
 
+PASSING = (Asking, TextDelta, ReasoningDelta, ToolCallDelta)
+"""What comes of a move besides outcomes: it is given on, and nothing is kept of it."""
 
-def steps(runner: Runner) -> Iterator[Checkpoint]:
-    """Drive the run until it rests, and give each checkpoint once it is stored."""
+
+def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, read as one
+    """Drive the run until it rests, and give what was stored once it is, and what passes meanwhile."""
     while True:
         runner.absorb()
         move = runner.spec.plan(runner.state)
         if isinstance(move, (Wait, Done)):
-            seal = runner.moved
-            if not runner.commit(seal=seal, stop=True):
+            if not runner.commit(seal=runner.moved, stop=True):
                 continue
-            if seal:
-                yield runner.base
+            yield runner.written
             return
         if reaches_out(runner, move):
-            seal = runner.dirty
-            intents = [] if seal and runner.watched else intents_of(runner, move)
-            if not runner.commit(seal=seal, intents=intents):
+            apart = runner.dirty and runner.watched
+            intents = [] if apart else intents_of(runner, move)
+            if not runner.commit(seal=runner.dirty, intents=intents):
                 continue
-            if seal:
-                yield runner.base
-            if seal and runner.watched:
+            try:
+                yield runner.written
+            except GeneratorExit:
+                if intents:
+                    runner.withdraw(intents)
+                raise
+            if apart:
                 continue
+        left: GeneratorExit | None = None
         with closing(perform(runner, move, steps)) as outcomes:
             for outcome in outcomes:
+                if isinstance(outcome, PASSING):
+                    yield outcome
+                    continue
                 runner.record(outcome)
                 if runner.in_flight:
                     while not runner.commit(seal=False):
                         continue
+                    try:
+                        if left is None:
+                            yield runner.written
+                    except GeneratorExit as exit:
+                        left = exit  # other calls are under way: what comes of them is waited for
+            if left is not None:
+                raise left
 
 
-async def asteps(runner: Runner) -> AsyncIterator[Checkpoint]:
+async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
     """As `steps`."""
     while True:
         runner.absorb()
         move = runner.spec.plan(runner.state)
         if isinstance(move, (Wait, Done)):
-            seal = runner.moved
-            if not await runner.acommit(seal=seal, stop=True):
+            if not await runner.acommit(seal=runner.moved, stop=True):
                 continue
-            if seal:
-                yield runner.base
+            yield runner.written
             return
         if reaches_out(runner, move):
-            seal = runner.dirty
-            intents = [] if seal and runner.watched else intents_of(runner, move)
-            if not await runner.acommit(seal=seal, intents=intents):
+            apart = runner.dirty and runner.watched
+            intents = [] if apart else intents_of(runner, move)
+            if not await runner.acommit(seal=runner.dirty, intents=intents):
                 continue
-            if seal:
-                yield runner.base
-            if seal and runner.watched:
+            try:
+                yield runner.written
+            except GeneratorExit:
+                if intents:
+                    await runner.awithdraw(intents)
+                raise
+            if apart:
                 continue
+        left: GeneratorExit | None = None
         async with aclosing(aperform(runner, move, asteps)) as outcomes:
             async for outcome in outcomes:
+                if isinstance(outcome, PASSING):
+                    yield outcome
+                    continue
                 runner.record(outcome)
                 if runner.in_flight:
                     while not await runner.acommit(seal=False):
                         continue
+                    try:
+                        if left is None:
+                            yield runner.written
+                    except GeneratorExit as exit:
+                        left = exit  # other calls are under way: what comes of them is waited for
+            if left is not None:
+                raise left

@@ -46,7 +46,11 @@ def judge_call(runner: Runner, call: Call) -> Judgement:
     if tool.gate != "predicate":
         return gated(runner, judgement, tool.gate == "always")
     context = tool_context(runner, call, tool, judgement.digest)
-    answer = tool.ask_gate(tool.bind(judgement.json_text("args")), context)
+    try:
+        values = tool.bind(judgement.json_text("args"))
+    except InvalidArguments as error:
+        return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
+    answer = tool.ask_gate(values, context)
     return gated(runner, judgement, answer)
 
 
@@ -59,7 +63,11 @@ async def ajudge_call(runner: Runner, call: Call) -> Judgement:
     if tool.gate != "predicate":
         return gated(runner, judgement, tool.gate == "always")
     context = tool_context(runner, call, tool, judgement.digest)
-    answer = await tool.aask_gate(tool.bind(judgement.json_text("args")), context)
+    try:
+        values = tool.bind(judgement.json_text("args"))
+    except InvalidArguments as error:
+        return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
+    answer = await tool.aask_gate(values, context)
     return gated(runner, judgement, answer)
 
 

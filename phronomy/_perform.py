@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, closing
 from datetime import datetime
 from functools import partial
@@ -18,13 +18,24 @@ from phronomy import _rules
 from phronomy._json import JsonText
 from phronomy._judge import aconsult, ajudge, consult, judge, tool_context
 from phronomy._ledger import new_id, now
-from phronomy._runner import Nested, Runner
+from phronomy._runner import Asking, Moment, Nested, Runner
 from phronomy._workers import Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
 from phronomy.approvals import Decision, call_digest
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import CheckpointError, LimitExceeded, ModelError, RunFailed
+from phronomy.errors import CheckpointError, LimitExceeded, ModelError, OutputError, RunFailed
 from phronomy.instructions import InstructionsContext
-from phronomy.models.base import Model, ModelReply, ModelRequest
+from phronomy.models.base import (
+    Delta,
+    Model,
+    ModelReply,
+    ModelRequest,
+    ModelSettings,
+    ReasoningDelta,
+    StreamingModel,
+    TextDelta,
+    ToolCallDelta,
+)
+from phronomy.output import InvalidOutput, told
 from phronomy.tools import Tool, ToolContext
 from phronomy.types import (
     AskModel,
@@ -47,14 +58,18 @@ from phronomy.types import (
     Move,
     Next,
     Outcome,
+    OutputRefused,
+    ReadOutput,
     Replied,
     Run,
     Wait,
 )
 
 T = TypeVar("T")
-Drive = Callable[[Runner], Iterator[Checkpoint]]
-ADrive = Callable[[Runner], AsyncIterator[Checkpoint]]
+Drive = Callable[[Runner], Generator[Moment]]
+ADrive = Callable[[Runner], AsyncGenerator[Moment]]
+
+DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
 
 
 def reaches_out(runner: Runner, move: Move) -> bool:
@@ -65,7 +80,7 @@ def reaches_out(runner: Runner, move: Move) -> bool:
         case Judge(calls=calls):
             tools = [runner.spec.tool(call) for call in calls]
             return any(tool is not None and tool.gate == "predicate" for tool in tools)
-        case Finish() | Wait() | Done():
+        case ReadOutput() | Finish() | Wait() | Done():
             return False
         case unknown:
             assert_never(unknown)
@@ -90,7 +105,7 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     ]
 
 
-def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome]:
+def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Asking | Delta]:
     """What comes of the move."""
     match move:
         case AskModel():
@@ -100,7 +115,10 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome]:
         case Consult():
             return consult(runner, move.calls)
         case Run():
+            prepare_model(runner)
             return run_calls(runner, move.calls, drive)
+        case ReadOutput():
+            return read_output(runner, move)
         case Finish():
             return finish(move)
         case Fail():
@@ -111,7 +129,7 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome]:
             assert_never(unknown)
 
 
-def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome]:
+def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome | Asking | Delta]:
     """As `perform`."""
     match move:
         case AskModel():
@@ -121,7 +139,10 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
         case Consult():
             return aconsult(runner, move.calls)
         case Run():
+            prepare_model(runner)
             return arun_calls(runner, move.calls, drive)
+        case ReadOutput():
+            return aread_output(runner, move)
         case Finish():
             return afinish(move)
         case Fail():
@@ -135,13 +156,25 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
 # The model
 
 
-def ask_model(runner: Runner) -> Generator[Outcome]:
-    """Render the instructions from the original input, and ask the model."""
+def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
+    """Render the instructions from the original input, and ask the model. The pieces of a reply pass on if they are wanted."""
     system = runner.spec.instructions.render(runner.state.original_input, instructions_context(runner))
     model, request = request_of(runner, system)
+    reply: Any = None
+    yield Asking()
     started = time.monotonic()
     try:
-        reply = model.complete(request)
+        if runner.streams and isinstance(model, StreamingModel):
+            with closing(model.stream(request)) as pieces:
+                for piece in pieces:
+                    if isinstance(piece, DELTAS):
+                        paused = time.monotonic()
+                        yield piece
+                        started += time.monotonic() - paused  # whoever watches may be slow, which is not work
+                    else:
+                        reply = piece
+        else:
+            reply = model.complete(request)
     except RunFailed:
         raise
     except Exception as error:
@@ -149,13 +182,25 @@ def ask_model(runner: Runner) -> Generator[Outcome]:
     yield replied(model, reply, started)
 
 
-async def aask_model(runner: Runner) -> AsyncGenerator[Outcome]:
+async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]:
     """As `ask_model`."""
     system = await runner.spec.instructions.arender(runner.state.original_input, instructions_context(runner))
     model, request = request_of(runner, system)
+    reply: Any = None
+    yield Asking()
     started = time.monotonic()
     try:
-        reply = await model.acomplete(request)
+        if runner.streams and isinstance(model, StreamingModel):
+            async with aclosing(model.astream(request)) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, DELTAS):
+                        paused = time.monotonic()
+                        yield piece
+                        started += time.monotonic() - paused  # whoever watches may be slow, which is not work
+                    else:
+                        reply = piece
+        else:
+            reply = await model.acomplete(request)
     except RunFailed:
         raise
     except Exception as error:
@@ -175,8 +220,24 @@ def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]
     """The model, and what it is asked."""
     spec = runner.spec
     assert spec.model is not None, "a spec whose rules ask the model has one"
+    settings = spec.settings
+    if spec.output is not None and spec.output_mode == "schema":
+        settings = ModelSettings(extra={"response_format": spec.output.request_format()}).merged(settings)
+    elif spec.output is not None:
+        system = "\n\n".join(part for part in (system, spec.output.paragraph()) if part)
+    if spec.limits.seconds is not None:
+        left = max(spec.limits.seconds - runner.state.elapsed / 1000, 0.001)
+        settings = settings.evolve(timeout=min(settings.timeout or left, left))
     messages = runner.state.messages
-    return spec.model, ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=spec.settings)
+    return spec.model, ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
+
+
+def prepare_model(runner: Runner) -> None:
+    """Have the model load what it needs while the calls run, if it is certain that it will be asked after them."""
+    prepare = getattr(runner.spec.model, "prepare", None)
+    last = all(call.status in ("started", "settled") for call in runner.state.calls)
+    if prepare is not None and last and not _rules.is_ending(runner.state):
+        prepare()
 
 
 def replied(model: Model, reply: Any, started: float) -> Replied:
@@ -336,7 +397,7 @@ def failed(
 
 def retry_wait(call: Call, tool: Tool) -> float:
     """How many seconds to wait before this attempt: doubling, at most 5."""
-    return min(tool.retry_wait * 2.0 ** (call.attempt - 2), 5.0)
+    return min(tool.retry_wait * 2.0 ** min(call.attempt - 2, 60), 5.0)
 
 
 def run_nested(runner: Runner, call: Call, nested: Nested, drive: Drive) -> Outcome:
@@ -418,6 +479,26 @@ def interruption(state: Checkpoint, at: datetime) -> Interrupted:
 # The end
 
 
+def read_output(runner: Runner, move: ReadOutput) -> Generator[Outcome]:
+    """End the run with the output in the reply, or have the model told why there is none."""
+    yield output_of(runner, move)
+
+
+async def aread_output(runner: Runner, move: ReadOutput) -> AsyncGenerator[Outcome]:
+    """As `read_output`."""
+    yield output_of(runner, move)
+
+
+def output_of(runner: Runner, move: ReadOutput) -> Finished | OutputRefused:
+    """What the reply that ends the run has come to."""
+    assert runner.spec.output is not None
+    try:
+        value: Any = runner.spec.output.read(move.text)
+    except InvalidOutput as error:
+        return OutputRefused(error=told(error))
+    return Finished(status="completed", output=value)
+
+
 def finish(move: Finish) -> Generator[Outcome]:
     """End the run."""
     yield Finished(status=move.status, output=move.output)
@@ -428,12 +509,20 @@ async def afinish(move: Finish) -> AsyncGenerator[Outcome]:
     yield Finished(status=move.status, output=move.output)
 
 
-def limit_reached(runner: Runner, move: Fail) -> LimitExceeded:
+def limit_reached(runner: Runner, move: Fail) -> RunFailed:
     """The error for a run that has used up one of its limits."""
+    run_id = runner.state.run_id
+    if move.limit == "output_retries":
+        return OutputError(
+            f"run {run_id}: {move.used:g} answers were not of the output type, and output_retries is {move.maximum:g};"
+            " raise it and resume the checkpoint to go on"
+        )
+    used = "how much it used is not known" if move.used is None else f"it used {move.used:g}"
     return LimitExceeded(
-        f"run {runner.state.run_id} reached {move.limit}={move.maximum:g}; raise the limit and resume its checkpoint to go on",
+        f"run {run_id} reached the limit {move.limit}={move.maximum:g}: {used}; raise it and resume the checkpoint to go on",
         limit=move.limit,
         maximum=move.maximum,
+        used=move.used,
     )
 
 

@@ -14,6 +14,7 @@ from phronomy._record import digest_of
 from phronomy.approvals import PAST, Then, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint, result_message
 from phronomy.errors import IllegalOutcome, NotAuthorized
+from phronomy.limits import Limits, before_acting, before_asking
 from phronomy.messages import Conversation, Message, Settlement, with_unique_ids
 from phronomy.types import (
     AskModel,
@@ -29,7 +30,6 @@ from phronomy.types import (
     Deferred,
     Done,
     Ending,
-    Fail,
     Finish,
     Finished,
     Interrupted,
@@ -38,9 +38,12 @@ from phronomy.types import (
     Judgement,
     Move,
     Outcome,
+    OutputRefused,
+    ReadOutput,
     Replied,
     Run,
     Wait,
+    Withdrawn,
 )
 
 Phase: TypeAlias = Literal["asking", "acting", "finishing", "ended"]
@@ -58,18 +61,19 @@ TABLE: Final[Mapping[str, frozenset[type]]] = {
             CallFailed,
             CallUnknown,
             CallWaits,
+            Withdrawn,
             Interrupted,
             Ending,
             Finished,
         }
     ),
-    "finishing": frozenset({Finished, Interrupted, Ending}),
+    "finishing": frozenset({Finished, OutputRefused, Interrupted, Ending}),
     "ended": frozenset(),
     "call new": frozenset({Judged}),
     "call asking": frozenset({Decided, Deferred}),
     "call pending": frozenset({Decided}),
     "call ready": frozenset({CallStarted, Decided}),
-    "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits, Decided}),
+    "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Decided}),
     "call nested": frozenset({Decided}),
     "call settled": frozenset(),
 }
@@ -77,13 +81,19 @@ TABLE: Final[Mapping[str, frozenset[type]]] = {
 
 
 class Rules(Protocol):
-    """What `plan` reads of a spec: the bounds of the logical run."""
+    """What `plan` reads of a spec: the bounds of the logical run.
+
+    `output_retries` says how often an answer that is not of the output type is asked for anew; None: any text will do.
+    """
 
     @property
-    def max_turns(self) -> int | None: ...
+    def limits(self) -> Limits: ...
 
     @property
     def max_parallel(self) -> int: ...
+
+    @property
+    def output_retries(self) -> int | None: ...
 
 
 def phase(state: Checkpoint) -> Phase:
@@ -104,13 +114,11 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
         case "ended":
             return Done(status=state.ended or "completed")
         case "finishing":
-            return _finish(state)
+            return _finish(state, spec)
         case "asking":
-            if spec.max_turns is not None and state.turn >= spec.max_turns:
-                return Fail(limit="max_turns", maximum=spec.max_turns)
-            return AskModel()
+            return before_asking(state, spec.limits, spec.output_retries) or AskModel()
         case "acting":
-            return plan_calls(state, spec)
+            return before_acting(state, spec.limits) or plan_calls(state, spec)
         case unknown:
             assert_never(unknown)
 
@@ -142,6 +150,10 @@ def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             return _ending(state, outcome)
         case Interrupted():
             return _interrupted(state, outcome)
+        case OutputRefused():
+            said = Message(role="user", content=outcome.error)
+            messages = Conversation.of(state.messages).plus(said)
+            return state.evolve(messages=messages, refused=state.refused + 1)
         case _:
             return apply_calls(state, outcome)
 
@@ -150,11 +162,7 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
     """The next state after an outcome that concerns open calls. When all have settled, the turn is closed."""
     match outcome:
         case Judged():
-            for judgement in outcome.judgements:
-                call = judged_call(_call(state, judgement.id, outcome), judgement, state.blocked)
-                state = _with_call(state, call)
-                if call.result is not None and call.result.kind == "rejected":
-                    state = _after_rejection(state, call, judgement.then)
+            state = _judged(state, outcome)
         case Deferred():
             for pending_id in outcome.pending_ids:
                 state = _with_call(state, _set(_asked(state, pending_id, outcome), status="pending"))
@@ -163,6 +171,8 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case CallStarted():
             call = _call(state, outcome.id, outcome)
             state = _with_call(state, _set(call, status="started", attempt=outcome.attempt))
+        case Withdrawn():
+            state = _withdrawn(state, outcome)
         case CallSettled():
             call = _settled(_call(state, outcome.id, outcome), outcome.result)
             state = _spent(_with_call(state, call), outcome.elapsed)
@@ -180,6 +190,13 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case _:
             raise IllegalOutcome(phase(state), type(outcome).__name__)
     return close_turn(state)
+
+
+def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
+    for id in outcome.ids:
+        call = _call(state, id, outcome)
+        state = _with_call(state, _set(call, status="ready", attempt=max(call.attempt - 1, 0)))
+    return _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
 
 
 def close_turn(state: Checkpoint) -> Checkpoint:
@@ -319,11 +336,13 @@ def refused(state: Checkpoint, call: Call, why: str) -> NotAuthorized:
     )
 
 
-def _finish(state: Checkpoint) -> Finish:
+def _finish(state: Checkpoint, spec: Rules) -> Finish | ReadOutput:
     if state.ending:
         return Finish(status=state.ending.status)
     if state.rejecting:
         return Finish(status="rejected")
+    if spec.output_retries is not None:
+        return ReadOutput(text=state.messages[-1].text)
     return Finish(status="completed", output=state.messages[-1].text)
 
 
@@ -338,11 +357,21 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     update = {
         "messages": said.plus(message),
         "turn": turn,
+        "called": state.called + len(calls),
         "calls": calls,
         "usage": state.usage + outcome.usage,
         "elapsed": state.elapsed + outcome.elapsed,
     }
     return state.evolve(**update)
+
+
+def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
+    for judgement in outcome.judgements:
+        call = judged_call(_call(state, judgement.id, outcome), judgement, state.blocked)
+        state = _with_call(state, call)
+        if call.result is not None and call.result.kind == "rejected":
+            state = _after_rejection(state, call, judgement.then)
+    return state
 
 
 def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from phronomy import _rules
 from phronomy._ledger import Ledger, new_id, now
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.instructions import CompiledInstructions
-from phronomy.models.base import Model, ModelSettings
+from phronomy.limits import Limits
+from phronomy.models.base import Delta, Model, ModelSettings
+from phronomy.output import OutputMode, OutputType
 from phronomy.stores.base import Append, Entry, journal_entry, row_entry, settled_in
 from phronomy.tools import Tool
-from phronomy.types import Call, CallFailed, CallSettled, CallStarted, CallUnknown, Move, Outcome
+from phronomy.types import Call, CallFailed, CallSettled, CallStarted, CallUnknown, Move, Outcome, Withdrawn
 
 Handler = Callable[[str, dict[str, Any]], Any]
 """An approval handler: called with the tool's name and a fresh copy of the validated arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a write has stored, in order: the number of the entry, its path, and what stands in it."""
+
+    items: tuple[tuple[int, str, Outcome | Checkpoint], ...]
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint among it, if there is one."""
+        return next((item for _, _, item in self.items if isinstance(item, Checkpoint)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The model is asked now."""
+
+
+Moment: TypeAlias = Written | Asking | Delta
+"""What the loops give to whoever drives them: what was stored, and what passes."""
 
 
 class Spec(Protocol):
@@ -35,6 +60,18 @@ class Spec(Protocol):
 
     @property
     def settings(self) -> ModelSettings: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def output(self) -> OutputType | None: ...
+
+    @property
+    def output_mode(self) -> OutputMode: ...
+
+    @property
+    def hooks(self) -> tuple[Any, ...]: ...
 
     @property
     def instructions(self) -> CompiledInstructions: ...
@@ -70,7 +107,7 @@ class Nested(Protocol):
     def begin(self, parent: Checkpoint, path: str, at: datetime) -> Checkpoint: ...
 
 
-_KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown)
+_KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, Withdrawn)
 """What stays in the journal when a row is written: the results, for rows and forks to refer to, and every attempt."""
 
 
@@ -83,6 +120,10 @@ class Runner:
         self.deps = deps
         self.fresh = fresh
         self.watched = False
+        self.streams = False
+        self.written = Written(())
+        self.begins = False
+        self.origin, self.origin_seq = base, ledger.seq
         self.writing = False
         self.base = base.evolve(journal=(), nested=()) if base.journal or base.nested else base
         self.state = self.base
@@ -93,6 +134,7 @@ class Runner:
             raise CheckpointError(f"the journal of checkpoint {base.id} does not follow from it: {error}") from error
         self.stored = self.state
         self.unsaved: list[Outcome] = []
+        self._writing = self.written
         self.settled = settled_in(base.journal)
         self.dirty = fresh
 
@@ -162,25 +204,34 @@ class Runner:
     ) -> tuple[Append, Checkpoint | None]:
         """The next write: what is not stored yet, as a new checkpoint if `seal`, and then the intents."""
         entries: list[Entry] = []
+        items: list[Outcome | Checkpoint] = []
         sealed: Checkpoint | None = None
         if seal:
             kept = [outcome for outcome in self.unsaved if isinstance(outcome, _KEPT)]
             entries += [journal_entry(outcome, self.state.path) for outcome in kept]
+            items += kept
             if self.fresh:
                 sealed = self.state
                 entries.append(row_entry(None, sealed, {}))
             else:
                 sealed = _rules.seal(self.state, id=new_id("ckpt"), at=now(self.ledger.store))
                 entries.append(row_entry(self.base, sealed, {**self.settled, **settled_in(kept)}))
+            items.append(sealed)
         else:
             entries += [journal_entry(outcome, self.state.path) for outcome in self.unsaved]
+            items += self.unsaved
         entries += [journal_entry(outcome, self.state.path) for outcome in intents]
+        items += intents
         release = stop and self.root
         status = (self.state.status if stop else "running") if self.root else None
-        return self.ledger.change(entries, sealed, status=status, release=release), sealed
+        change = self.ledger.change(entries, sealed, status=status, release=release)
+        path = self.state.path
+        self._writing = Written(tuple([(number, path, item) for number, item in enumerate(items, change.seq + 1)]))
+        return change, sealed
 
     def wrote(self, sealed: Checkpoint | None, intents: Sequence[Outcome]) -> None:
         """Take note that the write is stored: the intents hold from here on."""
+        self.written = self._writing
         if sealed is not None:
             self.base = self.state = sealed
             self.settled, self.dirty, self.fresh = {}, False, False
@@ -208,6 +259,18 @@ class Runner:
             self.rebase()
         self.writing = False
         return stored
+
+    def withdraw(self, intents: Sequence[Outcome]) -> None:
+        """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""
+        self.record(Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted))))
+        with suppress(Exception):  # then the intents stand, and a human is asked what nobody needed to
+            self.commit(seal=False)
+
+    async def awithdraw(self, intents: Sequence[Outcome]) -> None:
+        """As `withdraw`."""
+        self.record(Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted))))
+        with suppress(Exception):
+            await self.acommit(seal=False)
 
     async def acommit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """As `commit`."""

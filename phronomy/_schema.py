@@ -198,6 +198,13 @@ class Arguments:
         """The Python values that canonical text stands for, made afresh. Raises pydantic's `ValidationError`."""
         return self._form.values(self._form.load(text))
 
+    def bind_exactly(self, text: str) -> dict[str, Any]:
+        """As `bind`. Raises `Unfit` where the text is by now read as something else than what was shown."""
+        loaded = self._form.load(text)
+        if self._form.write(loaded) != text:
+            raise Unfit("they are read as something else than before")
+        return self._form.values(loaded)
+
     def write(self, values: dict[str, Any]) -> JsonText:
         """The canonical text of Python values."""
         return self._form.write(self._form.filled(values))

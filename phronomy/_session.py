@@ -10,17 +10,15 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
-
 from phronomy import _rules
-from phronomy._json import JsonError, canonical, clean
+from phronomy._input import History, read_history, read_input
+from phronomy._json import JsonError, clean
 from phronomy._ledger import Ledger, new_id, new_owner, now, release
 from phronomy._perform import child_of, interruption
 from phronomy._runner import Runner
 from phronomy._spec import AgentSpec
 from phronomy.approvals import PAST, Answer, Approve, Principal, Reject, Respond
-from phronomy.checkpoint import Checkpoint, decode, outcome_from
+from phronomy.checkpoint import Checkpoint, decode, explain, outcome_from
 from phronomy.drift import drift_of
 from phronomy.errors import (
     AgentChanged,
@@ -32,12 +30,13 @@ from phronomy.errors import (
     ConfigurationError,
     InvalidDecision,
     NothingDecided,
+    OutputError,
     Progress,
     RunBusy,
     ThreadBusy,
     UnknownPending,
 )
-from phronomy.messages import Message, unique_ids
+from phronomy.output import InvalidOutput
 from phronomy.result import Result
 from phronomy.stores.base import (
     ENDED,
@@ -52,10 +51,18 @@ from phronomy.stores.base import (
     rows_of,
 )
 from phronomy.stores.memory import MemoryStore
-from phronomy.types import Call, CallFailed, CallSettled, CallStarted, CallWaits, Ending, Input, Outcome, Wait
-
-History = Sequence[Message | Mapping[str, Any]]
-
+from phronomy.types import (
+    Call,
+    CallFailed,
+    CallSettled,
+    CallStarted,
+    CallWaits,
+    Ending,
+    Input,
+    Outcome,
+    Wait,
+    Withdrawn,
+)
 
 # Beginning
 
@@ -100,7 +107,7 @@ def begin(store: Store, spec: AgentSpec, deps: Any, beginning: Beginning) -> Run
                 metadata=dict(beginning.metadata or {}),
             )
         except (JsonError, ValueError) as error:
-            raise ConfigurationError(f"the run cannot begin: {error}") from None
+            raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
         try:
             return _create(store, spec, deps, parent, state)
         except Behind:  # another run of the thread has ended since we looked: go on from that one
@@ -130,63 +137,9 @@ def _create(store: Store, spec: AgentSpec, deps: Any, parent: Checkpoint | None,
         raise
     claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
     branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)
-    return Runner(spec, Ledger(store, branch, state, claim=claim), state, deps=deps)
-
-
-def read_input(given: Input) -> tuple[Any, Message]:
-    """The original input as JSON, and the message that it makes."""
-    try:
-        if isinstance(given, str):
-            return given, Message(role="user", content=given)
-        if isinstance(given, BaseModel):
-            given = given.model_dump(mode="json")
-        if isinstance(given, Mapping):
-            given = to_jsonable_python(dict(given))
-            return given, Message(role="user", content=str(canonical(given)))
-        if isinstance(given, Sequence) and not isinstance(given, (bytes, bytearray)):
-            parts = to_jsonable_python(list(given))
-            if parts and all(isinstance(part, dict) and "type" in part for part in parts):
-                return parts, Message(role="user", content=parts)
-    except ValueError as error:
-        raise ConfigurationError(f"the input is not JSON that a checkpoint can hold: {error}") from None
-    raise ConfigurationError(
-        f"the input is text, a mapping, a pydantic model or a list of content parts with a type, not {type(given).__name__}"
-    )
-
-
-def read_history(given: History) -> tuple[Message, ...]:
-    """The messages to begin from. Raises `ConfigurationError` unless every call in them has exactly one result."""
-    messages: list[Message] = []
-    for item in given:
-        messages.append(item if isinstance(item, Message) else _read_message(item))
-    messages = unique_ids(messages)
-    waiting: list[str] = []
-    for message in messages:
-        if message.role == "tool":
-            if message.tool_call_id not in waiting:
-                raise ConfigurationError(f"messages: the result of call {message.tool_call_id!r} answers no open call")
-            waiting.remove(message.tool_call_id or "")
-        elif waiting:
-            raise ConfigurationError(f"messages: call {waiting[0]!r} has no result before the next message")
-        else:
-            waiting = [call.id for call in message.tool_calls]
-    if waiting:
-        raise ConfigurationError(f"messages: call {waiting[0]!r} has no result")
-    return tuple(messages)
-
-
-def _read_message(item: Mapping[str, Any]) -> Message:
-    from phronomy.models._chat import reply_from  # noqa: PLC0415  # only where plain mappings are given
-
-    role = item.get("role")
-    try:
-        if role == "assistant":
-            return reply_from(dict(item), None, None).message
-        if role in ("user", "tool"):
-            return Message(role=role, content=item.get("content"), tool_call_id=item.get("tool_call_id"))
-    except Exception as error:
-        raise ConfigurationError(f"messages: a {role} message cannot be read: {error}") from None
-    raise ConfigurationError(f"messages: role {role!r} is not user, assistant or tool; instructions go into the agent")
+    runner = Runner(spec, Ledger(store, branch, state, claim=claim), state, deps=deps)
+    runner.begins = True
+    return runner
 
 
 # Finding
@@ -298,6 +251,9 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
                 begun[entry.path, outcome.id] = outcome.key
             elif isinstance(outcome, (CallSettled, CallFailed, CallWaits)):
                 begun.pop((entry.path, outcome.id), None)
+            elif isinstance(outcome, Withdrawn):
+                for id in outcome.ids:
+                    begun.pop((entry.path, id), None)
             if isinstance(outcome, CallSettled) and outcome.result.kind == "completed":
                 ledger.reusable[outcome.key] = outcome.result
         ledger.begun.update(begun.values())
@@ -342,6 +298,14 @@ def check_choice(choice: Choice) -> None:
         raise InvalidDecision("reason says why a call is rejected; an approval has none")
 
 
+def rejection(reason: str | None) -> Reject:
+    """The rejection for this reason. Raises `InvalidDecision`."""
+    try:
+        return Reject(reason=reason)
+    except ValueError as error:
+        raise InvalidDecision(f"the reason cannot be recorded: {explain(error)}") from None
+
+
 def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
     check_choice(choice)
@@ -350,7 +314,7 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     if choice.approved is not None:
         if not asked:
             raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
-        found = {asked[0]: Approve() if choice.approved else Reject(reason=choice.reason)}
+        found = {asked[0]: Approve() if choice.approved else rejection(choice.reason)}
     for pending_id, answer in found.items():
         if type(answer) not in (Approve, Reject, Respond):  # the type is asked, not the value, which may be anything
             raise InvalidDecision(
@@ -580,6 +544,18 @@ def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[An
     state = _rules.current(base, runner.spec.apply)
     return Result(
         status=state.status,
-        output=state.output if state.ended == "completed" else None,
+        output=output_of(runner, state) if state.ended == "completed" else None,
         checkpoint=base,
     )
+
+
+def output_of(runner: Runner, state: Checkpoint) -> Any:
+    """The output of a run that has completed, as the type that was asked for. Raises `OutputError`."""
+    if runner.spec.output is None:
+        return state.output
+    try:
+        return runner.spec.output.value(state.json_text("output"))
+    except InvalidOutput as error:
+        raise OutputError(
+            f"the output of run {state.run_id} is not of the agent's output type, which was another then: {error}"
+        ) from None

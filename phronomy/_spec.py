@@ -6,14 +6,20 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from phronomy import _rules
+from phronomy._json import canonical
+from phronomy._record import digest_of
 from phronomy._runner import Handler, Nested
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
-from phronomy.instructions import CompiledInstructions
-from phronomy.models.base import Model, ModelSettings
+from phronomy.hooks import Hooks
+from phronomy.instructions import CompiledInstructions, Instructions, compile_instructions
+from phronomy.limits import Limits
+from phronomy.models.base import Model, ModelSettings, as_model
+from phronomy.output import OutputMode, OutputType
 from phronomy.tools import Tool, as_tool
 from phronomy.types import Call, Move, Outcome
 
@@ -30,8 +36,17 @@ class AgentSpec:
     tools: Mapping[str, Tool]
     handler: Handler | None
     handler_is_async: bool
-    max_turns: int | None
+    limits: Limits
     max_parallel: int
+    output: OutputType | None
+    output_mode: OutputMode
+    max_output_retries: int
+    hooks: tuple[Hooks, ...]
+
+    @property
+    def output_retries(self) -> int | None:
+        """How often an answer that is not of the output type is asked for anew; None where any text will do."""
+        return self.max_output_retries if self.output is not None else None
 
     def plan(self, state: Checkpoint) -> Move:
         """What comes next in this state."""
@@ -57,6 +72,8 @@ class AgentSpec:
         """What a checkpoint notes of the agent."""
         tools = {name: [tool.schema_hash, tool.gate] for name, tool in self.tools.items()}
         facts = {"tools": tools, "instructions": self.instructions.fingerprint, "model": self.model.name}
+        if self.output is not None:
+            facts["output"] = digest_of(canonical(self.output.schema))
         return AgentRef(name=self.name, fingerprint=facts)
 
     def refuse_async(self, method: str) -> None:
@@ -73,6 +90,50 @@ class AgentSpec:
             raise AsyncRequired(
                 f"{', '.join(found)} of agent {self.name!r} {verb} async: call a{method} instead of {method}"
             )
+
+
+def spec_of(agent: Any) -> AgentSpec:
+    """The configuration of an agent, checked. Raises `ConfigurationError`."""
+    name = agent.name or type(agent).__name__
+    handler = agent._handler
+    if agent.model is None:
+        raise ConfigurationError(f"agent {name!r} has no model")
+    if not isinstance(agent.limits, Limits):
+        raise ConfigurationError(f"agent {name!r}: limits is a Limits, not {type(agent.limits).__name__}")
+    if not agent.max_parallel > 0:
+        raise ConfigurationError(f"agent {name!r}: max_parallel must be above 0")
+    if agent.trust not in (None, "store", "bearer"):
+        raise ConfigurationError(f"agent {name!r}: trust is 'store' or 'bearer'")
+    if handler is not None and not callable(handler):
+        raise ConfigurationError(f"agent {name!r}: the approval handler is not callable")
+    if agent.output_mode not in ("schema", "prompt") or not agent.output_retries >= 0:
+        raise ConfigurationError(f"agent {name!r}: output_mode is 'schema' or 'prompt', output_retries 0 or more")
+    if not all(isinstance(item, Hooks) for item in agent.hooks):
+        raise ConfigurationError(f"agent {name!r}: hooks are instances of Hooks")
+    return AgentSpec(
+        name=name,
+        model=as_model(agent.model),
+        settings=agent.settings or ModelSettings(),
+        instructions=compile_instructions(_instructions(agent)),
+        tools=tools_of(agent.tools),
+        handler=handler,
+        handler_is_async=handler is not None and is_async(handler),
+        limits=agent.limits,
+        max_parallel=agent.max_parallel,
+        output=OutputType(agent.output_type) if agent.output_type not in (None, str) else None,
+        output_mode=agent.output_mode,
+        max_output_retries=agent.output_retries,
+        hooks=tuple(agent.hooks),
+    )
+
+
+def _instructions(agent: Any) -> Instructions:
+    """The instructions; a function in a class body is one of the input, unless its first parameter is `self`."""
+    written = inspect.getattr_static(agent, "instructions")
+    if isinstance(written, FunctionType) and next(iter(inspect.signature(written).parameters), "") != "self":
+        return written
+    found: Instructions = agent.instructions
+    return found
 
 
 def tools_of(sources: Sequence[Any]) -> dict[str, Tool]:

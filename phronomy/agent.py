@@ -2,63 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing, closing, suppress
 from dataclasses import replace
-from inspect import getattr_static, signature
-from types import FunctionType
-from typing import Any, Generic, Literal, Self, TypeAlias, TypedDict
+from typing import Any, Generic, Self
 
-from typing_extensions import TypeVar, Unpack
+from typing_extensions import Unpack
 
 from phronomy import _session
 from phronomy._drive import asteps, steps
+from phronomy._hold import aclaim, aevents_of, aheld, alet_go, claim, events_of, held
+from phronomy._input import History
 from phronomy._judge import adecide, decide
 from phronomy._ledger import Ledger, now
 from phronomy._ledger import call as in_store
-from phronomy._runner import Handler, Runner
-from phronomy._session import Beginning, Choice, History
-from phronomy._spec import AgentSpec, is_async, tools_of
+from phronomy._options import AgentOptions, CallOptions, Deps, OnPending, Trust
+from phronomy._runner import Handler, Runner, Written
+from phronomy._session import Beginning, Choice
+from phronomy._spec import AgentSpec, spec_of
 from phronomy.approvals import Answer, Principal, as_principal
 from phronomy.checkpoint import Checkpoint
 from phronomy.drift import Drift, drift_of
-from phronomy.errors import ConfigurationError, RunFailed
-from phronomy.instructions import Instructions, compile_instructions
+from phronomy.errors import ConfigurationError
+from phronomy.events import Event
+from phronomy.hooks import Hooks
+from phronomy.instructions import Instructions
+from phronomy.limits import Limits
 from phronomy.models.base import Model, ModelSettings, as_model
+from phronomy.output import OutputMode
 from phronomy.result import Output, Result
-from phronomy.stores.base import Branch, Held, Occupied, Store
+from phronomy.stores.base import Branch, Occupied, Store
 from phronomy.stores.memory import MemoryStore
+from phronomy.stream import AsyncStream, Stream
 from phronomy.types import Decided, Ending, Input
-
-Deps = TypeVar("Deps", default=Any)
-Trust: TypeAlias = Literal["store", "bearer"]
-OnPending: TypeAlias = Literal["refuse", "supersede"]
-
-
-class AgentOptions(TypedDict, total=False):
-    """What an agent is made with; the attributes of `Agent` of the same names say what each is for."""
-
-    name: str
-    model: str | Model
-    instructions: Instructions
-    tools: Sequence[Any]
-    settings: ModelSettings
-    store: Store
-    trust: Trust
-    max_turns: int | None
-    max_parallel: int
-    on_approval_required: Handler
-
-
-class CallOptions(TypedDict, Generic[Deps], total=False):
-    """What one call may bring along. None of it goes into a record.
-
-    `deps` is handed to tools and instructions; `model` and `settings` stand in for the agent's, for this call alone.
-    """
-
-    deps: Deps
-    model: str | Model
-    settings: ModelSettings
 
 
 class Agent(Generic[Deps, Output]):
@@ -90,11 +66,23 @@ class Agent(Generic[Deps, Output]):
     trust: Trust | None = None
     """Whether a checkpoint that the store has never seen is accepted: only with `"bearer"`, which is the default without a store."""
 
-    max_turns: int | None = 100
-    """How many model calls one logical run may make, resumes included. None: no bound."""
+    limits: Limits = Limits()
+    """What one logical run may use, over all its resumes: by default 100 model calls, and no bound on anything else."""
 
     max_parallel: int = 8
     """How many calls of one reply run side by side."""
+
+    output_type: Any = None
+    """What the answer is to be: a pydantic model, a dataclass, a TypedDict, a union, a plain type. None: text."""
+
+    output_mode: OutputMode = "schema"
+    """How the model is asked for it: by its `response_format` (`"schema"`), or in words after the instructions (`"prompt"`)."""
+
+    output_retries: int = 2
+    """How often in a run the model is told that its answer is not of the output type, and answers again."""
+
+    hooks: Sequence[Hooks] = ()
+    """Who hears of what happens in the agent's runs."""
 
     def __init__(self, **options: Unpack[AgentOptions]) -> None:
         unknown = set(options) - set(AgentOptions.__annotations__)
@@ -136,38 +124,12 @@ class Agent(Generic[Deps, Output]):
         return self._spec
 
     def _checked(self) -> AgentSpec:
-        name = self.name or type(self).__name__
-        if self.model is None:
-            raise ConfigurationError(f"agent {name!r} has no model")
-        if self.max_turns is not None and not self.max_turns > 0:
-            raise ConfigurationError(f"agent {name!r}: max_turns must be above 0, or None for no bound")
-        if not self.max_parallel > 0:
-            raise ConfigurationError(f"agent {name!r}: max_parallel must be above 0")
-        if self.trust not in (None, "store", "bearer"):
-            raise ConfigurationError(f"agent {name!r}: trust is 'store' or 'bearer'")
-        if self._handler is not None and not callable(self._handler):
-            raise ConfigurationError(f"agent {name!r}: the approval handler is not callable")
-        return AgentSpec(
-            name=name,
-            model=as_model(self.model),
-            settings=self.settings or ModelSettings(),
-            instructions=compile_instructions(self._instructions()),
-            tools=tools_of(self.tools),
-            handler=self._handler,
-            handler_is_async=self._handler is not None and is_async(self._handler),
-            max_turns=self.max_turns,
-            max_parallel=self.max_parallel,
-        )
-
-    def _instructions(self) -> Instructions:
-        """The instructions; a function in a class body is one of the input, unless its first parameter is `self`."""
-        written = getattr_static(self, "instructions")
-        if isinstance(written, FunctionType) and next(iter(signature(written).parameters), "") != "self":
-            return written
-        return self.instructions
+        return spec_of(self)
 
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[AgentSpec, Any]:
         spec = self.spec
+        if unknown := options.keys() - CallOptions.__annotations__.keys():
+            raise ConfigurationError(f"there is no option {', '.join(sorted(unknown))}: nothing was done")
         if method is not None:
             spec.refuse_async(method)
         if (model := options.get("model")) is not None:
@@ -198,9 +160,9 @@ class Agent(Generic[Deps, Output]):
         spec, deps = self._for_call(options, "invoke")
         beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
         runner = self._begin(spec, deps, beginning, on_pending)
-        with held(runner):
-            for _ in steps(runner):
-                pass
+        with held(runner) as watch:
+            for moment in steps(runner):
+                watch.hear(moment)
         return _session.result_of(runner)
 
     async def ainvoke(
@@ -218,9 +180,9 @@ class Agent(Generic[Deps, Output]):
         spec, deps = self._for_call(options, None)
         beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
         runner = await self._abegin(spec, deps, beginning, on_pending)
-        async with aheld(runner):
-            async for _ in asteps(runner):
-                pass
+        async with aheld(runner) as watch:
+            async for moment in asteps(runner):
+                watch.hear(moment)
         return _session.result_of(runner)
 
     def resume(
@@ -247,9 +209,9 @@ class Agent(Generic[Deps, Output]):
         runner = self._open(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
             return runner
-        with held(runner):
-            for _ in steps(runner):
-                pass
+        with held(runner) as watch:
+            for moment in steps(runner):
+                watch.hear(moment)
         return _session.result_of(runner)
 
     async def aresume(
@@ -270,9 +232,9 @@ class Agent(Generic[Deps, Output]):
         runner = await self._aopen(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
             return runner
-        async with aheld(runner):
-            async for _ in asteps(runner):
-                pass
+        async with aheld(runner) as watch:
+            async for moment in asteps(runner):
+                watch.hear(moment)
         return _session.result_of(runner)
 
     def step(
@@ -293,17 +255,18 @@ class Agent(Generic[Deps, Output]):
         """
         spec, deps = self._for_call(options, "step")
         choice = Choice(approved, reason, decisions, as_principal(by), None, False)
-        if isinstance(at, Checkpoint):
-            runner = self._open(spec, deps, at, choice)
-        else:
-            beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
-            runner = self._begin(spec, deps, beginning, "refuse")
+        beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
+        runner = self._start(spec, deps, at, beginning, "refuse", choice)
         if isinstance(runner, Result):
             return runner
-        with held(runner):
+        with held(runner) as watch:
             runner.watched = True
             if isinstance(at, Checkpoint) and not choice.decides:
-                next(steps(runner), None)
+                with closing(steps(runner)) as moments:
+                    for moment in moments:
+                        watch.hear(moment)
+                        if isinstance(moment, Written) and moment.checkpoint is not None:
+                            break
         return _session.result_of(runner)
 
     async def astep(
@@ -320,18 +283,91 @@ class Agent(Generic[Deps, Output]):
         """As `step`."""
         spec, deps = self._for_call(options, None)
         choice = Choice(approved, reason, decisions, as_principal(by), None, False)
-        if isinstance(at, Checkpoint):
-            runner = await self._aopen(spec, deps, at, choice)
-        else:
-            beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
-            runner = await self._abegin(spec, deps, beginning, "refuse")
+        beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
+        runner = await self._astart(spec, deps, at, beginning, "refuse", choice)
         if isinstance(runner, Result):
             return runner
-        async with aheld(runner):
+        async with aheld(runner) as watch:
             runner.watched = True
             if isinstance(at, Checkpoint) and not choice.decides:
-                await anext(asteps(runner), None)
+                async with aclosing(asteps(runner)) as moments:
+                    async for moment in moments:
+                        watch.hear(moment)
+                        if isinstance(moment, Written) and moment.checkpoint is not None:
+                            break
         return _session.result_of(runner)
+
+    def stream(
+        self,
+        at: Input | Checkpoint,
+        *,
+        thread_id: str | None = None,
+        messages: History | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        label: str | None = None,
+        on_pending: OnPending = "refuse",
+        approved: bool | None = None,
+        reason: str | None = None,
+        decisions: Mapping[str, Answer] | None = None,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Stream[Output]:
+        """Run as `invoke` does, or from a checkpoint as `resume` does, and give each event as it happens.
+
+        The same gates, limits and results as without streaming. Waiting for a human ends the stream. A failure is an event, and is
+        then raised. Nothing runs before the first event is asked for, which may raise whatever `invoke` or `resume` would.
+        """
+        spec, deps = self._for_call(options, "stream")
+        beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
+        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
+
+        def run(stream: Stream[Output]) -> Generator[Event]:
+            runner = self._start(spec, deps, at, beginning, on_pending, choice)
+            if isinstance(runner, Result):
+                stream._result = runner
+                return
+            with closing(events_of(runner)) as events:
+                for event in events:  # noqa: UP028  # as in the async twin
+                    yield event
+            stream._result = _session.result_of(runner)
+
+        return Stream(run)
+
+    def astream(
+        self,
+        at: Input | Checkpoint,
+        *,
+        thread_id: str | None = None,
+        messages: History | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        label: str | None = None,
+        on_pending: OnPending = "refuse",
+        approved: bool | None = None,
+        reason: str | None = None,
+        decisions: Mapping[str, Answer] | None = None,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> AsyncStream[Output]:
+        """As `stream`."""
+        spec, deps = self._for_call(options, None)
+        beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
+        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
+
+        async def run(stream: AsyncStream[Output]) -> AsyncGenerator[Event]:
+            runner = await self._astart(spec, deps, at, beginning, on_pending, choice)
+            if isinstance(runner, Result):
+                stream._result = runner
+                return
+            async with aclosing(aevents_of(runner)) as events:
+                async for event in events:
+                    yield event
+            stream._result = _session.result_of(runner)
+
+        return AsyncStream(run)
 
     def recover(
         self,
@@ -354,9 +390,9 @@ class Agent(Generic[Deps, Output]):
                 return _session.result_of(opened.runner, opened.head)
             if claim(opened.runner):
                 break
-        with held(opened.runner):
-            for _ in steps(opened.runner):
-                pass
+        with held(opened.runner) as watch:
+            for moment in steps(opened.runner):
+                watch.hear(moment)
         return _session.result_of(opened.runner)
 
     async def arecover(
@@ -375,9 +411,9 @@ class Agent(Generic[Deps, Output]):
                 return _session.result_of(opened.runner, opened.head)
             if await aclaim(opened.runner):
                 break
-        async with aheld(opened.runner):
-            async for _ in asteps(opened.runner):
-                pass
+        async with aheld(opened.runner) as watch:
+            async for moment in asteps(opened.runner):
+                watch.hear(moment)
         return _session.result_of(opened.runner)
 
     def cancel(
@@ -397,9 +433,9 @@ class Agent(Generic[Deps, Output]):
         runner = self._end(spec, deps, run, ending)
         if isinstance(runner, Result):
             return runner
-        with held(runner):
-            for _ in steps(runner):
-                pass
+        with held(runner) as watch:
+            for moment in steps(runner):
+                watch.hear(moment)
         return _session.result_of(runner)
 
     async def acancel(
@@ -435,6 +471,22 @@ class Agent(Generic[Deps, Output]):
 
     # Opening
 
+    def _start(
+        self, spec: AgentSpec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+    ) -> Runner | Result[Output]:
+        """A runner at a checkpoint, as `resume` opens it, or of a new run."""
+        if isinstance(at, Checkpoint):
+            return self._open(spec, deps, at, choice)
+        return self._begin(spec, deps, beginning, on_pending)
+
+    async def _astart(
+        self, spec: AgentSpec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+    ) -> Runner | Result[Output]:
+        """As `_start`."""
+        if isinstance(at, Checkpoint):
+            return await self._aopen(spec, deps, at, choice)
+        return await self._abegin(spec, deps, beginning, on_pending)
+
     def _begin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
         while True:
             try:
@@ -443,9 +495,9 @@ class Agent(Generic[Deps, Output]):
                 ending = _session.superseding(self.store, occupied.branch, on_pending)
                 runner = self._end(spec, deps, occupied.branch.id, ending)
                 if isinstance(runner, Runner):
-                    with held(runner):
-                        for _ in steps(runner):
-                            pass
+                    with held(runner) as watch:
+                        for moment in steps(runner):
+                            watch.hear(moment)
 
     async def _abegin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
         begun: list[Runner] = []
@@ -523,76 +575,3 @@ class Agent(Generic[Deps, Output]):
             opened.runner.record_all(taken)
             if await aclaim(opened.runner):
                 return opened.runner
-
-
-def claim(runner: Runner) -> bool:
-    """Take the run, storing what was recorded on it in the same write. False if somebody was first: look again."""
-    try:
-        return runner.commit(seal=runner.dirty)
-    except Held:
-        return False
-    except BaseException:
-        with suppress(Exception):
-            let_go(runner)
-        raise
-
-
-async def aclaim(runner: Runner) -> bool:
-    """As `claim`."""
-    try:
-        return await runner.acommit(seal=runner.dirty)
-    except Held:
-        return False
-    except BaseException:
-        with suppress(Exception):
-            await alet_go(runner)
-        raise
-
-
-@contextmanager
-def held(runner: Runner) -> Iterator[None]:
-    """Let the run go, whatever happens, so that nobody has to wait for the lease; what has settled is saved first."""
-    try:
-        yield
-    except BaseException as error:
-        with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
-            let_go(runner)
-        tell(runner, error)
-        raise
-    runner.ledger.abandon("running")
-
-
-@asynccontextmanager
-async def aheld(runner: Runner) -> AsyncIterator[None]:
-    """As `held`."""
-    try:
-        yield
-    except BaseException as error:
-        with suppress(Exception):
-            await alet_go(runner)
-        await in_store(runner.ledger.store, tell, runner, error)
-        raise
-    await runner.ledger.aabandon("running")
-
-
-def let_go(runner: Runner) -> None:
-    """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up."""
-    if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
-        runner.commit(seal=False)
-    runner.ledger.abandon("running" if runner.in_flight or runner.writing else "failed")
-
-
-async def alet_go(runner: Runner) -> None:
-    """As `let_go`."""
-    if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
-        await runner.acommit(seal=False)
-    await runner.ledger.aabandon("running" if runner.in_flight or runner.writing else "failed")
-
-
-def tell(runner: Runner, error: BaseException) -> None:
-    """Put the last checkpoint, with what was journaled after it, and the run's id into the error of a failed run."""
-    if isinstance(error, RunFailed):
-        error.run_id = runner.state.run_id
-        error.checkpoint = _session.result_of(runner).checkpoint
-        with suppress(Exception):  # the store may be what failed
-            error.checkpoint = runner.ledger.store.load(runner.base.id)

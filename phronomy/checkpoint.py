@@ -70,6 +70,8 @@ class _Fields(Record):
     original_input: Json = Field(repr=False)
     messages: tuple[Message, ...] = Field(default=(), repr=False)
     turn: int = 0
+    called: int = 0
+    refused: int = 0
     calls: tuple[Call, ...] = ()
     decisions: tuple[Decision, ...] = ()
     blocked: tuple[str, ...] = ()
@@ -89,6 +91,7 @@ class Checkpoint(_Fields):
     """A run stopped at a boundary: everything that is needed to go on, and nothing that can change.
 
     `messages` are all messages of the conversation, `calls` the calls of the open turn, `decisions` those taken in this run,
+    `turn`, `called` and `refused` count model calls, the calls they asked for, and answers that were not of the output type;
     `blocked` the digests of calls rejected for good. `journal` holds what has happened since the boundary, up to when this copy
     was read. `elapsed` is the active time of the run in milliseconds; waiting for a human is not in it. `nested` are the stopped
     runs inside this one. `state` belongs to the kind of run: None for an agent.
@@ -150,7 +153,7 @@ class Checkpoint(_Fields):
             try:
                 record: Self = cls._from_dump(json.loads(to_json(data)))
             except (ValueError, CheckpointError) as error:
-                raise ValueError(_explain(error)) from None
+                raise ValueError(explain(error)) from None
             return record
         return handler(data)
 
@@ -160,7 +163,7 @@ class Checkpoint(_Fields):
         try:
             record: Self = cls._from_dump(parse(json_data))
         except (ValidationError, JsonError) as error:
-            raise CheckpointError(_explain(error)) from None
+            raise CheckpointError(explain(error)) from None
         return record
 
     @classmethod
@@ -169,7 +172,7 @@ class Checkpoint(_Fields):
         try:
             return super().model_validate(obj)
         except (ValidationError, JsonError) as error:
-            raise CheckpointError(_explain(error)) from None
+            raise CheckpointError(explain(error)) from None
 
     @classmethod
     def _from_dump(cls, data: Any) -> Any:
@@ -326,7 +329,7 @@ def _read_strictly(target: Any, text: str) -> Any:
     try:
         return read(text)
     except ValidationError as error:
-        raise CheckpointError(f"a stored row cannot be read: {_explain(error)}") from None
+        raise CheckpointError(f"a stored row cannot be read: {explain(error)}") from None
 
 
 def _as_ref(message: Message, settled: Mapping[str, CallSettled]) -> Message | ResultRef:
@@ -374,7 +377,7 @@ def _check_version(data: Any) -> None:
         )
 
 
-def _explain(error: Exception) -> str:
+def explain(error: Exception) -> str:
     """What is wrong and where, without any value: a checkpoint's content does not belong in an error."""
     if not isinstance(error, ValidationError):
         return str(error)

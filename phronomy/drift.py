@@ -10,6 +10,7 @@ from phronomy.checkpoint import Checkpoint
 from phronomy.tools import InvalidArguments
 from phronomy.types import Call
 
+_PARTS = {"instructions": "instructions", "model": "model", "output": "output type"}
 _STRICTNESS = {"never": 0, "predicate": 1, "always": 2}
 
 
@@ -38,8 +39,9 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
             if call.status in ("asking", "pending", "ready"):
                 changed += _call_changes(runner, call)
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
-    compatible = [f"the {part} changed" for part in ("instructions", "model") if before.get(part) != after[part]]
-    tools_before = before.get("tools", {})
+    compatible = [f"the {_PARTS[part]} changed" for part in _PARTS if before.get(part) != after.get(part)]
+    tools_before = before.get("tools")
+    tools_before = tools_before if isinstance(tools_before, dict) else {}  # of a bearer's text, it may be anything
     for name in sorted({*tools_before, *after["tools"]}):
         if name not in tools_before:
             compatible.append(f"tool {name!r} was added")

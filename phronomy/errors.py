@@ -21,6 +21,11 @@
     ├── StoreError                      a store cannot do what was asked
     ├── RunFailed                       a run stopped on a failure; resume continues it
     │   ├── ModelError                  the model could not be reached, or refused
+    │   │   ├── AuthenticationError     the provider does not accept the key (401, 403)
+    │   │   ├── RateLimitError          the provider asks for fewer requests (429), or has no quota left
+    │   │   ├── ContextLengthError      the conversation is longer than the model can read
+    │   │   ├── ContentFilterError      the provider refused the request or the reply by its content policy
+    │   │   └── ModelConnectionError    no answer came back: no route, a timeout, a connection or a stream cut off
     │   ├── ApprovalHandlerError        the approval handler raised or gave no valid answer
     │   ├── InstructionsError           the instructions could not be made from the input
     │   ├── OutputError                 the final answer is not what was asked for
@@ -223,6 +228,30 @@ class ModelError(RunFailed):
         self.status_code = status_code
 
 
+class AuthenticationError(ModelError):
+    """The provider does not accept the key, or not for this model (status 401 or 403). Asking again does not help."""
+
+
+class RateLimitError(ModelError):
+    """The provider asks for fewer requests (status 429), or the quota is used up. `retry_after` is in seconds, if it said."""
+
+    def __init__(self, message: str, *, status_code: int | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message, status_code=status_code)
+        self.retry_after = retry_after
+
+
+class ContextLengthError(ModelError):
+    """The conversation and the tools are longer than the model can read. Asking again does not help."""
+
+
+class ContentFilterError(ModelError):
+    """The provider refused the request, or withheld the reply, by its content policy. Asking again does not help."""
+
+
+class ModelConnectionError(ModelError):
+    """No whole answer came back: no route, a timeout, a connection or a stream that was cut off."""
+
+
 class ApprovalHandlerError(RunFailed):
     """The approval handler raised, or answered with something that is no decision. Nothing ran."""
 
@@ -236,12 +265,13 @@ class OutputError(RunFailed):
 
 
 class LimitExceeded(RunFailed):
-    """A limit of the logical run was reached, counted over all its resumes."""
+    """A limit of the logical run was reached, counted over all its resumes: `limit` names it, `used` is None if not known."""
 
-    def __init__(self, message: str, *, limit: str, maximum: float) -> None:
+    def __init__(self, message: str, *, limit: str, maximum: float, used: float | None = None) -> None:
         super().__init__(message)
         self.limit = limit
         self.maximum = maximum
+        self.used = used
 
 
 class IllegalOutcome(PhronomyError):

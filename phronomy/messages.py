@@ -132,18 +132,28 @@ def unique_ids(messages: Sequence[Message]) -> list[Message]:
 
 
 class Usage(Record):
-    """What a run has cost so far, over all its resumes. Tokens as the provider counted them."""
+    """What a run has cost so far, over all its resumes. Tokens as the provider counted them.
+
+    `cost` is in US dollars; None where the cost of any request is not known.
+    """
 
     requests: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cost: float | None = Field(default=None, ge=0)
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             requests=self.requests + other.requests,
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            cost=self._cost_with(other),
         )
+
+    def _cost_with(self, other: Usage) -> float | None:
+        if self.requests == 0 or other.requests == 0:
+            return other.cost if self.requests == 0 else self.cost
+        return None if self.cost is None or other.cost is None else self.cost + other.cost
 
     @property
     def total_tokens(self) -> int:

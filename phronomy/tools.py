@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
-from phronomy._json import JsonError, JsonText, JsonValue, clean, parse, plain
+from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, parse, plain
 from phronomy._schema import (
     Arguments,
     Unfit,
@@ -254,7 +254,7 @@ class Tool:
     def bind(self, args_text: str) -> dict[str, Any]:
         """The Python values for canonical arguments, made afresh at each call. Raises `InvalidArguments`."""
         try:
-            return self._arguments.bind(args_text)
+            return self._arguments.bind_exactly(args_text)
         except Exception as error:
             raise self._invalid(self._why_invalid(error)) from None
 
@@ -309,7 +309,7 @@ class Tool:
         A result that is not JSON settles the call as failed, with the note that it did run.
         """
         if issubclass(type(value), str):
-            return CallResult(kind="completed", content=self._cut(str.__str__(value)))
+            return self._kept(str.__str__(value))
         try:
             text = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         except Exception as error:
@@ -318,7 +318,17 @@ class Tool:
                 f"({type(error).__name__}). Its effect may have happened."
             )
             return CallResult(kind="failed", content=told)
-        return CallResult(kind="completed", content=self._cut(text))
+        return self._kept(text)
+
+    def _kept(self, text: str) -> CallResult:
+        """The result, cut as the tool says; one that no record can hold settles the call with the note that it ran."""
+        text = self._cut(text)
+        try:
+            canonical(text)
+        except JsonError:
+            told = f"The tool ran, but its result of {len(text)} characters is more than a record can hold."
+            return CallResult(kind="failed", content=told)
+        return CallResult(kind="completed", content=text)
 
     # What others may see
 

@@ -64,8 +64,8 @@ class Call(Record):
     approved: str | None = None
     edited: bool = False
     stopped: bool = False
-    attempt: int = 0
-    fallback: int = 0
+    attempt: int = Field(default=0, ge=0)
+    fallback: int = Field(default=0, ge=0)
     repeatable: bool = False
     waiting: tuple[PendingApproval, ...] = ()
     result: CallResult | None = None
@@ -122,11 +122,22 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOutput:
+    """Read the output that was asked for from the reply that ends the run."""
+
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fail:
-    """Stop with a failure: a limit of the run is reached. Nothing is recorded but that it failed."""
+    """Stop with a failure: a limit of the run is reached. Nothing is recorded but that it failed.
+
+    `used` is how much of it the run has used, None where that is not known.
+    """
 
     limit: str
     maximum: float
+    used: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +155,7 @@ class Done:
     status: End
 
 
-Move: TypeAlias = AskModel | Judge | Consult | Run | Finish | Fail | Wait | Done
+Move: TypeAlias = AskModel | Judge | Consult | Run | ReadOutput | Finish | Fail | Wait | Done
 
 
 # Outcomes
@@ -206,6 +217,13 @@ class CallStarted(Record):
     attempt: int
     at: datetime
     key: str = ""
+
+
+class Withdrawn(Record):
+    """Calls whose intent is stored were not begun after all: whoever drove the run left first. They may run."""
+
+    type: Literal["withdrawn"] = "withdrawn"
+    ids: tuple[str, ...]
 
 
 class CallSettled(Record):
@@ -277,6 +295,13 @@ class Ending(Record):
     at: datetime
 
 
+class OutputRefused(Record):
+    """The reply that was to end the run is not of the output type. The model is told, and answers again."""
+
+    type: Literal["output_refused"] = "output_refused"
+    error: Text = Field(repr=False)
+
+
 class Finished(Record):
     """The run ended."""
 
@@ -291,12 +316,14 @@ Outcome: TypeAlias = (
     | Deferred
     | Decided
     | CallStarted
+    | Withdrawn
     | CallSettled
     | CallFailed
     | CallUnknown
     | CallWaits
     | Interrupted
     | Ending
+    | OutputRefused
     | Finished
 )
 

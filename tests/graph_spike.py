@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from crash_worker import NEVER, Bomb, BombedStore, effects, outline
 from drivers import Driver
@@ -21,6 +21,7 @@ from phronomy import (
     Approve,
     Checkpoint,
     IllegalOutcome,
+    Limits,
     Respond,
     Result,
     Tool,
@@ -87,7 +88,11 @@ class GraphSpec:
     waves: tuple[tuple[str, ...], ...]
     tools: Mapping[str, Tool]
     max_parallel: int = 8
-    max_turns: int | None = None
+    limits: Limits = Limits(turns=None)
+    output: None = None
+    output_mode: Literal["schema"] = "schema"
+    output_retries: None = None
+    hooks: tuple[()] = ()
     model: None = None
     settings: ModelSettings = ModelSettings()
     instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from drivers import ASYNC, SYNC, Driver
 
-from phronomy import Agent, Checkpoint, MemoryStore, ModelError, _session, tool
+from phronomy import Agent, MemoryStore, ModelError, _session, tool
 from phronomy._drive import asteps, steps
 from phronomy._ledger import Ledger
 from phronomy._perform import aperform, perform
-from phronomy._runner import Runner
+from phronomy._runner import Moment, Runner, Written
 from phronomy.stores.base import Append, Branch, journal_entry
 from phronomy.testing import ScriptedModel, call
 from phronomy.types import Done, Ending, Wait
@@ -126,17 +126,20 @@ def test_whoever_watches_a_run_finds_nothing_begun_at_any_checkpoint(is_async: b
     runner.watched = True
     seen: list[str] = []
 
-    def note(checkpoint: Checkpoint) -> None:
+    def note(moment: Moment) -> None:
+        checkpoint = moment.checkpoint if isinstance(moment, Written) else None
+        if checkpoint is None:
+            return
         assert agent.store.load(checkpoint.id) == checkpoint
         seen.append(",".join(each.status for each in checkpoint.calls) or checkpoint.status)
 
     async def watch() -> None:
-        async for checkpoint in asteps(runner):
-            note(checkpoint)
+        async for moment in asteps(runner):
+            note(moment)
 
     if is_async:
         asyncio.run(watch())
     else:
-        for checkpoint in steps(runner):
-            note(checkpoint)
+        for moment in steps(runner):
+            note(moment)
     assert seen == ["ready", "running", "completed"]

@@ -44,6 +44,8 @@ from phronomy import (
 )
 from phronomy._json import JsonText
 from phronomy.approvals import Decision, call_digest
+from phronomy.cli import Screen
+from phronomy.demo import Session
 from phronomy.testing import ScriptedModel, call, say
 
 ROWS = (*range(1, 51), *range(67, 92))
@@ -56,7 +58,6 @@ LEFT_OUT = {
     21: "needs nested approvals",
     31: "needs a graph inside a graph",
     41: "two recoverers of one run come later",
-    69: "needs a second approval protocol (MCP)",
 }
 """The rows without a test here, and why."""
 
@@ -178,13 +179,16 @@ def unchanged(desk: Desk, act: Callable[[], Any], error: type[BaseException]) ->
 
 
 def test_every_row_has_a_test_or_a_reason() -> None:
-    """Every failure that one agent can meet is named by a test that pins its invariant."""
+    """Every failure that one agent can meet is named by a test that pins its invariant, through both drivers."""
     pinned: set[int] = set()
-    for name in ("authority", "once", "history"):
-        module = ast.parse((Path(__file__).parent / f"test_failures_{name}.py").read_text())
-        for node in module.body:
+    for path in Path(__file__).parent.glob("test_failures_*.py"):
+        for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                pinned |= {int(number) for number in re.findall(r"field failure (\d+)", ast.get_docstring(node) or "")}
+                rows = re.findall(r"field failure (\d+)", ast.get_docstring(node) or "")
+                asked = {argument.arg for argument in node.args.args}
+                drivers = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} & {"SYNC", "ASYNC"}
+                assert not rows or asked & {"desk", "driver"} or len(drivers) == 2, node.name
+                pinned |= {int(number) for number in rows}
     assert sorted(set(ROWS) - pinned) == sorted(LEFT_OUT)
     assert pinned <= set(ROWS)
 
@@ -218,22 +222,60 @@ def test_what_is_shown_is_what_runs_after_every_transform(desk: Desk) -> None:
     assert result.checkpoint.decisions[0].digest == item.digest
 
 
-def test_a_transform_that_does_not_come_to_rest_never_shows_one_thing_and_runs_another(desk: Desk) -> None:
-    """Where reading an argument twice gives two values, nothing is shown and nothing runs. field failure 1"""
+WORLD: dict[str, str] = {}
+"""What the next transform looks at; empty but in its test."""
+
+
+def looked_up(name: str) -> str:
+    return WORLD.get(name, name)
+
+
+def test_a_transform_that_does_not_come_to_rest_is_refused_with_its_tool(desk: Desk) -> None:
+    """Where reading an argument twice gives two values, there is no tool that could show one and run another. field failure 1"""
 
     def pay(amount: Annotated[int, AfterValidator(lambda value: value * 2)]) -> str:
         """Pay."""
         desk.done.append(str(amount))
         return "paid"
 
-    try:
-        gated = tool(requires_approval=True)(desk.driver.function(pay))
-    except ToolDefinitionError:
-        return
-    desk.script([call("pay", {"amount": 3}), "end"], gated)
+    with pytest.raises(ToolDefinitionError, match="amount"):
+        tool(requires_approval=True)(desk.driver.function(pay))
+    assert desk.done == []
+
+
+def test_a_transform_that_no_sample_catches_shows_nothing_that_would_not_run(desk: Desk) -> None:
+    """What a transform makes of this very value is not at rest: the call is invalid, and nobody is asked. field failure 1"""
+
+    def pay(
+        name: Annotated[str, AfterValidator(lambda value: f"{value}!" if value.startswith("ann") else value)],
+    ) -> str:
+        """Pay."""
+        desk.done.append(name)
+        return "paid"
+
+    desk.script([call("pay", {"name": "ann"}), "end"], tool(requires_approval=True)(desk.driver.function(pay)))
     result = desk.invoke()
-    assert (result.status, desk.done) == ("completed", [])
+    assert (result.status, desk.done, desk.pending()) == ("completed", [], [])
     assert result.messages[2].settlement == "invalid"
+
+
+def test_a_transform_that_reads_the_world_anew_is_noticed_before_the_approval_counts(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was shown would be read as something else by now: refused, and it still waits as it was. field failure 1"""
+
+    def pay(name: Annotated[str, AfterValidator(looked_up)]) -> str:
+        """Pay."""
+        desk.done.append(name)
+        return "paid"
+
+    desk.script([call("pay", {"name": "ann"}), "end"], tool(requires_approval=True)(desk.driver.function(pay)))
+    checkpoint = desk.invoke().checkpoint
+    assert checkpoint.pending[0].args == {"name": "ann"}
+    monkeypatch.setitem(WORLD, "ann", "mallory")
+    unchanged(desk, partial(desk.approve, checkpoint), AgentChanged)
+    monkeypatch.undo()
+    assert (desk.approve(checkpoint).status, desk.done) == ("completed", ["ann"])
 
 
 def test_a_predicate_judges_validated_and_default_filled_values(desk: Desk) -> None:
@@ -759,6 +801,40 @@ def test_a_request_is_made_of_typed_values_alone(desk: Desk) -> None:
     assert listed.approval == item
     desk.approve(checkpoint)
     assert desk.done == [lie]
+
+
+def test_what_a_human_reads_is_escaped_and_whole_and_names_the_tool_first(
+    desk: Desk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal: the tool first, each argument with its type, written out where it would act or hide, the long ones
+    marked, none of them cut. field failure 22
+    """
+    monkeypatch.setenv("COLUMNS", "60")
+    lie = "\x1b[2J\x1b[H\nApproval needed: look\n  order  integer 1\r\u202e\u3164" + "-" * 5000 + "IBAN of mallory"
+
+    def wire(note: str, order: int, amount: float = 9.5) -> str:
+        """Wire money."""
+        desk.done.append(note)
+        return "wired"
+
+    gated = tool(requires_approval=True)(desk.driver.function(wire))
+    desk.script([say("Harmless.", call("wire", {"note": lie, "order": 1})), "end"], gated)
+    [item] = posted(desk.invoke().checkpoint).pending
+
+    Session(Screen(), None, None, "again").show_pending(item, item.args, "run_1")  # type: ignore[arg-type]
+
+    shown = capsys.readouterr().out
+    lines = shown.strip("\n").splitlines()
+    assert lines[0].split() == ["Approval", "needed:", "wire"]
+    assert [line for line in lines if line.startswith("Approval")] == lines[:1]
+    assert [line.split()[0] for line in lines[1:] if re.match(r"  \w", line)][:3] == ["note", "order", "amount"]
+    assert "Harmless" not in shown
+    assert all(char.isprintable() or char == "\n" for char in shown)
+    assert not {"\u3164", "\u202e"} & set(shown)
+    written = json.dumps(lie, ensure_ascii=False).replace("\u202e", "\\u202e").replace("\u3164", "\\u3164")
+    assert "".join(written.split()) in "".join(shown.split())
+    assert f"({len(lie):,} characters, all of them shown)" in shown
+    assert desk.done == []
 
 
 def test_a_reviewer_that_is_a_model_can_only_say_what_a_handler_can(desk: Desk) -> None:

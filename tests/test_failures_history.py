@@ -19,6 +19,7 @@ from phronomy import (
     CheckpointEdited,
     ConfigurationError,
     LimitExceeded,
+    Limits,
     Message,
     ModelError,
     ModelReply,
@@ -749,9 +750,9 @@ def for_ever(request: ModelRequest) -> Any:
 
 
 def test_a_limit_belongs_to_the_logical_run(desk: Desk) -> None:
-    """`max_turns` counts over resumes, processes, steps and forks; going on past it asks no model. field failure 87"""
+    """`Limits.turns` counts over resumes, processes, steps and forks; going on past it asks no model. field failure 87"""
 
-    desk.script(for_ever, desk.tool("pay"), max_turns=3)
+    desk.script(for_ever, desk.tool("pay"), limits=Limits(turns=3))
     result = desk.invoke(thread_id="t")
     for _ in range(2):
         result = desk.approve(posted(result.checkpoint))
@@ -760,7 +761,7 @@ def test_a_limit_belongs_to_the_logical_run(desk: Desk) -> None:
     for checkpoint in (result.checkpoint, fork):
         with pytest.raises(LimitExceeded) as reached:
             desk.approve(checkpoint)
-        assert (reached.value.limit, reached.value.maximum) == ("max_turns", 3)
+        assert (reached.value.limit, reached.value.maximum) == ("turns", 3)
         last = reached.value.checkpoint
         assert last is not None
         assert last.messages[-1].role == "tool"
@@ -770,7 +771,7 @@ def test_a_limit_belongs_to_the_logical_run(desk: Desk) -> None:
     assert len(desk.model.requests) == 3
     assert result.checkpoint.usage.requests == 3
 
-    desk.options["max_turns"] = 4
+    desk.options["limits"] = Limits(turns=4)
     result = desk.resume(last)
     assert (result.status, len(desk.model.requests)) == ("suspended", 4)
     with pytest.raises(LimitExceeded):
@@ -783,7 +784,7 @@ def test_a_handler_that_approves_everything_is_bounded(desk: Desk) -> None:
     desk.script(
         for_ever,
         desk.tool("pay"),
-        max_turns=5,
+        limits=Limits(turns=5),
         on_approval_required=desk.driver.function(lambda name, args: True),
     )
     with pytest.raises(LimitExceeded) as reached:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, outline
+from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
 
-from phronomy import Agent, Approve, Checkpoint, CheckpointError, Reject, tool
+from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, ModelError, Reject, tool
 from phronomy.messages import Message
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
@@ -516,15 +516,57 @@ def test_a_huge_result_that_the_tool_allows_is_kept_whole(driver: Driver, store:
     kept(result.checkpoint, store)
 
 
+def limited(monkeypatch: pytest.MonkeyPatch, size: int = 20_000) -> None:
+    """Have records hold no more than this many characters: the limit is 32 MB otherwise."""
+    monkeypatch.setattr("phronomy._json.MAX_BYTES", size)
+
+
 def test_a_huge_reply_is_refused_before_it_is_recorded(
     driver: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A huge result's limit is the record's: what no checkpoint can hold is a typed failure, and the run can go on."""
-    agent, _, _ = clerk(driver, ["first"], store=store)
-    result = driver.invoke(agent, "go")
-    text = result.checkpoint.model_dump_json()
+    """A huge result's limit is the record's: what no record can hold is a typed failure, and the run can go on."""
+    limited(monkeypatch)
+    huge = "x" * 20_000
+    agent, done, model = clerk(driver, [call("look", {"order": 1}), huge, huge, "short"], store=store)
 
-    monkeypatch.setattr("phronomy._json.MAX_BYTES", len(text) - 1)
+    with pytest.raises(ModelError) as failed:
+        driver.invoke(agent, "go", thread_id="t")
+    last = failed.value.checkpoint
+    assert last is not None
+    assert outline(last) == ["user: go", "assistant:  [look]", "tool (completed): order 1"]
+    kept(last, store)
+    entries = store.lineage(branch_id=last.branch_id).entries
+    with pytest.raises(ModelError):
+        driver.resume(agent, last)
+    assert (store.load(last.id), done) == (last, [("look", 1, "none")])
+    assert store.lineage(branch_id=last.branch_id).entries == entries
 
-    with pytest.raises(CheckpointError, match="over the limit"):
-        Checkpoint.model_validate_json(text)
+    result = driver.recover(agent, last)
+    assert (result.output, len(done), len(model.requests)) == ("short", 1, 4)
+    kept(result.checkpoint, store)
+
+
+def test_a_huge_input_or_text_is_refused_and_nothing_is_stored(
+    driver: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A huge result's mirror: input, metadata, history and checkpoint text over the limit are typed errors."""
+    agent, _, model = clerk(driver, ["first", "second"], store=store)
+    text = driver.invoke(agent, "go").checkpoint.model_dump_json()
+    limited(monkeypatch, len(text) - 1)
+    before, huge = rows(store), "x" * len(text)
+
+    for given in (huge, {"text": huge}, [{"type": "text", "text": huge}]):
+        with pytest.raises(ConfigurationError):
+            driver.invoke(agent, given, thread_id="t")
+    with pytest.raises(ConfigurationError):
+        driver.invoke(agent, "go", thread_id="t", metadata={"text": huge})
+    with pytest.raises(ConfigurationError):
+        driver.invoke(agent, "go", thread_id="t", messages=[{"role": "user", "content": huge}])
+    for given in (text, text.encode()):
+        with pytest.raises(CheckpointError, match="over the limit"):
+            Checkpoint.model_validate_json(given)
+
+    assert (rows(store), len(model.requests)) == (before, 1)
+    monkeypatch.undo()
+    assert Checkpoint.model_validate_json(text).model_dump_json() == text
+    assert driver.invoke(agent, "go", thread_id="t").output == "second"

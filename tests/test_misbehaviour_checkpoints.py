@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
 
-from phronomy import Agent, AgentChanged, Approve, Checkpoint, CheckpointAlreadyResumed, NotAuthorized, Respond, tool
+from phronomy import (
+    Agent,
+    AgentChanged,
+    Approve,
+    Checkpoint,
+    CheckpointAlreadyResumed,
+    NotAuthorized,
+    Respond,
+    ToolContext,
+    tool,
+)
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
@@ -165,6 +175,72 @@ def test_a_checkpoint_of_another_agent_is_refused_before_anything_is_consumed(dr
     assert (rows(store), done) == (before, [])
     assert [item.checkpoint_id for item in store.pending()] == [checkpoint.id]
     assert driver.resume(right, checkpoint, approved=True).output == "done"
+    assert done == [("refund", 1, 5.0)]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["another-agent", "tool-gone", "another-source", "parameter-retyped", "gate-loosened"]
+)
+def test_an_interrupted_checkpoint_is_not_recovered_by_a_changed_agent(
+    driver: Driver, store: Store, wrong: str
+) -> None:
+    """A checkpoint of another agent, or whose tool is gone or changed, with a call that may be run again: refused by
+    `recover` and `resume` before anything is consumed, and carried on by the right agent under the same key.
+    """
+    done: Done = []
+    keys: list[str] = []
+
+    def refund(order: int, ctx: ToolContext[Any], amount: float = 5.0) -> str:
+        """Refund an order."""
+        keys.append(ctx.idempotency_key)
+        if len(keys) == 2:
+            raise KeyboardInterrupt
+        return "refunded"
+
+    def gated(**options: Any) -> Any:
+        return tool(**{"requires_approval": True, "idempotent": True, **options})(driver.function(refund))
+
+    model = ScriptedModel.by_turn([[call("refund", {"order": 1}), call("refund", {"order": 2})], "done"])
+    right = agent_with([gated()], store, model=model)
+    checkpoint = driver.invoke(right, "go", thread_id="t").checkpoint
+    driver.resume(right, checkpoint, approved=True)
+    with pytest.raises(KeyboardInterrupt):
+        driver.resume(right, checkpoint, decisions={checkpoint.pending[1].id: Approve()})
+    before = rows(store)
+    changed = {
+        "another-agent": agent_with([gated()], store, name="thief"),
+        "tool-gone": agent_with([other_tool(driver, done)], store),
+        "another-source": agent_with([gated(source="elsewhere")], store),
+        "parameter-retyped": agent_with([retyped_tool(driver, done)], store),
+        "gate-loosened": agent_with([gated(requires_approval=False)], store),
+    }[wrong]
+
+    for given in (checkpoint, checkpoint.id, checkpoint.run_id):
+        with pytest.raises(AgentChanged, match="Nothing was consumed"):
+            driver.recover(changed, given)
+    with pytest.raises(AgentChanged, match="Nothing was consumed"):
+        driver.resume(changed, store.head(checkpoint.branch_id)[1])
+
+    assert (rows(store), len(keys), done) == (before, 2, [])
+    assert driver.recover(right, checkpoint).output == "done"
+    assert (len(keys), len(set(keys)), keys[1], done) == (3, 2, keys[2], [])
+
+
+def test_a_fork_by_another_agent_gives_it_nothing(driver: Driver, store: Store) -> None:
+    """A checkpoint of another agent, forked: the fork is still the right agent's, and only that one can resume it."""
+    done: Done = []
+    right, checkpoint = suspended(driver, store, done)
+    thief = agent_with([refund_tool(driver, done)], store, name="thief")
+
+    fork = driver.fork(thief, checkpoint)
+
+    assert (fork.agent, fork.status, done) == (checkpoint.agent, "suspended", [])
+    before = rows(store)
+    for options in ({"approved": True}, {"decisions": {fork.pending[0].id: Approve()}}):
+        with pytest.raises(AgentChanged, match="the agent was 'clerk' and is 'thief'"):
+            driver.resume(thief, fork, **options)
+    assert (rows(store), done) == (before, [])
+    assert driver.resume(right, fork, approved=True).output == "done"
     assert done == [("refund", 1, 5.0)]
 
 

@@ -262,7 +262,7 @@ def test_then_block_rejects_the_same_call_unasked(driver: Driver, store: Store) 
     assert (result.output, desk.done) == ("done", ["wire 1", "pay 2"])
 
 
-def test_then_block_blocks_a_sibling_that_is_the_same_call(driver: Driver, store: Store) -> None:
+def test_then_block_leaves_a_sibling_that_is_the_same_call_to_the_human(driver: Driver, store: Store) -> None:
     """then="block": a second pending of the very same call is a request of its own, and is still asked about."""
     desk = Desk(driver, [[call("pay"), call("pay")], "done"], store=store)
     result = driver.invoke(desk.agent, "go")

@@ -317,6 +317,51 @@ def test_a_tool_that_is_left_behind_in_its_thread_is_told(driver: Driver, store:
     assert seen[-1] is True
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize("place", [0, 1], ids=["first-asked", "second-asked"])
+def test_ctrl_c_in_a_handler_is_no_answer(
+    driver: Driver, store: Store, interrupt: type[BaseException], place: int
+) -> None:
+    """A handler that raises Ctrl-C or its like: nothing was decided and nothing has run; who goes on asks it again."""
+    asked: list[str] = []
+    answers: list[Any] = [True, True, True, True]
+    answers[place] = interrupt
+
+    def handler(name: str, args: dict[str, Any]) -> Any:
+        asked.append(name)
+        answer = answers.pop(0)
+        if answer is interrupt:
+            answers.clear()
+            answers.extend([True, True])
+            raise interrupt
+        return answer
+
+    done: list[str] = []
+
+    def body(name: str) -> Any:
+        @tool(name=name, requires_approval=True)
+        def act() -> str:
+            """Do it."""
+            done.append(name)
+            return f"{name} is done"
+
+        return act
+
+    model = ScriptedModel([[call("pay"), call("ship")], "done"])
+    agent = Agent(model=model, tools=[body("pay"), body("ship")], store=store)
+    agent.on_approval_required(driver.function(handler))
+
+    with pytest.raises(interrupt):
+        driver.invoke(agent, "go", thread_id="t")
+    assert (free(store), done, asked) == (["failed"], [], ["pay", "ship"][: place + 1])
+    _, head = store.head(store.branches()[0].id)
+    assert (head.decisions, head.pending, store.pending()) == ((), (), [])
+
+    result = driver.recover(agent, head)
+    assert (result.output, sorted(done), asked[place + 1 :]) == ("done", ["pay", "ship"], ["pay", "ship"])
+    assert [decision.kind for decision in result.checkpoint.decisions] == ["approve", "approve"]
+
+
 # Task cancellation
 
 
@@ -351,6 +396,32 @@ def test_cancellation_in_the_model_call_leaves_the_last_checkpoint(store: Store)
     assert ([message.text for message in head.messages], head.step) == (["go"], 0)
     assert ASYNC.resume(agent, head).output == "done"
     assert free(store) == ["completed"]
+
+
+def test_cancellation_in_a_handler_is_no_answer(store: Store) -> None:
+    """Task cancellation in a handler: nothing was decided and nothing has run; who goes on asks it again."""
+    begun, done = asyncio.Event(), []
+
+    async def handler(name: str, args: dict[str, Any]) -> bool:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.Event().wait()
+        return True
+
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        done.append("pay")
+        return "paid"
+
+    agent = Agent(model=ScriptedModel([call("pay"), "done"]), tools=[pay], store=store, on_approval_required=handler)
+
+    asyncio.run(cancelled_when(begun, agent.ainvoke("go", thread_id="t")))
+
+    assert (free(store), done) == (["failed"], [])
+    _, head = store.head(store.branches()[0].id)
+    assert (head.decisions, store.pending()) == ((), [])
+    assert (ASYNC.resume(agent, head).output, done) == ("done", ["pay"])
 
 
 @pytest.mark.parametrize("name", ["look", "mark", "pay", "ship"])

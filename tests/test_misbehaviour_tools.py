@@ -13,6 +13,7 @@ from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, outline
 
 from phronomy import (
     Agent,
+    Approve,
     Checkpoint,
     Respond,
     Tool,
@@ -167,6 +168,55 @@ def test_a_tool_that_is_cancelled_from_within_is_a_failed_result(
     assert all("cancelled from within" in message.text for message in told)
 
 
+class Signal(BaseException):
+    """What some libraries raise so that nobody catches it."""
+
+
+@pytest.mark.parametrize("error", [Signal, SystemExit, GeneratorExit], ids=lambda error: error.__name__)
+@pytest.mark.parametrize("shape", ["alone", "timeout", "beside-another"])
+@pytest.mark.parametrize(("driver", "async_tool"), [(SYNC, False), (ASYNC, False), (ASYNC, True)])
+def test_a_tool_that_raises_what_is_no_exception_leaves_an_unknown_outcome(
+    driver: Driver, async_tool: bool, store: Store, error: type[BaseException], shape: str
+) -> None:
+    """A tool that raises what no `except Exception` catches: it goes on to the caller, the run is free at once, and
+    nobody runs the call again before a human has said so.
+    """
+    done: list[str] = []
+
+    def wire() -> str:
+        """Wire money."""
+        done.append("wire")
+        if len(done) == 1:
+            raise error
+        return "wired"
+
+    async def awire() -> str:
+        """Wire money."""
+        return wire()
+
+    @tool(requires_approval=True)
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    wire_tool = tool(name="wire", timeout=60 if shape == "timeout" else None)(awire if async_tool else wire)
+    calls = [call("wire"), call("look")] if shape == "beside-another" else [call("wire")]
+    agent = Agent(name="clerk", model=ScriptedModel.by_turn([calls, "done"]), tools=[wire_tool, look], store=store)
+
+    with pytest.raises(error):
+        driver.invoke(agent, "go", thread_id="t")
+
+    (branch,) = store.branches(thread_id="t")
+    assert (branch.status, branch.owner, done) == ("running", None, ["wire"])
+    result = driver.recover(agent, branch.id)
+    waits = {item.tool_name: (item.why, item.id) for item in result.checkpoint.pending}
+    assert waits["wire"][0] == "outcome_unknown"
+    assert sorted(waits) == (["look", "wire"] if shape == "beside-another" else ["wire"])
+    assert done == ["wire"]
+    result = driver.resume(agent, result.checkpoint, decisions={id: Approve() for _, id in waits.values()})
+    assert (result.output, done) == ("done", ["wire", "wire"])
+
+
 # A tool that hangs
 
 
@@ -284,6 +334,39 @@ def test_a_hanging_async_tool_is_cancelled(store: Store, idempotent: bool) -> No
     assert ended == ["cancelled"]
     assert result.status == ("completed" if idempotent else "suspended")
     assert [item.why for item in result.checkpoint.pending] == ([] if idempotent else ["outcome_unknown"])
+
+
+def test_a_hanging_async_tool_that_will_not_be_cancelled_holds_nobody_up(store: Store) -> None:
+    """A tool that hangs, async, and swallows its cancellation: the run stops for a human at its timeout all the same."""
+    log: list[str] = []
+
+    async def main() -> None:
+        release = asyncio.Event()
+
+        @tool(timeout=0.05)
+        async def wire() -> str:
+            """Wire money."""
+            while not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    log.append("cancelled")
+            log.append("released")
+            return "late"
+
+        agent = Agent(model=ScriptedModel([call("wire"), "done"]), tools=[wire], store=store)
+        result = await agent.ainvoke("go")
+        assert (log, [item.why for item in result.checkpoint.pending]) == (["cancelled"], ["outcome_unknown"])
+        assert store.branches()[0].owner is None
+        release.set()
+        await asyncio.wait({task for task in asyncio.all_tasks() if task is not asyncio.current_task()})
+        assert log == ["cancelled", "released"]
+        assert store.load(result.checkpoint.id) == result.checkpoint
+        result = await agent.aresume(result.checkpoint, approved=False)
+        assert (result.output, log) == ("done", ["cancelled", "released"])
+        assert "Nobody knows whether this call took effect" in result.messages[2].text
+
+    asyncio.run(main())
 
 
 def test_a_hanging_tool_does_not_hold_up_its_siblings(driver: Driver, hanging: Hanging, store: Store) -> None:

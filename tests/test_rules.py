@@ -29,6 +29,7 @@ from phronomy._rules import (
 from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome, NotAuthorized
+from phronomy.limits import Limits
 from phronomy.messages import Message, ToolCall, Usage, unique_ids
 from phronomy.types import (
     AskModel,
@@ -66,7 +67,7 @@ call, state, reply, judged, decided, failed = (
     drawn.decided,
     drawn.failed,
 )
-BOUNDS = SimpleNamespace(max_turns=3, max_parallel=2)
+BOUNDS = SimpleNamespace(limits=Limits(turns=3), max_parallel=2, output_retries=None)
 
 
 def statuses(now: Checkpoint) -> list[tuple[str, CallStatus]]:
@@ -235,9 +236,12 @@ def test_the_next_run_of_a_thread_begins_from_the_end_of_the_last() -> None:
 
 
 def test_a_run_fails_at_its_limit_of_turns_and_only_when_the_model_is_to_be_asked() -> None:
-    assert plan(state(turn=3), BOUNDS) == Fail(limit="max_turns", maximum=3)
+    assert plan(state(turn=3), BOUNDS) == Fail(limit="turns", maximum=3, used=3)
     assert plan(state(turn=2), BOUNDS) == AskModel()
-    assert plan(state(turn=9), SimpleNamespace(max_turns=None, max_parallel=1)) == AskModel()
+    assert (
+        plan(state(turn=9), SimpleNamespace(limits=Limits(turns=None), max_parallel=1, output_retries=None))
+        == AskModel()
+    )
     assert plan(state(call("ready"), turn=3), BOUNDS) == Run(calls=(call("ready"),))
 
 

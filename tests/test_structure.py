@@ -79,7 +79,7 @@ MAY_ACT = {
 LAZY = {
     "phronomy": {"importlib"},
     "phronomy._schema": {"docstring_parser"},
-    "phronomy._session": {"phronomy.models._chat"},
+    "phronomy._input": {"phronomy.models._chat"},
     "phronomy.cli": {"msvcrt", "phronomy.demo", "termios"},
     "phronomy.models.base": {"phronomy.models.litellm"},
     "phronomy.models.litellm": {"email.utils", "httpx", "tenacity"},
@@ -87,8 +87,8 @@ LAZY = {
 }
 
 RECORDS = {
-    "phronomy._json", "phronomy._record", "phronomy.approvals", "phronomy.checkpoint", "phronomy.errors", "phronomy.messages",
-    "phronomy.types",
+    "phronomy._json", "phronomy._record", "phronomy.approvals", "phronomy.checkpoint", "phronomy.errors", "phronomy.limits",
+    "phronomy.messages", "phronomy.types",
 }  # fmt: skip
 
 
@@ -141,7 +141,7 @@ TWINS = [
 RENAMED = {
     "acall": "call", "aask_gate": "ask_gate", "aclosing": "closing", "acomplete": "complete", "anext": "next",
     "arender": "render", "asynccontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
-    "ADrive": "Drive", "AOutcomes": "Outcomes", "_alock": "_lock",
+    "ADrive": "Drive", "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock",
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
 

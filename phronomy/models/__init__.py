@@ -2,7 +2,30 @@
 
 from __future__ import annotations
 
-from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings, as_model
+from phronomy.models.base import (
+    Delta,
+    Model,
+    ModelReply,
+    ModelRequest,
+    ModelSettings,
+    ReasoningDelta,
+    StreamingModel,
+    TextDelta,
+    ToolCallDelta,
+    as_model,
+)
 from phronomy.models.litellm import LiteLLMModel
 
-__all__ = ["LiteLLMModel", "Model", "ModelReply", "ModelRequest", "ModelSettings", "as_model"]
+__all__ = [
+    "Delta",
+    "LiteLLMModel",
+    "Model",
+    "ModelReply",
+    "ModelRequest",
+    "ModelSettings",
+    "ReasoningDelta",
+    "StreamingModel",
+    "TextDelta",
+    "ToolCallDelta",
+    "as_model",
+]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, cast, runtime_checkable
+from typing import Annotated, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import Field
 
@@ -72,6 +73,34 @@ class ModelReply:
             )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextDelta:
+    """The next piece of the reply's text."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReasoningDelta:
+    """The next piece of what the model lets be seen of its reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolCallDelta:
+    """The next piece of a tool call: `index` is its place in the reply; `id` and `name` come with its first piece."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
+"""A piece of a reply, as it is streamed. Nothing is kept of it: the reply at the end says it all."""
+
+
 @runtime_checkable
 class Model(Protocol):
     """Anything that answers a `ModelRequest`, sync and async.
@@ -90,6 +119,23 @@ class Model(Protocol):
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
         """Ask the model without blocking the event loop."""
+        ...
+
+
+@runtime_checkable
+class StreamingModel(Model, Protocol):
+    """A model that can also give its reply piece by piece. One that cannot is asked for a whole reply in `agent.stream`.
+
+    The last item of a stream is the whole reply, the same that `complete` would give. A stream that cannot end so raises
+    `ModelError`; closing it early lets go of the connection.
+    """
+
+    def stream(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
+        """Ask the model, and give what comes as it comes."""
+        ...
+
+    def astream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
+        """As `stream`, without blocking the event loop."""
         ...
 
 

@@ -6,17 +6,22 @@ story is told by both drivers, on both stores.
 
 from __future__ import annotations
 
+import ast
+import datetime
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from desk import REFUND, Desk
 from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
+from pydantic import BaseModel
 
 import phronomy
 from phronomy import (
@@ -48,6 +53,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 
 # The scenarios
+
+SCENARIOS = tuple(f"RBY-A{number:02}" for number in (1, 2, 3, 4, 6, 7, 10, 12, 13, 14))
+
+
+def test_every_scenario_has_a_story() -> None:
+    """Each scenario that a single agent can meet is named by a story that both drivers tell."""
+    told: set[str] = set()
+    for node in ast.parse(Path(__file__).read_text()).body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            found = re.findall(r"RBY-A\d\d", ast.get_docstring(node) or "")
+            assert not found or "driver" in {argument.arg for argument in node.args.args}
+            told.update(found)
+    assert sorted(told) == sorted(SCENARIOS)
 
 
 def test_a_gated_tool_suspends_the_run(driver: Driver, store: Store) -> None:
@@ -257,6 +275,49 @@ def test_a_json_round_trip_changes_nothing(driver: Driver, store: Store) -> None
     ((data, ratio, count, tags),) = got
     assert json.dumps(data) == json.dumps(NESTED)
     assert (repr(ratio), repr(count), tags) == ("5.0", "2", {7: "x"})
+
+
+class Item(BaseModel):
+    """An item of an order, with keys that JSON has no type for."""
+
+    by_day: dict[datetime.date, list[dict[int, float]]]
+    owner: UUID
+
+
+def test_keys_and_values_keep_their_types_at_any_depth(driver: Driver, store: Store) -> None:
+    """RBY-A10, B10: keys that are no text come back as what they were, however deep, by text, by id, and after an edit."""
+    got: list[Any] = []
+
+    def save(items: list[Item], tree: dict[int, dict[bool, dict[int, tuple[int, str]]]]) -> str:
+        """Save items."""
+        got.append((items, tree))
+        return "saved"
+
+    owner, day = UUID(int=7), datetime.date(2026, 2, 28)
+    wanted = ([Item(by_day={day: [{1: 2.0, 10: 0.5}]}, owner=owner)], {3: {True: {-1: (4, "x")}, False: {}}})
+    plain: dict[str, Any] = {
+        "items": [{"by_day": {"2026-02-28": [{"1": 2, "10": 0.5}]}, "owner": str(owner)}],
+        "tree": {"3": {"true": {"-1": [4, "x"]}, "false": {}}},
+    }
+    for edited in (False, True):
+        model = ScriptedModel([call("save", {"items": [], "tree": {}} if edited else plain), "done"])
+        agent = Agent(
+            name="desk", model=model, tools=[tool(requires_approval=True)(driver.function(save))], store=store
+        )
+        checkpoint = driver.invoke(agent, "go").checkpoint
+        (item,) = checkpoint.pending
+        again = Checkpoint.model_validate_json(json.dumps(json.loads(checkpoint.model_dump_json()), indent=1))
+        assert again == checkpoint == store.load(checkpoint.id)
+        answer = Approve(args=plain) if edited else Approve()
+        result = driver.resume(agent, again if edited else checkpoint.id, decisions={item.id: answer})
+        assert result.output == "done"
+
+    assert got == [wanted, wanted]
+    for items, tree in got:
+        assert [type(key) for key in items[0].by_day] == [datetime.date]
+        assert [type(key) for key in items[0].by_day[day][0]] == [int, int]
+        assert [type(key) for key in tree[3]] == [bool, bool]
+        assert repr(tree[3][True]) == "{-1: (4, 'x')}"
 
 
 def test_a_tool_that_no_longer_exists_consumes_nothing(driver: Driver, store: Store) -> None:

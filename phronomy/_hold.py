@@ -1,0 +1,192 @@
+"""Holding a run while it is driven: taking it, letting it go whatever happens, and telling whoever watches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
+
+from phronomy import _session, hooks
+from phronomy._drive import asteps, steps
+from phronomy._ledger import call as in_store
+from phronomy._runner import Asking, Moment, Runner, Written
+from phronomy.checkpoint import Checkpoint
+from phronomy.errors import RunFailed
+from phronomy.events import Event, Reader
+from phronomy.stores.base import Held
+
+_log = logging.getLogger("phronomy")
+
+
+def claim(runner: Runner) -> bool:
+    """Take the run, storing what was recorded on it in the same write. False if somebody was first: look again."""
+    try:
+        return runner.commit(seal=runner.dirty)
+    except Held:
+        return False
+    except BaseException:
+        with suppress(Exception):
+            let_go(runner)
+        raise
+
+
+async def aclaim(runner: Runner) -> bool:
+    """As `claim`."""
+    try:
+        return await runner.acommit(seal=runner.dirty)
+    except Held:
+        return False
+    except BaseException:
+        with suppress(Exception):
+            await alet_go(runner)
+        raise
+
+
+class Watch:
+    """Reads events off what a run does, and tells them to the agent's hooks and to the log. Does nothing if nobody listens."""
+
+    def __init__(self, runner: Runner, *, streams: bool) -> None:
+        self._hooks = runner.spec.hooks
+        self._live = streams or bool(self._hooks) or _log.isEnabledFor(logging.INFO)
+        if self._live:
+            base, seq = runner.origin, runner.origin_seq
+            self._reader = Reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
+            self.first = self._reader.checkpoint(seq, base) if runner.begins else []
+            self._tell(self.first)
+            self.first += self.hear(runner.written)
+
+    failure: Event | None = None
+    """The event of the failure that ended it."""
+
+    def hear(self, moment: Moment) -> list[Event]:
+        """The events in what the loop gave."""
+        if not self._live:
+            return []
+        found: list[Event] = []
+        match moment:
+            case Asking():
+                found = [self._reader.asking()]
+            case Written(items=items):
+                for seq, path, item in items:
+                    if isinstance(item, Checkpoint):
+                        found += self._reader.checkpoint(seq, item)
+                    else:
+                        found += self._reader.outcome(seq, path, item)
+            case delta:
+                return [self._reader.piece(delta)]
+        self._tell(found)
+        return found
+
+    def failed(self, error: BaseException) -> Event | None:
+        """The event of a failure."""
+        if not self._live:
+            return None
+        event = self._reader.failed(error)
+        self._tell([event])
+        return event
+
+    def _tell(self, events: list[Event]) -> None:
+        for event in events:
+            level = logging.INFO if event.type in _LOUD else logging.DEBUG
+            _log.log(level, "run %s: %s (event %s of branch %s)", event.run_id, event.type, event.id, event.branch_id)
+            for each in self._hooks:
+                try:
+                    hooks.tell(each, event)
+                except Exception as error:  # whoever looks on must not change what happens
+                    _log.error("hook %s raised %s on %s", type(each).__name__, type(error).__name__, event.type)
+
+
+_LOUD = ("run_started", "suspended", "completed", "rejected", "cancelled", "superseded", "failed")
+
+
+@contextmanager
+def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
+    """Let the run go, whatever happens, so that nobody has to wait for the lease; what has settled is saved first."""
+    watch: Watch | None = None
+    try:
+        watch = Watch(runner, streams=streams)
+        yield watch
+    except BaseException as error:
+        with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
+            let_go(runner)
+        tell(runner, error)
+        if watch is not None and isinstance(error, Exception):
+            watch.failure = watch.failed(error)
+        raise
+    runner.ledger.abandon("running")
+
+
+@asynccontextmanager
+async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch]:
+    """As `held`."""
+    watch: Watch | None = None
+    try:
+        watch = Watch(runner, streams=streams)
+        yield watch
+    except BaseException as error:
+        with suppress(Exception):
+            await alet_go(runner)
+        await in_store(runner.ledger.store, tell, runner, error)
+        if watch is not None and isinstance(error, Exception):
+            watch.failure = watch.failed(error)
+        raise
+    await runner.ledger.aabandon("running")
+
+
+def events_of(runner: Runner) -> Generator[Event]:
+    """Drive the run to where it rests, and give the events of it."""
+    runner.watched = runner.streams = True
+    watch: Watch | None = None
+    try:
+        with held(runner, streams=True) as watch:
+            for event in watch.first:
+                yield event
+            with closing(steps(runner)) as moments:
+                for moment in moments:
+                    for event in watch.hear(moment):
+                        yield event
+    except Exception:
+        if watch is not None and watch.failure is not None:
+            yield watch.failure
+        raise
+
+
+async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
+    """As `events_of`."""
+    runner.watched = runner.streams = True
+    watch: Watch | None = None
+    try:
+        async with aheld(runner, streams=True) as watch:
+            for event in watch.first:
+                yield event
+            async with aclosing(asteps(runner)) as moments:
+                async for moment in moments:
+                    for event in watch.hear(moment):
+                        yield event
+    except Exception:
+        if watch is not None and watch.failure is not None:
+            yield watch.failure
+        raise
+
+
+def let_go(runner: Runner) -> None:
+    """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up."""
+    if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
+        runner.commit(seal=False)
+    runner.ledger.abandon("running" if runner.in_flight or runner.writing else "failed")
+
+
+async def alet_go(runner: Runner) -> None:
+    """As `let_go`."""
+    if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
+        await runner.acommit(seal=False)
+    await runner.ledger.aabandon("running" if runner.in_flight or runner.writing else "failed")
+
+
+def tell(runner: Runner, error: BaseException) -> None:
+    """Put the last checkpoint, with what was journaled after it, and the run's id into the error of a failed run."""
+    if isinstance(error, RunFailed):
+        error.run_id = runner.state.run_id
+        error.checkpoint = _session.result_of(runner).checkpoint
+        with suppress(Exception):  # the store may be what failed
+            error.checkpoint = runner.ledger.store.load(runner.base.id)

@@ -1,0 +1,50 @@
+"""The options of an agent and of its calls, as types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Generic, Literal, TypeAlias, TypedDict
+
+from typing_extensions import TypeVar
+
+from phronomy._runner import Handler
+from phronomy.hooks import Hooks
+from phronomy.instructions import Instructions
+from phronomy.limits import Limits
+from phronomy.models.base import Model, ModelSettings
+from phronomy.output import OutputMode
+from phronomy.stores.base import Store
+
+Deps = TypeVar("Deps", default=Any)
+Trust: TypeAlias = Literal["store", "bearer"]
+OnPending: TypeAlias = Literal["refuse", "supersede"]
+
+
+class AgentOptions(TypedDict, total=False):
+    """What an agent is made with; the attributes of `Agent` of the same names say what each is for."""
+
+    name: str
+    model: str | Model
+    instructions: Instructions
+    tools: Sequence[Any]
+    settings: ModelSettings
+    store: Store
+    trust: Trust
+    limits: Limits
+    max_parallel: int
+    output_type: Any
+    output_mode: OutputMode
+    output_retries: int
+    hooks: Sequence[Hooks]
+    on_approval_required: Handler
+
+
+class CallOptions(TypedDict, Generic[Deps], total=False):
+    """What one call may bring along. None of it goes into a record.
+
+    `deps` is handed to tools and instructions; `model` and `settings` stand in for the agent's, for this call alone.
+    """
+
+    deps: Deps
+    model: str | Model
+    settings: ModelSettings
