@@ -66,8 +66,8 @@ class Watch:
         match moment:
             case Asking():
                 found = [self._reader.asking()]
-            case Written(items=items):
-                for seq, path, item in items:
+            case Written(seq=before, path=path, items=items):
+                for seq, item in enumerate(items, before + 1):
                     if isinstance(item, Checkpoint):
                         found += self._reader.checkpoint(seq, item)
                     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated, Any, Self, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -100,9 +100,13 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False)
 
+    _fields_set: ClassVar[set[str]] = set()
+    """What counts as set in a record that was made from another: all of it. Nobody changes it."""
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
+        type.__setattr__(cls, "_fields_set", set(cls.model_fields))
         for name, field in cls.model_fields.items():
             if _is_json(field.metadata) or any(_is_json(get_args(part)) for part in get_args(field.annotation)):
                 type.__setattr__(cls, name, _Plain(name))
@@ -111,7 +115,7 @@ class Record(BaseModel):
         """A new record with these fields changed. The values must be valid: as with `model_copy`, they are not looked at."""
         new = object.__new__(type(self))
         _put(new, "__dict__", {**self.__dict__, **changes})
-        _put(new, "__pydantic_fields_set__", self.__pydantic_fields_set__ | changes.keys())
+        _put(new, "__pydantic_fields_set__", self._fields_set)
         _put(new, "__pydantic_extra__", None)
         _put(new, "__pydantic_private__", None)
         return new

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from phronomy import _rules
 from phronomy._ledger import Ledger, new_id, now
@@ -25,16 +25,17 @@ Handler = Callable[[str, dict[str, Any]], Any]
 """An approval handler: called with the tool's name and a fresh copy of the validated arguments."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What a write has stored, in order: the number of the entry, its path, and what stands in it."""
+class Written(NamedTuple):
+    """What a write has stored at `path`, in order, from the entry after number `seq` on."""
 
-    items: tuple[tuple[int, str, Outcome | Checkpoint], ...]
+    seq: int
+    path: str
+    items: tuple[Outcome | Checkpoint, ...]
 
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint among it, if there is one."""
-        return next((item for _, _, item in self.items if isinstance(item, Checkpoint)), None)
+        return next((item for item in self.items if isinstance(item, Checkpoint)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ class Runner:
         self.fresh = fresh
         self.watched = False
         self.streams = False
-        self.written = Written(())
+        self.written = Written(ledger.seq, base.path, ())
         self.begins = False
         self.origin, self.origin_seq = base, ledger.seq
         self.writing = False
@@ -225,8 +226,7 @@ class Runner:
         release = stop and self.root
         status = (self.state.status if stop else "running") if self.root else None
         change = self.ledger.change(entries, sealed, status=status, release=release)
-        path = self.state.path
-        self._writing = Written(tuple([(number, path, item) for number, item in enumerate(items, change.seq + 1)]))
+        self._writing = Written(change.seq, self.state.path, tuple(items))
         return change, sealed
 
     def wrote(self, sealed: Checkpoint | None, intents: Sequence[Outcome]) -> None:

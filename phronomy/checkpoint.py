@@ -259,6 +259,8 @@ else:
         __base__=_Delta,
         **{name: (_Fields.model_fields[name].rebuild_annotation(), _Unchanged.TOKEN) for name in _PLAIN},
     )
+
+
 _EMPTY: Final = Delta()
 
 
@@ -284,7 +286,9 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     if settled and "messages" in fields:
         by_call = {outcome.call_id: outcome for outcome in settled.values()}
         fields["messages"] = tuple(_as_ref(message, by_call) for message in fields["messages"])
-    return _EMPTY.evolve(**fields).model_dump_json(exclude_unset=True, exclude_defaults=True)
+    delta = _EMPTY.evolve(**fields)
+    object.__setattr__(delta, "__pydantic_fields_set__", set(fields))  # the others are as in the parent
+    return delta.model_dump_json(exclude_unset=True, exclude_defaults=True)
 
 
 def row_checkpoint(

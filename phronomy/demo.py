@@ -7,7 +7,6 @@ run that the next demo on the same file goes on with.
 
 from __future__ import annotations
 
-import getpass
 import json
 import os
 import re
@@ -16,7 +15,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,11 +24,13 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field
 
-from phronomy._json import JsonError, parse
 from phronomy.agent import Agent
 from phronomy.approvals import Answer, Approve, PendingApproval, Principal, Reject
 from phronomy.checkpoint import Checkpoint
-from phronomy.cli import DONE, INTERRUPTED, PENDING, Screen, kind_of, who_decided
+from phronomy.cli._apps import for_its_owner, own_file
+from phronomy.cli._decide import edited_in_place
+from phronomy.cli._screen import Screen
+from phronomy.cli._words import DONE, INTERRUPTED, PENDING, login_name, who_decided
 from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
 from phronomy.messages import Message
 from phronomy.models.litellm import LiteLLMModel
@@ -38,7 +39,7 @@ from phronomy.stores.base import ENDED
 from phronomy.stores.sqlite import SQLiteStore
 from phronomy.testing.scripted import call, say
 from phronomy.testing.server import ChatServer
-from phronomy.tools import InvalidArguments, Tool, ToolContext, tool
+from phronomy.tools import ToolContext, tool
 
 MODEL: Final = "openai/gpt-4o-mini"
 THREAD: Final = "refund-desk"
@@ -167,32 +168,15 @@ def _object(text: str) -> dict[str, Any] | None:
 # Where it is kept
 
 
-def data_directory(platform: str, environ: Mapping[str, str], home: Path) -> Path:
-    """Where a program keeps its data for a user: https://specifications.freedesktop.org/basedir-spec/latest/ and its likes."""
-    if platform == "win32":
-        given = environ.get("LOCALAPPDATA", "")
-        return (Path(given) if given else home / "AppData" / "Local") / "phronomy"
-    if platform == "darwin":
-        return home / "Library" / "Application Support" / "phronomy"
-    given = environ.get("XDG_DATA_HOME", "")
-    return (Path(given) if given.startswith("/") else home / ".local" / "share") / "phronomy"  # relative: to be ignored
-
-
 def prepared(path: Path | None) -> Path:
     """The file to use, made for its owner alone if it is not there. Raises `StoreError`, `OSError`."""
     if path is None:
-        try:
-            directory = data_directory(sys.platform, os.environ, Path.home())
-        except RuntimeError:
-            raise StoreError("this user has no home directory: give a file with --store PATH") from None
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = directory / "demo.db"
+        path = own_file("demo.db", "PATH")
     path = Path(os.path.abspath(path))
     if path.is_dir():
         raise StoreError(f"{path} is a directory: give the file in it with --store PATH")
     if path.parent.is_dir():
-        with suppress(FileExistsError):  # SQLite gives the files beside it the mode of this one
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        for_its_owner(path)
     return path
 
 
@@ -244,17 +228,10 @@ class Desk:
         return self.agent.resume(
             result.checkpoint,
             decisions={pending.id: decision},
-            by=Principal(id=_user()),
+            by=Principal(id=login_name()),
             channel=channel,
             deps=self.refunds,
         )
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except Exception:  # a user id without a name: OSError, KeyError or ImportError, by release and platform
-        return "somebody"
 
 
 # The conversation with the human
@@ -431,31 +408,7 @@ class Session:
             if choice in ("l", "later"):
                 return None
             if choice in ("e", "edit"):
-                args = self.edited(pending, args)
+                args = edited_in_place(self.screen, self.desk.agent.spec.tools[pending.tool_name], args)
                 self.show_pending(pending, args, run_id)
             else:
                 self.screen.say("Please answer a, r, e or l.")
-
-    def edited(self, pending: PendingApproval, args: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as the human wants them, each valid for the tool."""
-        offered = self.desk.agent.spec.tools[pending.tool_name]
-        self.screen.say("Enter keeps a value.")
-        for name, value in args.items():
-            while typed := self.screen.ask(f"  {name} ({kind_of(value)}): "):
-                try:
-                    args = json.loads(offered.read(json.dumps({**args, name: _typed(offered, name, typed)})))
-                    break
-                except InvalidArguments as error:
-                    self.screen.say(str(error))
-        return args
-
-
-def _typed(offered: Tool, name: str, typed: str) -> Any:
-    """The value that was typed for a parameter: JSON, or the text itself where that is what the tool takes."""
-    is_text = offered.parameters["properties"][name].get("type") == "string"
-    if is_text and not (len(typed) > 1 and typed[0] == typed[-1] == '"'):
-        return typed
-    try:
-        return parse(typed)
-    except JsonError:
-        return typed

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
+from phronomy import _json
 from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, parse, plain
 from phronomy._schema import (
     Arguments,
@@ -324,7 +325,8 @@ class Tool:
         """The result, cut as the tool says; one that no record can hold settles the call with the note that it ran."""
         text = self._cut(text)
         try:
-            canonical(text)
+            if len(text) > _json.MAX_BYTES // 6 - 2:  # a character takes six at most
+                canonical(text)
         except JsonError:
             told = f"The tool ran, but its result of {len(text)} characters is more than a record can hold."
             return CallResult(kind="failed", content=told)

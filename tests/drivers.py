@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import sqlite3
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -40,7 +41,15 @@ class Driver:
         """The answer of the method, or of its async twin in an event loop of its own."""
         if not self.is_async:
             return getattr(agent, method)(*args, **options)
-        return asyncio.run(getattr(agent, f"a{method}")(*args, **options))
+
+        async def main() -> Any:
+            try:
+                return await getattr(agent, f"a{method}")(*args, **options)
+            finally:
+                if (litellm := sys.modules.get("litellm")) is not None:  # it leaves open what it opens in a loop
+                    await litellm.close_litellm_async_clients()
+
+        return asyncio.run(main())
 
     def invoke(self, agent: Agent[Any, Any], input: Any, **options: Any) -> Result[Any]:
         """`agent.invoke`."""
