@@ -228,9 +228,15 @@ class Opened:
     live: bool
 
 
-def open_head(store: Store, spec: AgentSpec, deps: Any, branch_id: str) -> Opened:
-    """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first."""
-    branch, head = store.head(branch_id)
+def open_head(
+    store: Store, spec: AgentSpec, deps: Any, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
+) -> Opened:
+    """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first.
+
+    `seen` is the branch as it was just read, with a checkpoint of it: if that is the head, nothing is read again, since whoever
+    writes is told if it was not the last.
+    """
+    branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
     runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
     live = branch.owner is not None and branch.lease_until > store.clock()
     if runner.in_flight and not live:

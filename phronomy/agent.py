@@ -532,8 +532,10 @@ class Agent(Generic[Deps, Output]):
         """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
         branch, given, store = _session.meant(self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)
+        seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
-            opened = _session.open_head(store, spec, deps, branch.id)
+            opened = _session.open_head(store, spec, deps, branch.id, seen)
+            seen = None
             _session.check_open(opened, given, found, choice)
             taken: list[Decided] = []
             for pending_id, answer in found.items():
@@ -557,8 +559,10 @@ class Agent(Generic[Deps, Output]):
         """As `_open`."""
         branch, given, store = await in_store(self.store, _session.meant, self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)
+        seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
-            opened = await in_store(self.store, _session.open_head, store, spec, deps, branch.id)
+            opened = await in_store(self.store, _session.open_head, store, spec, deps, branch.id, seen)
+            seen = None
             _session.check_open(opened, given, found, choice)
             taken: list[Decided] = []
             for pending_id, answer in found.items():

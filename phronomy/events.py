@@ -256,11 +256,7 @@ class Reader:
         if now.ended is not None:
             facts = {"type": now.ended, "output": now.__dict__["output"], "usage": now.usage}
             found.append(self._make(Ended, now.path, now, checkpoint_id=now.id, **facts))
-        elif (
-            now.pending
-            and now.path == ""
-            and not any(call.status in ("new", "asking", "ready", "started") for call in now.calls)
-        ):
+        elif now.path == "" and _waits(now):
             found.append(self._make(Suspended, now.path, now, checkpoint_id=now.id, pending=now.pending))
         self._before[now.path] = now
         if not now.calls:
@@ -348,6 +344,13 @@ class Reader:
         place = {"branch_id": self._branch_id, "path": path, "seq": self._seq, "part": self._part}
         self._part += 1
         return kind(run_id=of.run_id, thread_id=of.thread_id, **place, **facts)
+
+
+def _waits(now: Checkpoint) -> bool:
+    """Whether the run stands still here until a human decides."""
+    if now.rejecting or now.ending is not None or not now.pending:
+        return False
+    return not any(call.status in ("new", "asking", "ready", "started") for call in now.calls)
 
 
 def _call(before: Checkpoint | None, id: str) -> dict[str, str]:

@@ -97,9 +97,40 @@ class Driver:
         return twin
 
 
+class Streamed(Driver):
+    """As a driver, with `stream` where it has `invoke` and `resume`; every event is taken, and the result is the stream's."""
+
+    def call(self, agent: Agent[Any, Any], method: str, /, *args: Any, **options: Any) -> Any:
+        """The result of the stream, where there is one of the method."""
+        at = args[0] if args else None
+        if method == "resume" and isinstance(at, str):
+            at = agent.store.load(at)
+        if method not in ("invoke", "resume") or (method == "resume" and not isinstance(at, Checkpoint)):
+            return super().call(agent, method, *args, **options)
+        if not self.is_async:
+            stream = agent.stream(at, **options)
+            self.check(list(stream))
+            return stream.result
+
+        async def main() -> Any:
+            stream = agent.astream(at, **options)
+            self.check([event async for event in stream])
+            return stream.result
+
+        return asyncio.run(main())
+
+    def check(self, events: list[Any]) -> None:
+        """Each event has a place of its own, in order; only one ends the stream, and it is the last."""
+        places = [(event.seq, event.part) for event in events]
+        assert places == sorted(set(places))
+        ends = ("suspended", "completed", "rejected", "cancelled", "superseded", "failed")
+        assert [event.type in ends for event in events if not event.path][:-1].count(True) == 0
+
+
 SYNC = Driver("sync", is_async=False)
 ASYNC = Driver("async", is_async=True)
 DRIVERS = (SYNC, ASYNC)
+STREAMED = (Streamed("sync-streamed", is_async=False), Streamed("async-streamed", is_async=True))
 
 
 def open_kind(kind: str, folder: Path, **options: Any) -> Store:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import ASYNC, DRIVERS, SYNC, Driver, outline
+from drivers import ASYNC, DRIVERS, STREAMED, SYNC, Driver, outline
 from test_failures_authority import Desk, posted, unchanged
 
 from phronomy import (
@@ -40,7 +40,7 @@ from phronomy.testing import ScriptedModel, call, check_history, say
 from phronomy.types import CallResult
 
 
-@pytest.fixture(params=DRIVERS, ids=str)
+@pytest.fixture(params=(*DRIVERS, *STREAMED), ids=str)
 def driver(request: pytest.FixtureRequest) -> Driver:
     return request.param  # type: ignore[no-any-return]
 
