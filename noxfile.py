@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "types", "smoke", "tests"]
+nox.options.sessions = ["lint", "types", "smoke", "docs", "tests"]
 nox.options.error_on_missing_interpreters = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
@@ -14,7 +14,10 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 CORE = "phronomy/_rules.py,phronomy/_drive.py,phronomy/_perform.py,phronomy/_judge.py,phronomy/checkpoint.py"
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.
-HEAVY = ["docstring_parser", "httpx", "litellm", "openai", "psycopg", "redis", "rich", "sqlite3", "tenacity", "typer"]
+HEAVY = [
+    *("aiohttp", "docstring_parser", "httpx", "httpx_sse", "litellm", "openai"),
+    *("psycopg", "redis", "rich", "sqlite3", "tenacity", "typer"),
+]
 LOADS_NOTHING_HEAVY = f"""
 import sys, phronomy
 heavy = sorted(set({HEAVY}) & set(sys.modules))
@@ -62,6 +65,13 @@ def smoke(session: nox.Session) -> None:
             session.log(output)
             if word not in output.lower():
                 session.error(f"phronomy demo {answer} must say {word!r}")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site, strictly, and check that it loads nothing from elsewhere."""
+    session.install("-e", ".", *group("docs"))
+    session.run("python", "docs/build.py", str(Path(session.create_tmp()).resolve() / "site"))
 
 
 @nox.session

@@ -53,6 +53,7 @@ from phronomy.stream import AsyncStream, Stream
 from phronomy.tools import Tool, ToolContext, tool
 
 if TYPE_CHECKING:
+    from phronomy.models.chat_completions import ChatCompletionsModel
     from phronomy.models.litellm import LiteLLMModel
     from phronomy.stores.sqlite import SQLiteStore
 
@@ -60,6 +61,7 @@ __version__ = "0.1.0"
 
 # What is heavy and not always needed loads on first use.
 _LAZY = {
+    "ChatCompletionsModel": "phronomy.models.chat_completions",
     "LiteLLMModel": "phronomy.models.litellm",
     "SQLiteStore": "phronomy.stores.sqlite",
 }
@@ -81,6 +83,7 @@ __all__ = [
     "AsyncRequired",
     "AsyncStream",
     "AuthenticationError",
+    "ChatCompletionsModel",
     "Checkpoint",
     "CheckpointAlreadyResumed",
     "CheckpointEdited",

@@ -34,16 +34,17 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
         if reaches_out(runner, move):
             apart = runner.dirty and runner.watched
             intents = [] if apart else intents_of(runner, move)
-            if not runner.commit(seal=runner.dirty, intents=intents):
-                continue
-            try:
-                yield runner.written
-            except GeneratorExit:
-                if intents:
-                    runner.withdraw(intents)
-                raise
-            if apart:
-                continue
+            if runner.has_news(intents):
+                if not runner.commit(seal=runner.dirty, intents=intents):
+                    continue
+                try:
+                    yield runner.written
+                except GeneratorExit:
+                    if intents:
+                        runner.withdraw(intents)
+                    raise
+                if apart:
+                    continue
         left: GeneratorExit | None = None
         with closing(perform(runner, move, steps)) as outcomes:
             for outcome in outcomes:
@@ -76,16 +77,17 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
         if reaches_out(runner, move):
             apart = runner.dirty and runner.watched
             intents = [] if apart else intents_of(runner, move)
-            if not await runner.acommit(seal=runner.dirty, intents=intents):
-                continue
-            try:
-                yield runner.written
-            except GeneratorExit:
-                if intents:
-                    await runner.awithdraw(intents)
-                raise
-            if apart:
-                continue
+            if runner.has_news(intents):
+                if not await runner.acommit(seal=runner.dirty, intents=intents):
+                    continue
+                try:
+                    yield runner.written
+                except GeneratorExit:
+                    if intents:
+                        await runner.awithdraw(intents)
+                    raise
+                if apart:
+                    continue
         left: GeneratorExit | None = None
         async with aclosing(aperform(runner, move, asteps)) as outcomes:
             async for outcome in outcomes:

@@ -159,6 +159,10 @@ class Runner:
         """Whether anything has happened since the last checkpoint, stored or not."""
         return self.fresh or self.state is not self.base
 
+    def has_news(self, intents: Sequence[Outcome]) -> bool:
+        """Whether there is anything to store. Where there is not, the last write was just now, and took the claim."""
+        return self.dirty or bool(self.unsaved) or bool(intents) or self.ledger.claim is None
+
     def record(self, outcome: Outcome) -> None:
         """Fold an outcome into the state. It is stored with the next write."""
         turn_open = bool(self.state.calls)

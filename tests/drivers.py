@@ -15,7 +15,7 @@ import asyncio
 import functools
 import sqlite3
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,19 @@ from phronomy.stores.base import Store
 
 STORES = ("memory", "sqlite")
 """The kinds of store that `open_kind` opens."""
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """What the work gives, in an event loop of its own."""
+
+    async def main() -> Any:
+        try:
+            return await work
+        finally:
+            if (litellm := sys.modules.get("litellm")) is not None:  # it leaves open what it opens in a loop
+                await litellm.close_litellm_async_clients()
+
+    return asyncio.run(main())
 
 
 class Driver:
@@ -42,14 +55,7 @@ class Driver:
         if not self.is_async:
             return getattr(agent, method)(*args, **options)
 
-        async def main() -> Any:
-            try:
-                return await getattr(agent, f"a{method}")(*args, **options)
-            finally:
-                if (litellm := sys.modules.get("litellm")) is not None:  # it leaves open what it opens in a loop
-                    await litellm.close_litellm_async_clients()
-
-        return asyncio.run(main())
+        return run(getattr(agent, f"a{method}")(*args, **options))
 
     def invoke(self, agent: Agent[Any, Any], input: Any, **options: Any) -> Result[Any]:
         """`agent.invoke`."""
@@ -117,7 +123,7 @@ class Streamed(Driver):
             self.check([event async for event in stream])
             return stream.result
 
-        return asyncio.run(main())
+        return run(main())
 
     def check(self, events: list[Any]) -> None:
         """Each event has a place of its own, in order; only one ends the stream, and it is the last."""

@@ -24,6 +24,7 @@ from rich.cells import cell_len
 import phronomy
 from phronomy import cli, demo
 from phronomy.cli import Screen, escaped
+from phronomy.cli._words import ago
 
 
 def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -181,6 +182,22 @@ def test_closed_streams_are_no_traceback(tmp_path: Path) -> None:
         assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-5, "just now"),
+        (59.9, "just now"),
+        (60, "1 minute ago"),
+        (3599, "59 minutes ago"),
+        (3600, "1 hour ago"),
+        (86_399, "23 hours ago"),
+        (200_000, "2 days ago"),
+    ],
+)
+def test_how_long_something_waits_is_said_in_the_largest_unit(seconds: float, said: str) -> None:
+    assert ago(seconds) == said
+
+
 # What it loads
 
 
@@ -191,6 +208,10 @@ def test_the_library_loads_none_of_it_and_the_version_no_model() -> None:
     heavy = {"litellm", "openai", "httpx", "sqlite3", "http.server", "phronomy.demo"}
     done = python("-c", loaded.format("from phronomy import cli; cli.run(['--version'])", heavy))
     assert (done.stdout, done.stderr) == (f"phronomy {phronomy.__version__}\n\n", "")
+    heavy |= {"rich.live", "phronomy.testing", "phronomy.stores.sqlite"}
+    for line in (["--help"], ["approve", "--help"]):
+        done = python("-c", loaded.format(f"from phronomy import cli; cli.run({line})", heavy))
+        assert (done.stdout.splitlines()[-1], done.stderr) == ("", "")
 
 
 # What reaches the terminal

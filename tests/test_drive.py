@@ -40,10 +40,16 @@ class Meddling(MemoryStore):
 
 @pytest.mark.parametrize("driver", [SYNC, ASYNC], ids=["sync", "async"])
 def test_a_run_that_is_cancelled_before_it_asks_the_model_does_not_ask(driver: Driver) -> None:
-    store = Meddling(lambda change: True)
-    model = ScriptedModel(["never said"])
-    result = driver.invoke(Agent(model=model, store=store), "go")
-    assert (result.status, result.output, model.requests) == ("cancelled", None, [])
+    store = Meddling(lambda change: any('"ref"' in entry.body for entry in change.entries))
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    model = ScriptedModel([call("look"), "never said"])
+    result = driver.invoke(Agent(model=model, store=store, tools=[look]), "go")
+    assert (result.status, result.output, len(model.requests)) == ("cancelled", None, 1)
     assert store.load(result.checkpoint.id) == result.checkpoint
 
 

@@ -5,16 +5,23 @@ Here that model is a loopback server which says what a good model would say.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from phronomy import Event
+from phronomy.events import Suspended, event_from
 from phronomy.testing import ChatServer, call
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -25,6 +32,15 @@ def clerk(body: dict[str, Any]) -> Any:
     last, tools = body["messages"][-1], [each["function"]["name"] for each in body["tools"]]
     if last["role"] == "user" and "look_up_order" in tools:
         return call("look_up_order", {"order_id": 1042})
+    if "next_page" in tools:
+        read = sum(message["role"] == "tool" for message in body["messages"])
+        return call("next_page", {"after": read}) if read < 4 else "There are 12."
+    if "response_format" in body and last["role"] == "tool":
+        done = "on their way" in last["content"]
+        outcome = {"order_id": 1042, "outcome": "refunded" if done else "rejected", "amount": 20.0 if done else 0}
+        return json.dumps(outcome)
+    if last["role"] == "user" and "invoice" in last["content"]:
+        return call("ask_accounting", {"question": last["content"]})
     wanted = re.search(r"([\d.]+) euros|\"price\":([\d.]+)", last["content"])
     if wanted is not None and "on their way" not in last["content"] and "rejected" not in last["content"]:
         return call("refund", {"order_id": 1042, "amount": float(wanted[1] or wanted[2])})
@@ -156,3 +172,278 @@ def test_class_style(reader: Reader, server: ChatServer) -> None:
     ]
     told = {request["messages"][0]["content"] for request in server.requests}
     assert told == {"You work at a refund desk. Refund what Ada asks for. Thank Ada by name."}
+
+
+def test_chat_loop_goes_on_after_it_was_left_at_the_prompt(reader: Reader) -> None:
+    """The first process ends at the approval; the second asks it again, and then goes on with the conversation."""
+    asks = '  refund {"order_id": 1042, "amount": 20.0}'
+    status, said, complaints = reader.run("chat_loop.py", typed="Please refund 20 euros\n")
+    assert (status, complaints) == (0, "")
+    assert said == [f"you: {asks}", "  approve? [y/n] "]
+
+    status, said, complaints = reader.run("chat_loop.py", typed="perhaps\ny\nPlease refund 30 euros\nn\nToo late.\n")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        asks,
+        "  approve? [y/n]   y or n, please",
+        "  approve? [y/n] desk: I was told: 20.00 euros for order 1042 are on their way",
+        'you:   refund {"order_id": 1042, "amount": 30.0}',
+        "  approve? [y/n]   why not? desk: I was told: A human rejected this call, so it was not run. Reason: Too late.",
+        "you: ",
+    ]
+
+
+def test_chat_loop_goes_on_after_the_provider_was_away(reader: Reader, server: ChatServer) -> None:
+    away = {**reader.environ, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    there, reader.environ = reader.environ, away
+    status, said, complaints = reader.run("chat_loop.py", typed="Please refund 20 euros\n")
+    assert (status, said) == (1, ["you: "])
+    assert complaints.startswith("The desk is out of order: ")
+
+    reader.environ = there
+    status, said, complaints = reader.run("chat_loop.py", typed="y\n")
+    assert (status, complaints) == (0, "")
+    assert said[-2:] == ["  approve? [y/n] desk: I was told: 20.00 euros for order 1042 are on their way", "you: "]
+
+
+def test_edit_and_respond(reader: Reader) -> None:
+    status, said, complaints = reader.run("edit_and_respond.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "asked for: refund {'order_id': 1042, 'amount': 120.0}",
+        "refused: InvalidDecision",
+        "decided: {'order_id': 1042, 'amount': 60.0}",
+        'the model was told: A human changed the arguments of this call to {"order_id":1042,"amount":60.0} before it ran. '
+        "Its result:",
+        "60.00 euros for order 1042 are on their way",
+        "responded: I was told: Yes, on 3 March.",
+    ]
+
+
+def test_structured_output(reader: Reader, server: ChatServer) -> None:
+    status, said, complaints = reader.run("structured_output.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "waits: refund {'order_id': 1042, 'amount': 20.0}",
+        "order 1042: refunded, 20.00 euros",
+    ]
+    assert {request["response_format"]["type"] for request in server.requests} == {"json_schema"}
+
+
+@pytest.mark.parametrize("more", [True, False], ids=["more", "no more"])
+def test_limits(reader: Reader, more: bool) -> None:
+    """What was read is not read again, and no page is read that nobody allowed."""
+    status, said, complaints = reader.run("limits.py", typed="y\n" if more else "\n")
+    assert (status, complaints) == (0, "")
+    assert said[:2] == ["(page 1 is read)", "(page 2 is read)"]
+    assert said[2].startswith("stopped: tool_calls may be 2, and is 3; so far ")
+    end = ["Give it more? [y/N] (page 3 is read)", "(page 4 is read)", "There are 12."]
+    assert said[3:] == (end if more else ["Give it more? [y/N] "])
+
+
+def serverless(reader: Reader, **event: Any) -> tuple[int, Any]:
+    status, said, complaints = reader.run("serverless.py", json.dumps(event))
+    assert (status, complaints) == (0, "")
+    answer = json.loads(said[-1])
+    return answer["statusCode"], answer["body"]
+
+
+def test_serverless(reader: Reader, server: ChatServer) -> None:
+    """Each event is a process of its own, and the store is all that they share."""
+    status, body = serverless(reader, action="ask", message="Please refund 20 euros")
+    assert (status, body["status"], body["output"]) == (200, "suspended", None)
+    (waits,) = body["pending"]
+    assert (waits["tool"], waits["args"]) == ("refund", {"order_id": 1042, "amount": 20.0})
+
+    decision = {"action": "decide", "checkpoint_id": waits["checkpoint_id"], "by": "ada"}
+    for wrong in ("false", 1, None):
+        status, refused = serverless(reader, **decision, pending_id=waits["pending_id"], approved=wrong)
+        assert (status, refused["error"]) == (422, "approved must be true or false")
+    assert serverless(reader, **decision, pending_id="pend_0", approved=True)[0] == 404
+    assert serverless(reader, **{**decision, "checkpoint_id": "ckpt_0"}, pending_id="pend_0", approved=True)[0] == 404
+    assert serverless(reader, action="recover", run_id=body["run_id"])[1] == body
+    assert len(server.requests) == 1
+
+    status, ended = serverless(reader, **decision, pending_id=waits["pending_id"], approved=True)
+    assert (status, ended["status"], ended["pending"]) == (200, "completed", [])
+    assert ended["output"] == "I was told: 20.00 euros for order 1042 are on their way"
+    status, late = serverless(reader, **decision, pending_id=waits["pending_id"], approved=False)
+    assert status == 409 and "was decided before (approved by ada)" in late["error"]
+    assert len(server.requests) == 2
+
+
+class Desk:
+    """The web example in a server process of its own, and a client for it."""
+
+    tokens = {
+        "token-of-ada": ["ada", "approver"],
+        "token-of-bert": ["bert", "approver"],
+        "token-of-carl": ["carl", "customer"],
+    }
+
+    def __init__(self, example: str, reader: Reader) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(EXAMPLES / example)],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=reader.folder,
+            env={**reader.environ, "DESK_TOKENS": json.dumps(self.tokens), "PORT": "0"},
+        )
+        assert self.process.stderr is not None
+        self.complaints = self.process.stderr
+        for line in self.complaints:  # ends when the process does
+            if (found := re.search(r"running on (http://[\d.:]+)", line)) is not None:
+                self.client = httpx.Client(base_url=found[1], trust_env=False, timeout=60)
+                return
+        raise AssertionError(f"{example} did not start")
+
+    def __call__(self, method: str, path: str, who: str = "ada", **body: Any) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer token-of-{who}"}
+        answer = self.client.request(method, path, headers=headers, json=body or None)
+        return answer.status_code, answer.json()
+
+    def close(self) -> None:
+        self.client.close()
+        self.process.terminate()
+        self.process.wait(60)
+        self.complaints.close()
+
+
+@pytest.fixture
+def start(reader: Reader) -> Iterator[Callable[[str], Desk]]:
+    with ExitStack() as open_desks:
+
+        def started(example: str) -> Desk:
+            desk = Desk(example, reader)
+            open_desks.callback(desk.close)
+            return desk
+
+        yield started
+
+
+def test_fastapi_app(start: Callable[[str], Desk], server: ChatServer) -> None:
+    """Two server processes over one store: what one was asked, the other decides, and the first is told so."""
+    one, other = start("fastapi_app.py"), start("fastapi_app.py")
+    status, run = one("POST", "/runs", "carl", message="Please refund 20 euros")
+    assert (status, run["status"], run["output"]) == (201, "suspended", None)
+    status, (waits,) = other("GET", "/pending")
+    assert status == 200
+    assert (waits["tool"], waits["args"], waits["why"]) == ("refund", {"order_id": 1042, "amount": 20.0}, "approval")
+    path = f"/checkpoints/{waits['checkpoint_id']}/pending/{waits['pending_id']}"
+    decision = {"digest": waits["digest"], "approve": True}
+
+    # Whoever may not, and whatever is not exactly a decision on this call, decides nothing.
+    assert one("GET", "/pending", "nobody") == (401, {"detail": "this token is not known"})
+    assert one("GET", "/pending", "carl") == (403, {"detail": "carl may not decide"})
+    assert one("POST", path, "carl", **decision)[0] == 403
+    assert one.client.post(path, json=decision).status_code in (401, 403)
+    for wrong in ({"approve": "false"}, {"approve": 1}, {"approve": None}, {"digest": "0" * 64}, {"by": "bert"}):
+        assert one("POST", path, **{**decision, **wrong})[0] == 422, wrong
+    assert one("POST", f"/checkpoints/{waits['checkpoint_id']}/pending/pend_0", **decision)[0] == 404
+    assert one("POST", f"/checkpoints/ckpt_0/pending/{waits['pending_id']}", **decision)[0] == 404
+    assert one("GET", "/pending") == (200, [waits])
+    assert one("GET", f"/runs/{run['run_id']}", "carl") == (200, run)
+    assert one("GET", f"/runs/{run['run_id']}", "bert") == (404, {"detail": "there is no such run"})
+    assert one("GET", "/runs/run_0", "carl")[0] == 404
+    assert len(server.requests) == 1
+
+    ended = {**run, "status": "completed", "output": "I was told: 20.00 euros for order 1042 are on their way"}
+    assert other("POST", path, **decision) == (200, ended)
+    assert one("GET", "/pending") == (200, [])
+    assert one("GET", f"/runs/{run['run_id']}", "carl") == (200, ended)
+    status, late = one("POST", path, "bert", digest=waits["digest"], approve=False)
+    assert (status, late["decision"], late["progress"]) == (409, {"kind": "approve", "by": "ada"}, "ended")
+    assert len(server.requests) == 2
+
+
+def test_fastapi_app_tells_clients_little_of_failures(start: Callable[[str], Desk], server: ChatServer) -> None:
+    desk = start("fastapi_app.py")
+    server.close()
+    status, said = desk("POST", "/runs", "carl", message="Please refund 20 euros")
+    assert (status, said["error"]) == (502, "the run stopped on a failure")
+    assert set(said) == {"error", "run_id"}
+
+
+def events(desk: Desk, method: str, path: str, who: str, *, after: str | None = None, **body: Any) -> list[Event]:
+    """The server-sent events of one answer."""
+    headers = {"Authorization": f"Bearer token-of-{who}"} | ({"Last-Event-ID": after} if after else {})
+    found = []
+    with desk.client.stream(method, path, headers=headers, json=body or None) as answer:
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        for text in answer.read().decode().split("\n\n")[:-1]:
+            id, type, data = (line.partition(": ")[2] for line in text.split("\n"))
+            event = event_from(data)
+            assert (event.id, event.type) == (id, type)
+            found.append(event)
+    return found
+
+
+def told(found: list[Event]) -> list[str]:
+    """The types of events, without those that are only in the live stream."""
+    live = ("model_started", "text_delta", "tool_call_delta")
+    return [event.type for event in found if event.type not in live]
+
+
+def test_sse(start: Callable[[str], Desk]) -> None:
+    desk = start("sse.py")
+    asked = events(desk, "POST", "/runs", "carl", message="Please refund 20 euros")
+    assert told(asked) == [
+        "run_started",
+        "checkpoint",
+        "model_replied",
+        "approval_requested",
+        "checkpoint",
+        "suspended",
+    ]
+    assert "tool_call_delta" in {event.type for event in asked}
+
+    # What was stored can be read again, from any place, by the one whose run it is.
+    path = f"/runs/{asked[0].run_id}/events"
+    assert told(events(desk, "GET", path, "carl")) == told(asked)
+    assert told(events(desk, "GET", path, "carl", after=asked[0].id)) == told(asked)[1:]
+    assert desk("GET", path, "bert") == (404, {"detail": "there is no such run"})
+    assert desk("GET", "/runs/run_0/events", "carl")[0] == 404
+    assert (
+        desk.client.get(path, headers={"Authorization": "Bearer token-of-carl", "Last-Event-ID": "x"}).status_code
+        == 422
+    )
+
+    waits = asked[-1]
+    assert isinstance(waits, Suspended)
+    pending = waits.pending[0]
+    decision = {"digest": pending.digest, "approve": True}
+    place = f"/checkpoints/{waits.checkpoint_id}/pending/{pending.id}"
+    assert desk("POST", place, "carl", **decision)[0] == 403
+    assert desk("POST", place, "ada", **{**decision, "approve": "true"})[0] == 422
+    assert desk("POST", place, "ada", **{**decision, "digest": "x"})[0] == 422
+    assert desk("POST", place.replace(pending.id, "pend_0"), "ada", **decision)[0] == 404
+    ended = events(desk, "POST", place, "ada", **decision)
+    assert told(ended)[0] == "decided" and told(ended)[-1] == "completed"
+    assert told(ended).count("tool_call_started") == told(ended).count("tool_call_settled") == 1
+    assert "".join(event.text for event in ended if event.type == "text_delta") == (
+        "I was told: 20.00 euros for order 1042 are on their way"
+    )
+    assert desk("POST", place, "bert", **decision)[0] == 409
+    assert told(events(desk, "GET", path, "carl", after=waits.id)) == told(ended)
+
+
+def test_sse_goes_on_after_a_page_went_away(tmp_path: Path) -> None:
+    """The connection is cut while the model is asked; whoever comes back reads what was stored and carries the run on."""
+    goes_on = threading.Event()
+
+    def slow(body: dict[str, Any]) -> Any:
+        assert goes_on.wait(60)
+        return clerk(body)
+
+    carl = {"Authorization": "Bearer token-of-carl"}
+    with ChatServer(slow) as server, closing(Desk("sse.py", Reader(server, tmp_path))) as desk:
+        with desk.client.stream("POST", "/runs", headers=carl, json={"message": "Please refund 20 euros"}) as answer:
+            first = next(line for line in answer.iter_lines() if line.startswith("data: "))
+        path = f"/runs/{event_from(first.partition(': ')[2]).run_id}/events"
+        goes_on.set()
+        deadline, found = time.monotonic() + 60, events(desk, "GET", path, "carl")
+        while found[-1].type != "suspended" and time.monotonic() < deadline:  # the server hears of the cut when it does
+            found = events(desk, "GET", path, "carl")
+    assert told(found)[0] == "run_started"
+    assert told(found)[-4:] == ["model_replied", "approval_requested", "checkpoint", "suspended"]
+    assert told(found).count("model_replied") == 1

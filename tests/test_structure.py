@@ -62,9 +62,19 @@ MAY_ACT = {
     "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading"},
     "phronomy._perform": {"asyncio", "time"},
     "phronomy._workers": {"asyncio", "contextvars", "queue", "threading"},
-    "phronomy.cli": {"msvcrt", "os", "termios"},
+    "phronomy.cli": {"os"},
+    "phronomy.cli._apps": {"os", "urllib"},
+    "phronomy.cli._chat": {"time"},
+    "phronomy.cli._decide": {"os", "subprocess", "tempfile"},
+    "phronomy.cli._runs": {"asyncio"},
+    "phronomy.cli._screen": {"msvcrt", "termios"},
     "phronomy.demo": {"os", "sqlite3", "time"},
-    "phronomy.models.litellm": {"asyncio", "httpx", "os", "tenacity", "time"},
+    "phronomy.models._answer": {"time"},
+    "phronomy.models._http": {"asyncio", "http", "httpx", "os", "threading", "urllib"},
+    "phronomy.models._retry": {"asyncio", "os", "tenacity", "threading", "time"},
+    "phronomy.models.base": {"os"},  # which backend
+    "phronomy.models.chat_completions": {"httpx", "os", "tenacity"},
+    "phronomy.models.litellm": {"asyncio", "httpx", "os"},
     "phronomy.stores": {"os", "urllib"},  # reading URLs
     "phronomy.stores._keeper": {"os", "threading"},
     "phronomy.stores.base": {"time"},
@@ -72,7 +82,8 @@ MAY_ACT = {
     "phronomy.stores.memory": {"time"},
     "phronomy.stores.sqlite": {"os", "sqlite3", "time"},
     "phronomy.testing.scripted": {"asyncio", "threading"},
-    "phronomy.testing.server": {"http", "socket", "threading"},
+    "phronomy.testing.contract": {"asyncio", "threading"},
+    "phronomy.testing.server": {"http", "socket", "threading", "time"},
     "phronomy.tools": {"asyncio", "threading"},  # the types of cancellation
 }
 
@@ -80,9 +91,15 @@ LAZY = {
     "phronomy": {"importlib"},
     "phronomy._schema": {"docstring_parser"},
     "phronomy._input": {"phronomy.models._chat"},
-    "phronomy.cli": {"msvcrt", "phronomy.demo", "termios"},
-    "phronomy.models.base": {"phronomy.models.litellm"},
-    "phronomy.models.litellm": {"email.utils", "httpx", "tenacity"},
+    "phronomy.cli": {"phronomy.demo"},
+    "phronomy.cli._screen": {"msvcrt", "termios"},
+    "phronomy.models._answer": {"email.utils"},
+    "phronomy.models._http": {"aiohttp", "http.cookiejar", "httpx", "urllib.parse", "urllib.request"},
+    "phronomy.models._retry": {"tenacity"},
+    "phronomy.models._sse": {"httpx_sse"},
+    "phronomy.models.base": {"phronomy.models.chat_completions", "phronomy.models.litellm"},
+    "phronomy.models.chat_completions": {"aiohttp", "httpx", "httpx_sse", "tenacity"},
+    "phronomy.models.litellm": {"httpx"},
     "phronomy.stores": {"phronomy.stores.sqlite"},
 }
 
@@ -318,7 +335,18 @@ def test_the_lists_of_packages_are_sorted_and_true(package: str) -> None:
 
 
 def test_importing_phronomy_loads_nothing_heavy() -> None:
-    heavy = ["docstring_parser", "httpx", "litellm", "phronomy.testing", "rich", "sqlite3", "tenacity", "typer"]
+    heavy = [
+        "aiohttp",
+        "docstring_parser",
+        "httpx",
+        "httpx_sse",
+        "litellm",
+        "phronomy.testing",
+        "rich",
+        "sqlite3",
+        "tenacity",
+        "typer",
+    ]
     script = f"import sys, phronomy; print(sorted(set({heavy}) & set(sys.modules)))"
     plain = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}  # it loads sqlite3
     command = [sys.executable, "-W", "error", "-c", script]

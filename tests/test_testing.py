@@ -13,9 +13,18 @@ import httpx
 import pytest
 
 import phronomy.testing
-from phronomy.errors import ConfigurationError, ModelError
+from phronomy.errors import ConfigurationError, ModelConnectionError, ModelError
 from phronomy.messages import Message, ToolCall, Usage
-from phronomy.models import Model, ModelReply, ModelRequest
+from phronomy.models import (
+    Delta,
+    Model,
+    ModelReply,
+    ModelRequest,
+    ReasoningDelta,
+    StreamingModel,
+    TextDelta,
+    ToolCallDelta,
+)
 from phronomy.testing import ChatServer, Fault, ScriptedModel, ScriptExhausted, call, check_history, say
 
 USER = Message(role="user", content="Refund order 1042")
@@ -198,6 +207,66 @@ def test_what_is_no_script_is_refused(ask: Ask) -> None:
     for odd in (5, None, ["text"], {"role": "assistant"}, dict):
         with pytest.raises(ConfigurationError, match=r"(?s)cannot hold"):
             ask(ScriptedModel([odd]), request(USER))  # type: ignore[list-item]  # pyright: ignore[reportArgumentType]
+
+
+# Streams of a script
+
+Stream = Callable[[ScriptedModel, ModelRequest, list[Delta | ModelReply]], None]
+
+
+def stream_sync(model: ScriptedModel, request: ModelRequest, into: list[Delta | ModelReply]) -> None:
+    for piece in model.stream(request):
+        into.append(piece)  # what came before an error counts
+
+
+def stream_async(model: ScriptedModel, request: ModelRequest, into: list[Delta | ModelReply]) -> None:
+    async def main() -> None:
+        async for piece in model.astream(request):
+            into.append(piece)
+
+    asyncio.run(main())
+
+
+@pytest.fixture(params=[stream_sync, stream_async], ids=["sync", "async"])
+def stream(request: pytest.FixtureRequest) -> Stream:
+    chosen: Stream = request.param
+    return chosen
+
+
+def test_a_scripted_stream_comes_in_pieces_and_ends_in_the_reply(stream: Stream) -> None:
+    reply = say("Let me look.", call("refund", {"order_id": 1}), call("a"), provider={"reasoning_content": "hm"})
+    model = ScriptedModel([reply, reply, "", lambda asked: "Hi"])
+    assert isinstance(model, StreamingModel)
+    given: list[Delta | ModelReply] = []
+    stream(model, request(USER), given)
+    assert given == [
+        ReasoningDelta(text="hm"),
+        TextDelta(text="Let me l"),
+        TextDelta(text="ook."),
+        ToolCallDelta(index=0, id="call_1", name="refund"),
+        ToolCallDelta(index=0, arguments='{"order_'),
+        ToolCallDelta(index=0, arguments='id": 1}'),
+        ToolCallDelta(index=1, id="call_2", name="a"),
+        ToolCallDelta(index=1, arguments="{}"),
+        model.complete(request(USER)),
+    ]
+    given.clear()
+    stream(model, request(USER), given)
+    assert given == [ModelReply(message=Message(role="assistant", content=""), finish_reason="stop")]
+    given.clear()
+    stream(model, request(USER), given)
+    assert given[0] == TextDelta(text="Hi")
+    assert len(model.requests) == 4
+
+
+def test_a_scripted_stream_may_be_cut(stream: Stream, ask: Ask) -> None:
+    model = ScriptedModel([say("Half", cut=ModelConnectionError("cut off"))] * 2)
+    given: list[Delta | ModelReply] = []
+    with pytest.raises(ModelConnectionError):
+        stream(model, request(USER), given)
+    assert given == [TextDelta(text="Half")]
+    with pytest.raises(ModelConnectionError):
+        ask(model, request(USER))
 
 
 # The check of a history
@@ -423,3 +492,16 @@ def test_a_stream_comes_in_deltas() -> None:
     assert "".join(one["function"]["arguments"] for one in calls) == '{"order_id": 1}'
     assert [chunk["choices"][0]["delta"] for chunk in empty] == [{"role": "assistant", "content": ""}, {}]
     assert parts[1]["choices"][0]["delta"] == {"content": [{"type": "text", "text": "x"}]}
+
+
+def test_a_stream_may_be_cut_or_be_just_these_events() -> None:
+    faults = [Fault.cut("Let me look at it.", after=2), Fault.cut("Hello"), Fault.stream("[DO", {"a": 1})]
+    with ChatServer([*faults, Fault.stream("x", ends=False), Fault(status=503, delay=0.01)]) as server:
+        for asked in (body(stream=True), body()):  # a whole answer is cut, too
+            with pytest.raises(httpx.RemoteProtocolError):
+                post(server, asked)
+        assert post(server, body()).text == 'data: [DO\n\ndata: {"a": 1}\n\n'
+        with pytest.raises(httpx.RemoteProtocolError):
+            post(server, body())
+        assert post(server, body()).status_code == 503
+    assert len(server.requests) == 5

@@ -14,9 +14,11 @@ from phronomy.models.base import (
     ToolCallDelta,
     as_model,
 )
+from phronomy.models.chat_completions import ChatCompletionsModel
 from phronomy.models.litellm import LiteLLMModel
 
 __all__ = [
+    "ChatCompletionsModel",
     "Delta",
     "LiteLLMModel",
     "Model",

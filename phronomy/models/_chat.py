@@ -15,7 +15,7 @@ import json
 from typing import Any
 
 from phronomy._json import JsonError, canonical
-from phronomy.errors import ModelError
+from phronomy.errors import ContentFilterError, ModelError
 from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
 
@@ -86,6 +86,21 @@ def request_options(settings: ModelSettings, *, tools: tuple[dict[str, Any], ...
         options["tool_choice"] = {"type": "function", "function": {"name": choice}} if named else choice
         options["parallel_tool_calls"] = settings.parallel_tool_calls
     return {**settings.extra, **{name: value for name, value in options.items() if value is not None}}
+
+
+def read_completion(body: Any) -> ModelReply:
+    """The reply in the body of a whole answer: its first choice, with its usage.
+
+    Raises `ContentFilterError` where the provider withheld the reply, and `ModelError` as `reply_from` does.
+    """
+    choices = body.get("choices") if isinstance(body, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict):
+        raise ModelError("the model's answer holds no message")
+    reply = reply_from(choice.get("message"), body.get("usage"), choice.get("finish_reason"))
+    if reply.finish_reason == "content_filter":
+        raise ContentFilterError("the provider withheld the reply, or a part of it, by its content policy")
+    return reply
 
 
 def reply_from(message: Any, usage: Any = None, finish_reason: Any = None) -> ModelReply:
@@ -173,8 +188,16 @@ def _read_usage(usage: Any) -> Usage:
         requests=1,
         input_tokens=_count(counts.get("prompt_tokens")),
         output_tokens=_count(counts.get("completion_tokens")),
+        cost=_cost(counts.get("cost")),
     )
 
 
 def _count(value: Any) -> int:
     return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**53 else 0
+
+
+def _cost(value: Any) -> float | None:
+    """US dollars, where the provider says so: OpenRouter and those that follow it send `usage.cost`."""
+    return (
+        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9 else None
+    )

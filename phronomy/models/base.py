@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol, TypeAlias, cast, runtime_checkable
@@ -140,14 +141,26 @@ class StreamingModel(Model, Protocol):
 
 
 def as_model(model: str | Model) -> Model:
-    """The model itself, or the `LiteLLMModel` of that name.
+    """The model itself, or the one of that name: a `LiteLLMModel`, unless `PHRONOMY_MODEL_BACKEND` says otherwise.
 
-    Raises `ConfigurationError` for anything that is neither a name nor a `Model`.
+    With `PHRONOMY_MODEL_BACKEND=chat_completions` a name becomes a `ChatCompletionsModel`, and `openai/gpt-4o` is asked
+    for as `gpt-4o`. Raises `ConfigurationError` for anything that is neither a name nor a `Model`, and for a backend
+    that is not known.
     """
     if isinstance(model, str):
-        from phronomy.models.litellm import LiteLLMModel  # noqa: PLC0415  # stands on this module
-
-        return LiteLLMModel(model)
+        return _named(model, os.environ.get("PHRONOMY_MODEL_BACKEND") or "litellm")
     if isinstance(model, type) or not isinstance(model, Model):
         raise ConfigurationError(f"a model is a name or has `name`, `complete` and `acomplete`; this is {model!r:.100}")
     return model
+
+
+def _named(name: str, backend: str) -> Model:
+    if backend == "litellm":
+        from phronomy.models.litellm import LiteLLMModel  # noqa: PLC0415  # stands on this module
+
+        return LiteLLMModel(name)
+    if backend == "chat_completions":
+        from phronomy.models.chat_completions import ChatCompletionsModel  # noqa: PLC0415  # stands on this module
+
+        return ChatCompletionsModel(name.removeprefix("openai/"))
+    raise ConfigurationError(f"PHRONOMY_MODEL_BACKEND is litellm or chat_completions, not {backend!r:.100}")

@@ -1,6 +1,6 @@
 """`LiteLLMModel`: any provider that litellm knows, under litellm's name for it, such as `"openai/gpt-4o-mini"`.
 
-litellm takes seconds to import, so it is loaded by the first call and not before.
+litellm takes seconds to import, so it is loaded by the first call and not before; `LiteLLMModel.prepare` begins sooner.
 """
 
 from __future__ import annotations
@@ -9,33 +9,41 @@ import asyncio
 import copy
 import functools
 import importlib
+import inspect
 import json
 import os
-import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator
+from contextlib import aclosing, closing, suppress
+from typing import Any
 
 from phronomy._json import JsonValue
-from phronomy.errors import ConfigurationError, ModelError
-from phronomy.models._chat import reply_from, request_messages, request_options
-from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
+from phronomy.errors import ModelConnectionError, ModelError
+from phronomy.models._answer import awhole, is_stream, read_answer, refused, seconds_of, whole
+from phronomy.models._chat import read_completion, request_messages, request_options
+from phronomy.models._chunks import Assembler
+from phronomy.models._retry import Background, Failure, RetriedModel, chain, of_exception, of_status
+from phronomy.models._sse import apieces, pieces
+from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
 
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
-
-MAX_WAIT = 60.0
-"""Seconds. The longest pause before a retry. A provider that asks for more gets none: the run can go on later."""
-
-_RETRIED = (408, 409, 429)  # and 5xx; anything else fails the same way again
+_KINDS = {  # litellm's names for what the provider said, as words that the policy of retries knows
+    "ContentPolicyViolationError": "content_policy",
+    "ContextWindowExceededError": "context_length",
+}
+_UNREADABLE = "Empty or invalid response"  # litellm gives it the status 500; no answer of the provider has it
 
 
-class LiteLLMModel:
+_SECRET = ("_API_KEY", "_ACCESS_KEY", "_TOKEN")
+_FIRST_CALL = ("tenacity", "httpx_sse", "openai.resources.chat", "litellm.proxy.openai_files_endpoints.common_utils")
+
+
+class LiteLLMModel(RetriedModel):
     """A model reached through litellm.
 
     `model`, `api_key` and `base_url` are litellm's; without a key litellm reads the provider's environment variable.
     `settings` are the defaults of every call. Timeouts, connection faults and the statuses 408, 409, 429 and 5xx are
     tried up to `max_attempts` times in all, after a pause that starts at `retry_wait` seconds, doubles, is shortened at
-    random, and is at least what the provider asks for in `Retry-After`. Every failure is raised as `ModelError`.
+    random, and is at least what the provider asks for in `Retry-After`. Every failure is raised as `ModelError`, or the
+    kind of it that fits.
     """
 
     def __init__(
@@ -48,59 +56,69 @@ class LiteLLMModel:
         max_attempts: int = 3,
         retry_wait: float = 1.0,
     ) -> None:
-        if not model:
-            raise ConfigurationError('a model needs a name, such as "openai/gpt-4o-mini"')
-        if max_attempts < 1 or retry_wait < 0:
-            raise ConfigurationError("max_attempts is at least 1, and retry_wait at least 0 seconds")
-        self._name = model
-        self._api_key = api_key
+        super().__init__(model, settings=settings, max_attempts=max_attempts, retry_wait=retry_wait, key=api_key)
         self._base_url = base_url
-        self._settings = settings or ModelSettings()
-        self._max_attempts = max_attempts
-        self._retry_wait = retry_wait
 
-    @property
-    def name(self) -> str:
-        """The name of the model, as litellm knows it."""
-        return self._name
+    @staticmethod
+    def prepare() -> None:
+        """Begin to import litellm in a background thread, and return at once.
 
-    def __repr__(self) -> str:
-        return f"LiteLLMModel({self._name!r})"
-
-    def complete(self, request: ModelRequest) -> ModelReply:
-        """Ask the model and wait for its reply.
-
-        Raises `ModelError`, with the status where there was one, once retrying is over or pointless.
+        For whoever knows that a model call will follow: the import takes seconds, in which a tool may run. Calling it
+        again does nothing. If the import fails, the call that needs it says so.
         """
-        litellm = _load()
-        tenacity, policy = self._retrying()
-        try:
-            reply: ModelReply = tenacity.Retrying(**policy, sleep=time.sleep)(self._ask, litellm, request)
-        except Exception as error:
-            raise self._failure(error) from self._told(error)
-        return reply
+        _SOON.begin()
 
-    async def acomplete(self, request: ModelRequest) -> ModelReply:
-        """Ask the model without blocking the event loop. Raises as `complete` does."""
-        if not _load.cache_info().currsize:
-            await asyncio.to_thread(_load)  # the import takes seconds, in which other tasks go on
-        litellm = _load()
-        tenacity, policy = self._retrying()
-        try:
-            reply: ModelReply = await tenacity.AsyncRetrying(**policy, sleep=asyncio.sleep)(
-                self._aask, litellm, request
-            )
-        except Exception as error:
-            raise self._failure(error) from self._told(error)
-        return reply
+    # One attempt
 
-    def _ask(self, litellm: Any, request: ModelRequest) -> ModelReply:
+    def _load(self) -> None:
+        _SOON.wait()
+        _load()
+
+    async def _aload(self) -> None:
+        if _SOON.runs or not _load.cache_info().currsize:
+            await asyncio.to_thread(self._load)  # the import takes seconds, in which other tasks go on
+
+    def _ask(self, request: ModelRequest) -> ModelReply:
         answer = _Answer()
-        return answer.reply(litellm.completion(**self._arguments(request), logger_fn=answer.note))
+        return answer.reply(_load().completion(**self._arguments(request), stream=False, logger_fn=answer.note))
 
-    async def _aask(self, litellm: Any, request: ModelRequest) -> ModelReply:
+    async def _aask(self, request: ModelRequest) -> ModelReply:
         answer = _Answer()
-        return answer.reply(await litellm.acompletion(**self._arguments(request), logger_fn=answer.note))
+        arguments = self._arguments(request)
+        return answer.reply(await _load().acompletion(**arguments, stream=False, logger_fn=answer.note))
+
+    def _pieces(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
+        stream = _Stream(_load().completion(**self._streamed(request)))
+        with closing(stream):
+            if stream.is_whole():
+                yield stream.read(whole(stream.response.iter_bytes()))
+                return
+            if (data := stream.data()) is not None:
+                for piece in pieces(data, stream.assembler):
+                    yield stream.priced(piece) if isinstance(piece, ModelReply) else piece
+                return
+            for chunk in stream.chunks:
+                yield from stream.take(chunk)
+            yield stream.reply()
+
+    async def _apieces(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
+        stream = _Stream(await _load().acompletion(**self._streamed(request)))
+        async with aclosing(stream):
+            if stream.is_whole():
+                yield stream.read(await awhole(stream.response.aiter_bytes()))
+                return
+            if (data := stream.adata()) is not None:
+                async with aclosing(apieces(data, stream.assembler)) as found:
+                    async for piece in found:
+                        yield stream.priced(piece) if isinstance(piece, ModelReply) else piece
+                return
+            async for chunk in stream.chunks:
+                for delta in stream.take(chunk):
+                    yield delta
+            yield stream.reply()
+
+    def _streamed(self, request: ModelRequest) -> dict[str, Any]:
+        return {"stream_options": {"include_usage": True}, **self._arguments(request), "stream": True}
 
     def _arguments(self, request: ModelRequest) -> dict[str, Any]:
         settings = self._settings.merged(request.settings)
@@ -110,7 +128,6 @@ class LiteLLMModel:
             **{name: value for name, value in reach.items() if value is not None},
             "model": self._name,
             "messages": request_messages(request),
-            "stream": False,
             # One layer of retries, ours: the provider client and litellm would each multiply it.
             "num_retries": 0,
             "max_retries": 0,
@@ -118,40 +135,26 @@ class LiteLLMModel:
             "_skip_mcp_handler": True,
         }
 
-    def _retrying(self) -> tuple[Any, dict[str, Any]]:
-        """tenacity, and what its two retriers are to do."""
-        import tenacity  # noqa: PLC0415  # needed by calls alone
+    def _keys(self) -> Iterator[str]:
+        yield self._api_key or ""
+        # Without a key of its own litellm reads one of these.
+        yield from (value for name, value in os.environ.items() if name.endswith(_SECRET))
 
-        backoff = tenacity.wait_random_exponential(multiplier=self._retry_wait, max=MAX_WAIT)
-
-        def wait(state: RetryCallState) -> float:
-            error = state.outcome.exception() if state.outcome else None
-            return max(backoff(state), _retry_after(error) or 0.0)
-
-        return tenacity, {
-            "stop": tenacity.stop_after_attempt(self._max_attempts),
-            "retry": tenacity.retry_if_exception(_may_pass),
-            "wait": wait,
-            "reraise": True,
-        }
-
-    def _failure(self, error: Exception) -> ModelError:
-        """The error to raise. It names what happened and no more: the provider's words may quote the request."""
-        if isinstance(error, ModelError):
-            return ModelError(f"{self._name}: {error}")
-        status = _status(error)
+    def _failure(self, error: Exception) -> Failure:
+        if (found := of_exception(error) or _answered(error)) is not None:
+            return found
+        status = getattr(error, "status_code", None)
+        status = status if isinstance(status, int) else None
+        if status == 200 or _UNREADABLE in str(error):
+            return Failure(error=ModelError("the answer cannot be read", status_code=200))
+        names = {kind.__name__ for kind in type(error).__mro__}
+        kind = next((word for name, word in _KINDS.items() if name in names), "")
         what = type(error).__name__ + (f", status {status}" if status else "")
-        return ModelError(f"{self._name} gave no answer: {what}", status_code=status)
-
-    def _told(self, error: Exception) -> Exception | None:
-        """The error as the cause to show, or None where it quotes the API key, which logs of causes would spread."""
-        key = self._api_key or ""
-        tells = len(key) >= 8 and any(key in f"{behind} {behind!r}" for behind in _chain(error))  # shorter: a dummy
-        return None if tells else error
+        return of_status(status, f"{kind} {error}", retry_after=_retry_after(error), what=what)
 
 
 class _Answer:
-    """One answer: litellm's reading of it, and the text of the provider as litellm hands it to a logger."""
+    """One whole answer: litellm's reading of it, and the text of the provider as litellm hands it to a logger."""
 
     def __init__(self) -> None:
         self._raw: Any = None
@@ -161,15 +164,126 @@ class _Answer:
             self._raw = details.get("original_response")
 
     def reply(self, response: Any) -> ModelReply:
-        choices = getattr(response, "choices", None)
-        if not choices:
-            raise ModelError("the model's answer holds no message")
-        usage = getattr(response, "usage", None)
-        return reply_from(
-            _as_sent(choices[0].message.model_dump(warnings=False), _raw_message(self._raw)),
-            None if usage is None else usage.model_dump(warnings=False),
-            choices[0].finish_reason,
+        reply = _reply(response, _raw_message(self._raw))
+        hidden = getattr(response, "_hidden_params", None)
+        return _with_cost(reply, hidden.get("response_cost") if isinstance(hidden, dict) else None)
+
+
+class _Stream:
+    """One streamed answer: the bytes of a provider that speaks chat completions, or the chunks that litellm makes."""
+
+    def __init__(self, wrapper: Any) -> None:
+        self.chunks = wrapper
+        self.assembler = Assembler()
+        self._inner = getattr(wrapper, "completion_stream", None)
+        self.response: Any = getattr(self._inner, "response", None)
+        self._taken: list[Any] = []
+
+    def is_whole(self) -> bool:
+        """Whether the provider sent no stream of events but, as far as it can be seen, one whole answer."""
+        headers = getattr(self.response, "headers", None)
+        return headers is not None and not is_stream(200, headers)
+
+    def read(self, data: bytes) -> ModelReply:
+        """The reply in such an answer."""
+        return self.priced(read_answer(200, self.response.headers, data))
+
+    def data(self) -> Iterable[bytes] | None:
+        """The bytes as they came, where they can be had: litellm's chunks hide whether the stream came to its end."""
+        if hasattr(self.response, "iter_bytes"):
+            bytes_: Iterable[bytes] = self.response.iter_bytes()
+            return bytes_
+        lines = self._lines()
+        return None if lines is None else (f"{line}\n".encode() for line in lines)
+
+    def adata(self) -> AsyncIterable[bytes] | None:
+        """As `data`, for a stream that is awaited."""
+        if hasattr(self.response, "aiter_bytes"):
+            bytes_: AsyncIterable[bytes] = self.response.aiter_bytes()
+            return bytes_
+        lines = self._lines()
+        return None if lines is None else (f"{line}\n".encode() async for line in lines)
+
+    def _lines(self) -> Any:
+        """The lines under litellm's own reader of chat completions, which takes `[DONE]` in a text for the end."""
+        names = [kind.__name__ for kind in type(self._inner).__mro__]
+        return (
+            getattr(self._inner, "streaming_response", None)
+            if "OpenAIChatCompletionStreamingHandler" in names
+            else None
         )
+
+    def take(self, chunk: Any) -> Generator[Delta]:
+        """The deltas of a chunk that litellm made."""
+        self._taken.append(chunk)
+        yield from self.assembler.add(chunk.model_dump(exclude_none=True, warnings=False))
+
+    def reply(self) -> ModelReply:
+        """The reply of the chunks that litellm made, put together by litellm, as it does it for a whole answer."""
+        if (
+            getattr(self.chunks, "received_finish_reason", None) is None
+        ):  # litellm's last chunk says "stop" all the same
+            raise ModelConnectionError("the stream was cut off before its end")
+        made = _load().stream_chunk_builder(self._taken)
+        self.assembler.usage = made.usage.model_dump(exclude_none=True, warnings=False)
+        return self.priced(_reply(made, None))
+
+    def priced(self, reply: ModelReply) -> ModelReply:
+        """The reply with what litellm's price list says it cost."""
+        litellm = _load()
+        try:
+            cost = litellm.completion_cost(
+                completion_response=litellm.ModelResponse(
+                    model=self.assembler.model, usage=litellm.Usage(**self.assembler.usage)
+                ),
+                custom_llm_provider=getattr(self.chunks, "custom_llm_provider", None),
+            )
+        except Exception:  # no usage, or a model that is in no price list
+            return reply
+        return _with_cost(reply, cost)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        for stream in (self._inner, self.chunks):
+            if callable(close := getattr(stream, "close", None)):
+                close()
+                return
+
+    async def aclose(self) -> None:
+        """As `close`."""
+        for stream in (self._inner, self.chunks):
+            for name in ("aclose", "close"):
+                if callable(close := getattr(stream, name, None)):
+                    if inspect.isawaitable(waits := close()):
+                        await waits
+                    return
+
+
+def _reply(response: Any, raw: dict[str, Any] | None) -> ModelReply:
+    """The reply in litellm's answer, with the fields of the provider's own message where there is one."""
+    choices = getattr(response, "choices", None)
+    if not choices:
+        raise ModelError("the model's answer holds no message")
+    usage = getattr(response, "usage", None)
+    return read_completion(
+        {
+            "choices": [
+                {
+                    "message": _as_sent(choices[0].message.model_dump(warnings=False), raw),
+                    "finish_reason": choices[0].finish_reason,
+                }
+            ],
+            "usage": None if usage is None else usage.model_dump(warnings=False),
+        }
+    )
+
+
+def _with_cost(reply: ModelReply, cost: Any) -> ModelReply:
+    known = reply.usage.cost is not None or not reply.usage.total_tokens
+    if known or not isinstance(cost, (int, float)) or cost < 0:
+        return reply
+    usage = reply.usage.evolve(cost=float(cost))
+    return ModelReply(message=reply.message, usage=usage, finish_reason=reply.finish_reason)
 
 
 def _raw_message(text: Any) -> dict[str, Any] | None:
@@ -210,50 +324,29 @@ def _names(message: dict[str, Any]) -> list[JsonValue]:
     return [call["function"].get("name") for call in calls if isinstance(call.get("function"), dict)]
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Whether the same request may succeed a little later."""
-    if not isinstance(error, Exception) or (_retry_after(error) or 0.0) > MAX_WAIT:
-        return False
-    status = getattr(error, "status_code", None)
-    if isinstance(status, int):
-        return status in _RETRIED or status >= 500
-    return isinstance(error, (ConnectionError, TimeoutError))
+def _answered(error: Exception) -> Failure | None:
+    """What the provider's own answer means, where it is behind litellm's error."""
+    from httpx import HTTPStatusError  # noqa: PLC0415  # litellm has loaded it
 
-
-def _status(error: Exception) -> int | None:
-    """The status that the provider answered with, if it did: litellm gives faults of the way a status of its own."""
-    from httpx import TransportError  # noqa: PLC0415  # litellm has loaded it
-
-    if any(isinstance(behind, (TransportError, ConnectionError, TimeoutError)) for behind in _chain(error)):
+    behind = list(chain(error))
+    failed = next((one for one in behind if isinstance(one, HTTPStatusError)), None)
+    if failed is None:
         return None
-    status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) else None
+    answer = failed.response
+    bodies = (getattr(one, "body", None) for one in behind)
+    body = next((body for body in bodies if isinstance(body, dict)), None)
+    if body is None:
+        with suppress(Exception):  # not read, not JSON
+            body = answer.json()
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if (kind := next((word for name, word in _KINDS.items() if name in names), "")) and not isinstance(body, dict):
+        body = {"code": kind}
+    return of_exception(refused(answer.status_code, answer.headers, body))
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _retry_after(error: BaseException | None) -> float | None:
-    """The seconds that the provider asks to wait, from `Retry-After` as a number or a date (RFC 9110, 10.2.3)."""
-    headers = getattr(error, "litellm_response_headers", None) or getattr(
-        getattr(error, "response", None), "headers", None
-    )
-    text = headers.get("retry-after") if headers is not None else None
-    if not text:
-        return None
-    try:
-        return max(0.0, float(text))
-    except ValueError:
-        pass
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415  # rare, and half of the email package
-
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
-        return None
+def _retry_after(error: BaseException) -> float | None:
+    headers = getattr(error, "litellm_response_headers", None)
+    return seconds_of(headers.get("retry-after")) if headers is not None else None
 
 
 @functools.cache
@@ -263,3 +356,14 @@ def _load() -> Any:
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
     return litellm
+
+
+def _load_all() -> None:
+    """What the first call would import beside litellm itself: measured, half a second of it."""
+    _load()
+    for name in _FIRST_CALL:
+        with suppress(ImportError):  # another release of litellm need not have it
+            importlib.import_module(name)
+
+
+_SOON = Background(_load_all)

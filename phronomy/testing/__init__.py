@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from phronomy.testing.scripted import ScriptedModel, ScriptExhausted, call, check_history, say
 
 if TYPE_CHECKING:
+    from phronomy.testing.contract import ModelContract
     from phronomy.testing.server import ChatServer, Fault
 
-__all__ = ["ChatServer", "Fault", "ScriptExhausted", "ScriptedModel", "call", "check_history", "say"]
+__all__ = ["ChatServer", "Fault", "ModelContract", "ScriptExhausted", "ScriptedModel", "call", "check_history", "say"]
 
-_LAZY = {"ChatServer": "server", "Fault": "server"}  # an HTTP server is not needed by most tests
+_LAZY = {"ChatServer": "server", "Fault": "server", "ModelContract": "contract"}  # most tests need no HTTP server
 
 
 def __getattr__(name: str) -> Any:

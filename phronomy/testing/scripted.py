@@ -7,13 +7,15 @@ import inspect
 import itertools
 import json
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from phronomy.errors import ConfigurationError
 from phronomy.messages import Message, ToolCall, Usage
-from phronomy.models.base import ModelReply, ModelRequest
+from phronomy.models.base import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
+
+_PIECE = 8  # characters of text or arguments in one delta
 
 
 class ScriptExhausted(AssertionError):
@@ -38,6 +40,7 @@ class ScriptedMessage:
     provider: dict[str, Any] = field(default_factory=dict)
     usage: Usage = field(default_factory=lambda: Usage(requests=1))
     finish_reason: str | None = None
+    cut: BaseException | None = None
 
 
 Reply: TypeAlias = (
@@ -70,9 +73,14 @@ def say(
     provider: dict[str, Any] | None = None,
     usage: Usage | None = None,
     finish_reason: str | None = None,
+    cut: BaseException | None = None,
 ) -> ScriptedMessage:
-    """A reply with text beside its calls, or with a provider's own fields, a usage, or a finish reason."""
+    """A reply with text beside its calls, or with a provider's own fields, a usage, or a finish reason.
+
+    `cut` is raised where the reply would end: after the pieces of a stream, or instead of a whole reply.
+    """
     return ScriptedMessage(
+        cut=cut,
         text=text,
         calls=calls,
         provider=provider or {},
@@ -109,6 +117,27 @@ class ScriptedModel:
 
     def complete(self, request: ModelRequest) -> ModelReply:
         """The next reply."""
+        return _uncut(*self._next(request))
+
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
+        """The next reply, after one turn of the event loop."""
+        return _uncut(*await self._anext(request))
+
+    def stream(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
+        """The next reply in pieces: reasoning, text, calls and their arguments in fragments, and then the whole of it."""
+        reply, cut = self._next(request)
+        yield from deltas(reply)
+        yield _uncut(reply, cut)
+
+    async def astream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
+        """As `stream`, with one turn of the event loop before each piece."""
+        reply, cut = await self._anext(request)
+        for delta in deltas(reply):
+            yield delta
+            await asyncio.sleep(0)
+        yield _uncut(reply, cut)
+
+    def _next(self, request: ModelRequest) -> tuple[ModelReply, BaseException | None]:
         item = self._take(request)
         while _is_function(item):
             item = item(request)
@@ -119,8 +148,7 @@ class ScriptedModel:
             )
         return self._give(item, request)
 
-    async def acomplete(self, request: ModelRequest) -> ModelReply:
-        """The next reply, after one turn of the event loop."""
+    async def _anext(self, request: ModelRequest) -> tuple[ModelReply, BaseException | None]:
         await asyncio.sleep(0)
         item = self._take(request)
         while _is_function(item):
@@ -134,8 +162,9 @@ class ScriptedModel:
         check_history(request.messages)
         return self._script.take([message.role for message in request.messages], _last(request.messages))
 
-    def _give(self, item: Any, request: ModelRequest) -> ModelReply:
-        return reply_of(item, used=(call.id for message in request.messages for call in message.tool_calls))
+    def _give(self, item: Any, request: ModelRequest) -> tuple[ModelReply, BaseException | None]:
+        reply = reply_of(item, used=(call.id for message in request.messages for call in message.tool_calls))
+        return reply, item.cut if isinstance(item, ScriptedMessage) else None
 
 
 class Script:
@@ -197,6 +226,22 @@ def reply_of(item: Any, *, used: Iterable[str]) -> ModelReply:
     )
 
 
+def deltas(reply: ModelReply) -> Iterator[Delta]:
+    """The reply in pieces, as a provider streams it."""
+    reasoning = reply.message.provider.get("reasoning_content")
+    if isinstance(reasoning, str):
+        yield from (ReasoningDelta(text=piece) for piece in pieces(reasoning))
+    yield from (TextDelta(text=piece) for piece in pieces(reply.message.text))
+    for index, one in enumerate(reply.message.tool_calls):
+        yield ToolCallDelta(index=index, id=one.id, name=one.name)
+        yield from (ToolCallDelta(index=index, arguments=piece) for piece in pieces(one.arguments))
+
+
+def pieces(text: str) -> list[str]:
+    """The text in pieces of a few characters."""
+    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
+
+
 def check_history(messages: Sequence[Message]) -> None:
     """Refuse a history that a provider would refuse.
 
@@ -230,6 +275,12 @@ def history_problem(turns: Iterable[tuple[str, Sequence[str], str | None]]) -> s
             seen.add(call_id)
         waiting = list(made)
     return f"the history ends before the results of the calls {', '.join(map(repr, waiting))}" if waiting else None
+
+
+def _uncut(reply: ModelReply, cut: BaseException | None) -> ModelReply:
+    if cut is not None:
+        raise cut
+    return reply
 
 
 def _is_function(item: Any) -> bool:

@@ -10,18 +10,18 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, islice
 from types import TracebackType
 from typing import Any, Self, cast
 
 from phronomy.messages import Usage
 from phronomy.models._chat import wire_message
-from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, reply_of
-
-_PIECE = 8  # characters of text or arguments in one streamed delta
+from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, pieces, reply_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,17 +29,33 @@ class Fault:
     """An answer that is no reply: a status, headers, and a body (text or bytes as they are, or JSON).
 
     Without a body it is an error object as providers send it. With status 200 it sends any body at all as the answer.
+    `delay` is in seconds, before anything is answered.
     """
 
     status: int = 500
     headers: Mapping[str, str] = field(default_factory=dict)
     body: Any = None
+    delay: float = 0
     resets: bool = False
+    events: Iterable[Any] | None = None
+    ends: bool = True
+    reply: Any = None
+    after: int = 0
 
     @classmethod
     def reset(cls) -> Fault:
         """The connection is reset before anything is answered."""
         return cls(resets=True)
+
+    @classmethod
+    def stream(cls, *events: Any, ends: bool = True) -> Fault:
+        """A stream of just these events: text as it is, anything else as JSON. With `ends=False` the connection is cut."""
+        return cls(status=200, events=events, ends=ends)
+
+    @classmethod
+    def cut(cls, reply: Any, *, after: int = 2) -> Fault:
+        """A reply that is cut off: a stream after so many events, a whole answer in its middle."""
+        return cls(status=200, reply=reply, after=after, ends=False)
 
 
 class ChatServer:
@@ -98,14 +114,21 @@ class ChatServer:
         if (problem := _problem(body)) is not None:
             return _refusal(problem)
         messages: list[dict[str, Any]] = body["messages"]
+        cut_after: int | None = None
         try:
             item = self._script.take([message["role"] for message in messages], f"{json.dumps(messages[-1]):.200}")
             while callable(item) and not isinstance(item, type):
                 item = item(body)
             if isinstance(item, Fault):
-                return item
+                if item.reply is None:
+                    return item
+                cut_after, item = item.after, item.reply
             if isinstance(item, Mapping):
-                return _Completion(message=dict(item), finish_reason="tool_calls" if item.get("tool_calls") else "stop")
+                return _Completion(
+                    cut_after=cut_after,
+                    message=dict(item),
+                    finish_reason="tool_calls" if item.get("tool_calls") else "stop",
+                )
             reply = reply_of(
                 item, used=(call["id"] for message in messages for call in message.get("tool_calls") or ())
             )
@@ -114,7 +137,10 @@ class ChatServer:
         except Exception as error:
             return Fault(status=500, body=_error(f"the script raised {error!r}", "server_error"))
         return _Completion(
-            message=wire_message(reply.message), usage=reply.usage, finish_reason=reply.finish_reason or "stop"
+            cut_after=cut_after,
+            message=wire_message(reply.message),
+            usage=reply.usage,
+            finish_reason=reply.finish_reason or "stop",
         )
 
 
@@ -123,6 +149,7 @@ class _Completion:
     message: dict[str, Any]
     finish_reason: str
     usage: Usage = field(default_factory=Usage)
+    cut_after: int | None = None
 
     def whole(self, head: dict[str, Any]) -> dict[str, Any]:
         choice = {"index": 0, "message": self.message, "logprobs": None, "finish_reason": self.finish_reason}
@@ -149,19 +176,15 @@ def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The message in pieces: what is neither text nor call, then the text, then each call and its arguments."""
     content, calls = message.get("content"), message.get("tool_calls") or []
     rest = {key: value for key, value in message.items() if key not in ("role", "content", "tool_calls")}
-    pieces = _pieces(content) if isinstance(content, str) else [content] if content else []
-    yield {"role": "assistant", "content": None if calls and not pieces else "", **rest}
-    for piece in pieces:
+    texts = pieces(content) if isinstance(content, str) else [content] if content else []
+    yield {"role": "assistant", "content": None if calls and not texts else "", **rest}
+    for piece in texts:
         yield {"content": piece}
     for index, call in enumerate(calls):
         arguments = call["function"].get("arguments") or ""
         yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
-        for piece in _pieces(arguments):
+        for piece in pieces(arguments):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _pieces(text: str) -> list[str]:
-    return [text[start : start + _PIECE] for start in range(0, len(text), _PIECE)]
 
 
 def _problem(body: dict[str, Any]) -> str | None:
@@ -263,14 +286,24 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _reply(self, body: dict[str, Any], answer: Fault | _Completion) -> None:
         if isinstance(answer, Fault):
-            self._send(answer)
+            time.sleep(answer.delay)
+            if answer.events is None:
+                self._send(answer)
+                return
+            try:
+                self._stream(answer.events, ends=answer.ends)
+            finally:
+                if callable(close := getattr(answer.events, "close", None)):  # a generator hears that the client left
+                    close()
             return
+        cut = answer.cut_after
         head = {"id": "chatcmpl-scripted", "created": 0, "model": body["model"]}
         if body.get("stream"):
             options = body.get("stream_options") or {}
-            self._stream(answer.chunks(head, with_usage=bool(options.get("include_usage"))))
+            chunks = answer.chunks(head, with_usage=bool(options.get("include_usage")))
+            self._stream(chunks if cut is None else islice(chunks, cut), done=cut is None, ends=cut is None)
         else:
-            self._send(Fault(status=200, body=answer.whole(head)))
+            self._send(Fault(status=200, body=answer.whole(head), ends=cut is None))
 
     def _send(self, answer: Fault) -> None:
         if answer.resets:
@@ -290,16 +323,20 @@ class _Handler(BaseHTTPRequestHandler):
         }.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(data if answer.ends else data[: len(data) // 2])
+        self.close_connection = self.close_connection or not answer.ends
 
-    def _stream(self, chunks: Iterator[dict[str, Any]]) -> None:
-        """Server-sent events in chunked transfer coding, each flushed."""
+    def _stream(self, events: Iterable[Any], *, done: bool = False, ends: bool = True) -> None:
+        """Server-sent events in chunked transfer coding, each flushed; without its end the connection is closed."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for event in (*map(json.dumps, chunks), "[DONE]"):
-            data = f"data: {event}\n\n".encode()
+        for event in chain(events, ["[DONE]"] if done else []):
+            text = event if isinstance(event, str) else json.dumps(event)
+            data = f"data: {text}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.flush()
-        self.wfile.write(b"0\r\n\r\n")
+        if ends:
+            self.wfile.write(b"0\r\n\r\n")
+        self.close_connection = self.close_connection or not ends

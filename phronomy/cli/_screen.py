@@ -1,43 +1,24 @@
-"""The command line: its commands, what they print and ask, and what they exit with.
-
-An error is one line on standard error, and a traceback only with `--debug`. Exit status: 0 done; 1 an error; 2 wrong
-usage; 3 a decision is still pending; 130 interrupted by Ctrl-C.
-"""
+"""The screen: what is printed and asked, and that nothing in it is acted on by the terminal or hidden by it."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
-import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.text import Text
-from typer.main import get_command
 
-from phronomy import __version__
-from phronomy.approvals import Approve, Decision, Reject
-from phronomy.errors import CheckpointAlreadyResumed, PhronomyError
-
-DONE: Final = 0
-FAILED: Final = 1
-MISUSED: Final = 2
-PENDING: Final = 3
-INTERRUPTED: Final = 130
+if TYPE_CHECKING:
+    from rich.status import Status
 
 WIDEST: Final = 100
 """Columns. Longer lines are hard to read, however wide the terminal is."""
-
-
-# What is printed, and what is asked
 
 
 class Screen:
@@ -85,6 +66,11 @@ class Screen:
         if note:
             self._print(self._out, (label, ""), (escaped(note), "yellow"))
 
+    def hidden(self, label: str, *, columns: int, note: str = "") -> None:
+        """Print that there is a value, beside its label, and not which one."""
+        told = "not shown" + (f"; {note}" if note else "")
+        self._print(self._out, (f"  {escaped(label):<{columns}}  {'secret':<10}", "bold"), (told, "yellow"))
+
     def place(self, label: str, path: object) -> None:
         """Print a path or a command beside its label, in one line however long it is, so that it can be copied."""
         self._print(self._out, (f"  {escaped(label):<10}", "dim"), (escaped(str(path)), ""))
@@ -92,6 +78,36 @@ class Screen:
     def complain(self, text: str) -> None:
         """Print one line on standard error, however long it is."""
         self._print(self._err, (escaped(text), ""))
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print rows under their heads, a line each; one under the other where the terminal is too narrow for that."""
+        cells = [tuple(map(escaped, row)) for row in rows]
+        widths = [max(map(cell_len, column)) for column in zip(heads, *cells, strict=True)]
+        if _is_terminal(sys.stdout) and sum(widths) + 2 * len(widths) - 2 > self._out.width:
+            for row in cells:
+                for head, cell in zip(heads, row, strict=True):
+                    self.place(head.lower(), cell)
+                self.say()
+            return
+        for row in (tuple(heads), *cells):
+            line = "  ".join(
+                cell + " " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)
+            ).rstrip()
+            self._print(self._out, (line, "" if row in cells else "bold"))
+
+    def document(self, value: Any) -> None:
+        """Print a value as JSON, in ASCII alone, on standard output."""
+        text = json.dumps(value, indent=2)
+        self._print(self._out, (text, ""))
+
+    def flowing(self, label: str, *, style: str = "") -> Flow:
+        """Text to be printed beside its label piece by piece, as it comes."""
+        return Flow(self._put, label, self._width, style)
+
+    def spinner(self) -> Spinner:
+        """What shows that something goes on, until something is printed."""
+        shown = _is_terminal(sys.stderr) and not self._err.is_dumb_terminal
+        return Spinner(self._err if shown else None)
 
     def ask(self, question: str, *, afresh: bool = False) -> str:
         """What the human types in answer. With `afresh`, nothing counts that was typed before the question was there.
@@ -105,7 +121,8 @@ class Screen:
             # No line editor: a process killed at this prompt must leave the terminal as it was.
             typed = input(escaped(question))
         except (EOFError, KeyboardInterrupt):
-            self.say()
+            if question:  # the line that it stands on is not ended
+                self.say()
             raise
         return "".join(char for char in typed if char.isprintable()).strip()
 
@@ -121,10 +138,93 @@ class Screen:
             with self._err.status(Text(escaped(what)), spinner="line"):
                 yield
 
+    def _put(self, text: str, style: str) -> None:
+        """Print a piece of a line."""
+        self._out.print(
+            Segments([Segment(text, self._out.get_style(style) if style else None)]), soft_wrap=True, end=""
+        )
+        self._out.file.flush()
+
     def _print(self, to: Console, *parts: tuple[str, str]) -> None:
         """Print a line of pieces with their styles, as they are: rich wraps text by itself, and some releases garble it."""
         segments = [Segment(text, to.get_style(style) if style else None) for text, style in parts if text]
         to.print(Segments([*segments, Segment.line()]), soft_wrap=True, end="")
+
+
+class Spinner:
+    """Shows that something goes on: `start` it whenever there is waiting to be done, and `stop` it before anything is printed."""
+
+    def __init__(self, on: Console | None) -> None:
+        self._on = on
+        self._shown: Status | None = None
+
+    def start(self, what: str) -> None:
+        """Show what goes on, instead of what was shown before."""
+        self.stop()
+        if self._on is not None:
+            shown = self._on.status(Text(escaped(what)), spinner="line")
+            shown.start()
+            self._shown = shown
+
+    def stop(self) -> None:
+        """Show nothing."""
+        if self._shown is not None:
+            self._shown.stop()
+            self._shown = None
+
+
+class Flow:
+    """Text that comes in pieces, beside its label: wrapped by us, so that no line of it can pass for another's label."""
+
+    def __init__(self, put: Callable[[str, str], None], label: str, width: int, style: str) -> None:
+        self._put = put
+        self._label, self._style = f"  {escaped(label):<10}", style
+        self._room = max(width - len(self._label), 10)
+        self._begun = False
+        self._column = 0
+        self._gap = 0
+        self._word = ""
+
+    def write(self, piece: str) -> None:
+        """Print the words that are whole; the last one waits for what follows it."""
+        if not self._begun:
+            self._put(self._label, self._style)
+            self._begun = True
+        for char in piece:
+            if char in " \n":
+                self._flush()
+                if char == " ":
+                    self._gap += 1
+                else:
+                    self._next_line()
+            else:
+                self._word += escaped(char)
+
+    def end(self) -> None:
+        """Print the rest, and end the line."""
+        if self._begun:
+            self._flush()
+            self._put("\n", "")
+
+    def _flush(self) -> None:
+        if not self._word:
+            return
+        if self._column + self._gap + cell_len(self._word) > self._room:
+            if self._column:
+                self._next_line()
+            self._gap = 0
+        *full, last = _folded(self._word, self._room)
+        self._put(" " * self._gap, "")
+        for part in full:
+            self._put(part, "")
+            self._next_line()
+        self._put(last, "")
+        self._column += self._gap + cell_len(last)
+        self._word, self._gap = "", 0
+
+    def _next_line(self) -> None:
+        self._put("\n" + " " * len(self._label), "")
+        self._column = self._gap = 0
 
 
 _BLANK: Final = frozenset(
@@ -193,143 +293,7 @@ def _discard_input() -> None:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-# The commands
-
-
-@dataclass
-class Invocation:
-    """What holds for a whole command line."""
-
-    debug: bool = False
-
-
-class WrongUsage(Exception):
-    """The command line contradicts itself."""
-
-
-app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
-
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-
-
-@app.callback(invoke_without_command=True)
-def phronomy(
-    context: typer.Context,
-    *,
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-    debug: Debug = False,
-) -> int:
-    """Agents that stop for a human, and resume exactly once."""
-    context.obj.debug |= debug
-    if version:
-        typer.echo(f"phronomy {__version__}")
-        raise typer.Exit
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        typer.echo("\nStart with: phronomy demo")
-    return DONE
-
-
-@app.command(
-    epilog="Exit status: 0 decided and done (a rejection too); 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
-)
-def demo(
-    context: typer.Context,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve what is asked, without a prompt.")] = False,
-    no: Annotated[bool, typer.Option("--no", help="Reject what is asked, without a prompt.")] = False,
-    reason: Annotated[str | None, typer.Option(help="Why, for the model. Goes with --no.", metavar="TEXT")] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="The SQLite file to keep the run in. By default one in your data directory.", metavar="PATH"),
-    ] = None,
-    debug: Debug = False,
-) -> int:
-    """A refund desk in this terminal, without any key.
-
-    An agent looks up an order by itself, and asks before it refunds. A server on the loopback interface stands in for
-    the model. Leave at the prompt, or be killed there: the next `phronomy demo` goes on from the same place.
-    """
-    context.obj.debug |= debug
-    if yes and no:
-        raise WrongUsage("--yes and --no exclude each other")
-    if reason is not None and not no:
-        raise WrongUsage("--reason goes with --no")
-    from phronomy.demo import run_demo  # noqa: PLC0415  # stands on this module
-
-    return run_demo(Screen(), Approve() if yes else Reject(reason=reason) if no else None, store)
-
-
-def main() -> NoReturn:
-    """The console script."""
-    status = run(sys.argv[1:])
-    if status == INTERRUPTED:
-        # CPython notes an interrupt inside any exec(), as imports make them, and lets `python -m` die of it at the end,
-        # caught or not; the next exec() clears the note.
-        exec("")  # noqa: S102
-    sys.exit(status)
-
-
-def run(arguments: Sequence[str]) -> int:
-    """Run a command line, and return its exit status."""
-    invocation = Invocation()
-    try:
-        status: int | None = get_command(app).main(
-            list(arguments), prog_name="phronomy", standalone_mode=False, obj=invocation
-        )
-        if sys.stdout is not None:
-            sys.stdout.flush()
-        return status or DONE
-    except (typer.Abort, KeyboardInterrupt):
-        return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has had enough of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return FAILED
-    except Exception as error:
-        if invocation.debug:
-            raise
-        Screen().complain(f"phronomy: error: {explained(error)}")
-        return MISUSED if isinstance(error, WrongUsage) or getattr(error, "exit_code", None) == MISUSED else FAILED
-
-
-def explained(error: Exception) -> str:
-    """The error in one sentence."""
-    if isinstance(error, CheckpointAlreadyResumed) and error.decision is not None:
-        return f"this was decided before: {who_decided(error.decision)}; {_PROGRESS[error.progress]}"
-    if isinstance(error, WrongUsage):
-        return f"{error} (phronomy demo --help tells more)"
-    if (
-        message := getattr(error, "format_message", None)
-    ) is not None:  # the class is typer's or click's, by the release
-        return f"{message()} (--help tells more)"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    if isinstance(error, PhronomyError):
-        return f"{error}" + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    return f"{type(error).__name__}: {error} (--debug shows where)"
-
-
-def who_decided(decision: Decision) -> str:
-    """What was decided, by whom, and when."""
-    by = f" by {decision.by.name or decision.by.id}" if decision.by is not None else ""
-    channel = f" ({decision.channel})" if decision.channel else ""
-    edited = ", with edited arguments," if decision.args is not None else ""
-    return f"{_DECIDED[decision.kind]}{edited}{by}{channel} at {decision.at:%H:%M:%S} UTC"
-
-
-_DECIDED: Final = {
-    "approve": "approved",
-    "reject": "rejected",
-    "respond": "answered",
-    "cancel": "cancelled",
-    "expire": "expired",
-    "supersede": "superseded",
-}
-
-_PROGRESS: Final = {
-    "running": "the run goes on",
-    "suspended": "the run waits for another decision",
-    "ended": "the run has ended",
-    "failed": "the run has stopped on a failure",
-    "unknown": "the run was interrupted since",
-}
+def json_text(value: Any) -> str:
+    """A value as JSON for people to read and edit: on lines of its own, without a character that would not show."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "".join(char if char == "\n" or escaped(char) == char else json.dumps(char)[1:-1] for char in text)

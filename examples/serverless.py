@@ -1,0 +1,88 @@
+"""An agent in a function that lives for one event: each call opens the store, does one thing, and is gone.
+
+    PHRONOMY_STORE=sqlite:///runs.db python examples/serverless.py '{"action": "ask", "message": "..."}'
+
+`handler(event, context)` has the shape that function platforms call. Nothing is kept between events but the store, so a run
+that waits costs nothing, and the event that decides may come days later, to another machine. `sqlite:///` is for one machine:
+where functions run on many, the store must be one that all of them reach.
+
+A platform kills what runs for too long. Then the run is left held until its lease has run out, and a timer sends `recover`.
+Keep the platform's time limit above what a tool and a model call take. `PHRONOMY_MODEL` names another model.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+from phronomy import (
+    Agent,
+    Approve,
+    CheckpointAlreadyResumed,
+    CheckpointNotFound,
+    DecisionError,
+    Reject,
+    Result,
+    RunBusy,
+    UnknownPending,
+    open_store,
+    tool,
+)
+
+
+@tool(requires_approval=True)
+def refund(order_id: int, amount: float) -> str:
+    """Refund an order, in euros."""
+    return f"{amount:.2f} euros for order {order_id} are on their way"
+
+
+def told(result: Result) -> dict[str, Any]:
+    """What the caller may know: ids to decide with, and what they stand for. The checkpoint itself stays here."""
+    waiting = [
+        {"checkpoint_id": result.checkpoint.id, "pending_id": each.id, "tool": each.tool_name, "args": each.args}
+        for each in result.checkpoint.pending
+    ]
+    return {"run_id": result.run_id, "status": result.status, "output": result.output, "pending": waiting}
+
+
+def act(agent: Agent, event: dict[str, Any]) -> dict[str, Any]:
+    """Do what the event asks for. Who sent it was checked before: `by` is what that check found, never what the body says."""
+    match event["action"]:
+        case "ask":
+            return told(agent.invoke(event["message"]))
+        case "decide":
+            approved = event["approved"]
+            if not isinstance(approved, bool):  # "false" is true in Python, and 1 is not a yes
+                raise DecisionError("approved must be true or false")
+            answer = Approve() if approved else Reject(reason=event.get("reason"))
+            return told(agent.resume(event["checkpoint_id"], decisions={event["pending_id"]: answer}, by=event["by"]))
+        case "recover":
+            return told(agent.recover(event["run_id"]))
+        case other:
+            raise DecisionError(f"there is no action {other!r}")
+
+
+def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
+    """One event, one answer with a status: 200, 404 (not known), 409 (decided before, or held), 422 (cannot be taken)."""
+    with open_store(os.environ.get("PHRONOMY_STORE", "sqlite:///runs.db")) as store:
+        agent = Agent(
+            name="desk",
+            model=os.environ.get("PHRONOMY_MODEL", "openai/gpt-4o-mini"),
+            instructions="You work at a refund desk. Refund what is asked for.",
+            tools=[refund],
+            store=store,
+        )
+        try:
+            return {"statusCode": 200, "body": act(agent, event)}
+        except (CheckpointNotFound, UnknownPending) as error:
+            return {"statusCode": 404, "body": {"error": str(error)}}
+        except (CheckpointAlreadyResumed, RunBusy) as error:
+            return {"statusCode": 409, "body": {"error": str(error)}}
+        except DecisionError as error:
+            return {"statusCode": 422, "body": {"error": str(error)}}
+
+
+if __name__ == "__main__":
+    print(json.dumps(handler(json.loads(sys.argv[1]))))

@@ -1,0 +1,389 @@
+"""The command line: its commands, what they print and ask, and what they exit with.
+
+An error is one line on standard error, and a traceback only with `--debug`. Exit status: 0 done; 1 an error; 2 wrong
+usage; 3 a decision is still pending; 130 interrupted by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.main import get_command
+
+from phronomy import __version__
+from phronomy._json import JsonError, parse
+from phronomy.agent import Agent
+from phronomy.approvals import Approve, Reject, Respond
+from phronomy.cli import _decide, _look
+from phronomy.cli._apps import new_name, opened
+from phronomy.cli._chat import Chat
+from phronomy.cli._options import Accept, After, AnyId, App, By, Debug, Digest, Id, Json, Reveal, Store, Yes
+from phronomy.cli._screen import WIDEST, Screen, escaped
+from phronomy.cli._views import Mask
+from phronomy.cli._words import DONE, FAILED, INTERRUPTED, MISUSED, PENDING, WrongUsage, explained, login_name
+
+__all__ = ["DONE", "FAILED", "INTERRUPTED", "MISUSED", "PENDING", "WIDEST", "Screen", "app", "escaped", "main", "run"]
+
+
+@dataclass
+class Invocation:
+    """What holds for a whole command line."""
+
+    debug: bool = False
+    command: str = ""
+
+    def begin(self, context: typer.Context, *, debug: bool) -> Screen:
+        """Note which command is run and how, and give the screen for it."""
+        self.debug |= debug
+        self.command = context.info_name or ""
+        return Screen()
+
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+
+STATUSES = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
+
+
+@app.callback(invoke_without_command=True)
+def phronomy(
+    context: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Agents that stop for a human, and resume exactly once."""
+    context.obj.debug |= debug
+    if version:
+        typer.echo(f"phronomy {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        typer.echo("\nStart with: phronomy demo")
+    return DONE
+
+
+@app.command(
+    epilog="Exit status: 0 decided and done (a rejection too); 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
+)
+def demo(
+    context: typer.Context,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what is asked, without a prompt.")] = False,
+    no: Annotated[bool, typer.Option("--no", help="Reject what is asked, without a prompt.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why, for the model. Goes with --no.", metavar="TEXT")] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="The SQLite file to keep the run in. By default one in your data directory.", metavar="PATH"),
+    ] = None,
+    debug: Debug = False,
+) -> int:
+    """A refund desk in this terminal, without any key.
+
+    An agent looks up an order by itself, and asks before it refunds. A server on the loopback interface stands in for
+    the model. Leave at the prompt, or be killed there: the next `phronomy demo` goes on from the same place.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    if yes and no:
+        raise WrongUsage("--yes and --no exclude each other")
+    if reason is not None and not no:
+        raise WrongUsage("--reason goes with --no")
+    from phronomy.demo import run_demo  # noqa: PLC0415  # stands on this module, and on SQLite and a server
+
+    return run_demo(screen, Approve() if yes else Reject(reason=reason) if no else None, store)
+
+
+@app.command(epilog=STATUSES)
+def chat(
+    context: typer.Context,
+    *,
+    app: App = None,
+    store: Store = None,
+    thread: Annotated[
+        str | None, typer.Option(help="The thread to go on with. By default a new one.", metavar="ID")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Talk to this model, without tools and without an app.", metavar="NAME")
+    ] = None,
+    by: By = None,
+    reveal: Reveal = False,
+    debug: Debug = False,
+) -> int:
+    """Talk to the agent, and decide in place whatever it asks for.
+
+    Leave whenever you like, with Ctrl-C too: the next `phronomy chat` with the same --thread goes on from there. With
+    --model the conversation is kept in your data directory, unless --store names another place.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    if app is not None and model is not None:
+        raise WrongUsage("--app and --model exclude each other")
+    agent: Agent[Any] | None = None
+    given = [] if model is None else [f"--model {shlex.quote(model)}"]
+    if model is not None:
+        agent = Agent(name="chat", model=model)
+    with opened(screen, app, store, runs=True, makes=True, agent=agent) as place:
+        thread_id = thread or new_name("chat")
+        again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
+        mask = Mask(place.agent, reveal=reveal)
+        by = by or login_name()
+        return Chat(screen=screen, place=place, mask=mask, thread_id=thread_id, by=by, again=again).run()
+
+
+@app.command(epilog=STATUSES)
+def pending(
+    context: typer.Context,
+    *,
+    app: App = None,
+    store: Store = None,
+    thread: Annotated[str | None, typer.Option(help="Only of this thread.", metavar="ID")] = None,
+    run: Annotated[str | None, typer.Option(help="Only of this run.", metavar="ID")] = None,
+    json: Json = False,
+    reveal: Reveal = False,
+    debug: Debug = False,
+) -> int:
+    """List what waits for a human, oldest first."""
+    screen = context.obj.begin(context, debug=debug)
+    with opened(None if json else screen, app, store) as place:
+        return _look.list_pending(screen, place, run_id=run, thread_id=thread, machine=json, reveal=reveal)
+
+
+@app.command(epilog=STATUSES)
+def show(
+    context: typer.Context,
+    id: AnyId,
+    *,
+    app: App = None,
+    store: Store = None,
+    json: Json = False,
+    reveal: Reveal = False,
+    debug: Debug = False,
+) -> int:
+    """Show exactly what will run, and who asks for it.
+
+    Also since when it waits, what was decided before, and the end of the conversation.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    with opened(None if json else screen, app, store) as place:
+        return _look.show(screen, place, id, machine=json, reveal=reveal)
+
+
+@app.command(epilog=STATUSES)
+def history(
+    context: typer.Context,
+    id: AnyId,
+    *,
+    app: App = None,
+    store: Store = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """List the checkpoints that lead to a place, oldest first."""
+    screen = context.obj.begin(context, debug=debug)
+    with opened(None if json else screen, app, store) as place:
+        return _look.history(screen, place, id, machine=json)
+
+
+# The commands that decide
+
+
+@app.command(epilog=STATUSES)
+def approve(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    store: Store = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Run what waits, as it is shown, and carry the run on."""
+    screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, runs=True) as place:
+        return _decide.decide(screen, place, id, Approve(), "Approve it?", how)
+
+
+@app.command(epilog=STATUSES)
+def reject(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    store: Store = None,
+    reason: Annotated[str | None, typer.Option(help="Why, for the model.", metavar="TEXT")] = None,
+    then: Annotated[
+        After,
+        typer.Option(help="The model goes on; it does, and the same call is rejected unasked; or the run ends."),
+    ] = After.CONTINUE,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Do not run what waits, and carry the run on."""
+    screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, runs=True) as place:
+        return _decide.decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", how)
+
+
+@app.command(epilog=STATUSES)
+def respond(
+    context: typer.Context,
+    id: Id,
+    content: Annotated[
+        str | None, typer.Argument(help="The result as text; - reads it from standard input.", metavar="[TEXT|-]")
+    ] = None,
+    *,
+    app: App = None,
+    store: Store = None,
+    json_content: Annotated[
+        str | None, typer.Option(help="The result as JSON; - reads it from standard input.", metavar="JSON")
+    ] = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Give the result of what waits yourself.
+
+    It is not run: the text, or JSON, is what the model reads as its result. Then the run is carried on.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    if (content is None) == (json_content is None):
+        raise WrongUsage("give the result, either as TEXT or with --json-content")
+    text = content if content is not None else json_content or ""
+    text = sys.stdin.read() if text == "-" else text
+    with opened(None if json else screen, app, store, runs=True) as place:
+        answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
+        return _decide.decide(screen, place, id, answer, "Give this result?", how)
+
+
+@app.command(epilog=STATUSES)
+def edit(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    store: Store = None,
+    args: Annotated[
+        str | None, typer.Option(help="All the arguments, as JSON. Without it, EDITOR is opened.", metavar="JSON")
+    ] = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Run what waits with other arguments.
+
+    They are validated and shown before anybody is asked. Arguments that are not valid change nothing.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, runs=True) as place:
+        make = partial(_decide.edit, given=args)
+        return _decide.decide(screen, place, id, make, "Approve it with these arguments?", how)
+
+
+@app.command(epilog=STATUSES)
+def recover(
+    context: typer.Context,
+    id: Annotated[
+        str | None, typer.Argument(help="A run, or a checkpoint of one. Without it, all of the app's.", metavar="[ID]")
+    ] = None,
+    *,
+    app: App = None,
+    store: Store = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Carry on runs whose worker was lost.
+
+    With an ID that run alone, whatever it stopped on: a failure of the model, too.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    how = _look.Manner(yes=yes, machine=json, reveal=reveal, accept_changes=accept_changes)
+    with opened(None if json else screen, app, store, runs=True) as place:
+        return _look.recover(screen, place, id, how)
+
+
+def _manner(
+    by: str | None, digest: str | None, yes: bool, machine: bool, reveal: bool, accept_changes: bool
+) -> _decide.Manner:
+    if by == "":
+        raise WrongUsage("--by names somebody")
+    return _decide.Manner(
+        by=by or login_name(),
+        digest=digest,
+        yes=yes,
+        machine=machine,
+        reveal=reveal,
+        accept_changes=accept_changes,
+    )
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return parse(text)
+    except JsonError as error:
+        raise WrongUsage(f"{option} is no JSON: {error}") from None
+
+
+# Running a command line
+
+
+def main() -> NoReturn:
+    """The console script."""
+    status = run(sys.argv[1:])
+    if status == INTERRUPTED:
+        # CPython notes an interrupt inside any exec(), as imports make them, and lets `python -m` die of it at the end,
+        # caught or not; the next exec() clears the note.
+        exec("")  # noqa: S102
+    sys.exit(status)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line, and return its exit status."""
+    invocation = Invocation()
+    try:
+        status: int | None = get_command(app).main(
+            list(arguments), prog_name="phronomy", standalone_mode=False, obj=invocation
+        )
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status or DONE
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read the output has had enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return FAILED
+    except Exception as error:
+        if invocation.debug:
+            raise
+        Screen().complain(f"phronomy: error: {explained(error, invocation.command)}")
+        return MISUSED if isinstance(error, WrongUsage) or getattr(error, "exit_code", None) == MISUSED else FAILED

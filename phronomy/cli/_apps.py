@@ -1,0 +1,309 @@
+"""What a command works on: the agent that `--app` names, the store that `--store` names, and the run that an id means."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote, unquote_to_bytes
+
+from phronomy.agent import Agent
+from phronomy.approvals import PendingApproval
+from phronomy.checkpoint import Checkpoint
+from phronomy.cli._screen import Screen
+from phronomy.cli._words import WrongUsage
+from phronomy.errors import (
+    CheckpointAlreadyResumed,
+    CheckpointNotFound,
+    ConfigurationError,
+    Progress,
+    StoreError,
+    UnknownPending,
+)
+from phronomy.stores import open_store
+from phronomy.stores.base import ENDED, Branch, Store
+from phronomy.stores.memory import MemoryStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """An opened store, the agent that works on it if one was named, and the options that name both again."""
+
+    store: Store
+    agent: Agent[Any] | None
+    options: tuple[str, ...]
+
+    def command(self, *words: str) -> str:
+        """A command line that does something else here."""
+        return " ".join(("phronomy", *words, *self.options))
+
+    @property
+    def worker(self) -> Agent[Any]:
+        """The agent, where there must be one."""
+        assert self.agent is not None
+        return self.agent
+
+
+@contextmanager
+def opened(
+    screen: Screen | None,
+    app: str | None,
+    store: str | None,
+    *,
+    runs: bool = False,
+    makes: bool = False,
+    agent: Agent[Any] | None = None,
+) -> Iterator[Place]:
+    """The place that the options name, or the environment does. That an app is loaded is shown on `screen`.
+
+    With `runs` it has an agent; with `makes` its store may be new. `agent` stands in for an app, and its runs are kept in a
+    file of the user's if nothing else is said. Raises `WrongUsage`, `ConfigurationError`, `StoreError`.
+    """
+    given = [f"--app {shlex.quote(app)}"] if app else []
+    given += [f"--store {_shown(store)}"] if store else []
+    url = store or os.environ.get("PHRONOMY_STORE") or None
+    if agent is None:
+        app = app or os.environ.get("PHRONOMY_APP") or None
+        if app is None and runs:
+            raise WrongUsage("give --app module:agent, or set PHRONOMY_APP: the run is carried on here")
+        if app is None and url is None:
+            raise WrongUsage("give --store URL or --app module:agent, or set PHRONOMY_STORE or PHRONOMY_APP")
+        if app is not None:
+            with screen.working(f"Loading {app}") if screen is not None else nullcontext():
+                agent = load_agent(app)
+    elif url is None:
+        url = own_store("chat.db")
+    if url is None:
+        assert agent is not None
+        if isinstance(agent.store, MemoryStore) and not makes:
+            raise WrongUsage(
+                f"agent {agent!r} keeps its runs in memory, where no other process sees them: give --store URL"
+            )
+        yield Place(store=agent.store, agent=agent, options=tuple(given))
+        return
+    if not makes:
+        _refuse_missing(url)
+    with open_store(url) as kept:
+        if agent is not None:
+            agent.store = kept
+        yield Place(store=kept, agent=agent, options=tuple(given))
+
+
+def _refuse_missing(url: str) -> None:
+    """Refuse a SQLite file that is not there: a mistyped name would be an empty store. Raises `StoreError`."""
+    scheme, _, rest = url.partition(":///")
+    path = Path(os.fsdecode(unquote_to_bytes(rest.partition("?")[0])))
+    if scheme.lower() == "sqlite" and rest and not path.exists():
+        raise StoreError(f"there is no file {path}")
+
+
+def _shown(url: str) -> str:
+    """The URL, where it cannot hold a password."""
+    return shlex.quote(url) if url.lower().startswith(("sqlite:", "memory:")) else "URL"
+
+
+# The agent
+
+
+def load_agent(app: str) -> Agent[Any]:
+    """The agent that `module:attribute` names: an `Agent`, a class of agents, or a function that gives one.
+
+    What the app prints on the way goes to standard error. Raises `WrongUsage` if it is not there, `ConfigurationError`.
+    """
+    module_name, _, attribute = app.partition(":")
+    if not (module_name and attribute):
+        raise WrongUsage(f"--app is module:agent, not {app!r}")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    with redirect_stdout(sys.stderr):
+        found = _imported(module_name)
+        for name in attribute.split("."):
+            if not hasattr(found, name):
+                raise WrongUsage(f"module {module_name} has no {attribute!r}")
+            found = getattr(found, name)
+        return _made(app, found)
+
+
+def _imported(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            hint = f"; write {name.removesuffix('.py')}:agent" if name.endswith(".py") else ""
+            raise WrongUsage(f"there is no module {name}, in {os.getcwd()} or elsewhere{hint}") from None
+        raise _broken(f"module {name} cannot be imported", error) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(f"module {name} cannot be imported", error) from error
+
+
+def _made(app: str, found: Any) -> Agent[Any]:
+    if isinstance(found, Agent):
+        return found
+    if not (inspect.isroutine(found) or (isinstance(found, type) and issubclass(found, Agent))):
+        raise WrongUsage(f"{app} is a {type(found).__name__}: an Agent, a class of agents or a function is needed")
+    try:
+        inspect.signature(found).bind()
+    except TypeError:
+        raise WrongUsage(f"{app} needs arguments: a function without parameters is needed") from None
+    try:
+        made = found()
+    except (Exception, SystemExit) as error:
+        raise _broken(f"{app} gives no agent", error) from error
+    if not isinstance(made, Agent):
+        if inspect.iscoroutine(made):
+            made.close()
+        raise WrongUsage(f"{app} gives a {type(made).__name__}, and no Agent")
+    return made
+
+
+def _broken(what: str, error: BaseException) -> ConfigurationError:
+    return ConfigurationError(f"{what}: {type(error).__name__}: {error} (--debug shows where)")
+
+
+# Files of our own
+
+
+def data_directory(platform: str, environ: Mapping[str, str], home: Path) -> Path:
+    """Where a program keeps its data for a user: https://specifications.freedesktop.org/basedir-spec/latest/ and its likes."""
+    if platform == "win32":
+        given = environ.get("LOCALAPPDATA", "")
+        return (Path(given) if given else home / "AppData" / "Local") / "phronomy"
+    if platform == "darwin":
+        return home / "Library" / "Application Support" / "phronomy"
+    given = environ.get("XDG_DATA_HOME", "")
+    return (Path(given) if given.startswith("/") else home / ".local" / "share") / "phronomy"  # relative: to be ignored
+
+
+def own_file(name: str, option: str) -> Path:
+    """A file in the user's data directory, made for its owner alone. Raises `StoreError`, `OSError`."""
+    try:
+        directory = data_directory(sys.platform, os.environ, Path.home())
+    except RuntimeError:
+        raise StoreError(f"this user has no home directory: give a file with --store {option}") from None
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory / name
+
+
+def for_its_owner(path: Path) -> None:
+    """Make the file, for its owner alone, if it is not there: SQLite gives the files beside it the mode of this one."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
+
+
+def own_store(name: str) -> str:
+    """The URL of a store in the user's data directory."""
+    path = own_file(name, "URL")
+    for_its_owner(path)
+    return f"sqlite:///{quote(str(path))}"
+
+
+def new_name(kind: str) -> str:
+    """A name that nothing else has."""
+    return f"{kind}-{os.urandom(4).hex()}"
+
+
+# What an id means
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What an id means: a checkpoint, its branch, and of what waits there the part that the id is about."""
+
+    branch: Branch
+    checkpoint: Checkpoint
+    pending: tuple[PendingApproval, ...]
+
+
+def found(store: Store, id: str) -> Found:
+    """What a pending id, a checkpoint id, a run id or a branch id means. Raises `CheckpointNotFound`, `WrongUsage`.
+
+    Also `CheckpointAlreadyResumed`, for a pending id that was decided a short time ago.
+    """
+    rows = [row for row in store.pending_rows() if row.pending_id == id]
+    if len(rows) > 1:
+        places = ", ".join(row.checkpoint_id for row in rows)
+        raise WrongUsage(f"{id} waits at several checkpoints: name one of {places}")
+    if rows:
+        branch, checkpoint = store.locate(rows[0].checkpoint_id)
+        item = tuple(item for item in checkpoint.pending if item.id == id)
+        return Found(branch=branch, checkpoint=checkpoint, pending=item)
+    try:
+        branch, checkpoint = store.locate(id)
+    except CheckpointNotFound:
+        try:
+            branch, checkpoint = store.head(id)
+        except CheckpointNotFound:
+            _refuse_decided(store, id)
+            raise CheckpointNotFound(f"the store knows no pending approval, checkpoint or run {id}", id=id) from None
+    return Found(branch=branch, checkpoint=checkpoint, pending=checkpoint.pending)
+
+
+def asked(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
+    """The one pending approval that an id means, and the checkpoint that it waits at.
+
+    Raises as `found` does, `WrongUsage` if there are several, and `UnknownPending` if nothing waits.
+    """
+    meant = found(store, id)
+    checkpoint, items = meant.checkpoint, meant.pending
+    if id == meant.checkpoint.run_id and id != meant.checkpoint.id:  # every branch of the run
+        rows = store.pending_rows(run_id=id)
+        if len(rows) > 1:
+            raise _several(id, [row.pending_id for row in rows])
+        if rows:
+            return asked(store, rows[0].pending_id)
+        items = ()
+    if len(items) > 1:
+        waiting = {row.pending_id for row in store.pending_rows(run_id=checkpoint.run_id)}
+        items = tuple(item for item in items if item.id in waiting) or items
+        if len(items) > 1:
+            raise _several(id, [item.id for item in items])
+    if not items:
+        raise UnknownPending(f"nothing waits for a decision at {id}: the run is {meant.branch.status}", pending_id=id)
+    return checkpoint, items[0]
+
+
+def _several(id: str, pending_ids: list[str]) -> WrongUsage:
+    return WrongUsage(f"{id} waits for {len(pending_ids)} decisions: name one of {', '.join(pending_ids)}")
+
+
+LOOKED_AT: Final = 100
+"""Runs that are looked through, the last changed first, for who decided a pending approval that is not there any more."""
+
+
+def _refuse_decided(store: Store, id: str) -> None:
+    """Raise `CheckpointAlreadyResumed` if this was the id of something that has been decided."""
+    if not id.startswith("pend_"):
+        return
+    for branch in sorted(store.branches(), key=lambda each: -each.changed_at)[:LOOKED_AT]:
+        checkpoint = store.head(branch.id)[1]
+        for decision in checkpoint.decisions:
+            if decision.pending_id == id:
+                raise CheckpointAlreadyResumed(
+                    f"pending {id} was decided before",
+                    checkpoint_id=checkpoint.id,
+                    pending_id=id,
+                    decision=decision,
+                    progress=_progress(store, branch),
+                )
+
+
+def _progress(store: Store, branch: Branch) -> Progress:
+    if branch.status in ENDED:
+        return "ended"
+    if branch.status in ("suspended", "failed"):
+        return branch.status
+    return "running" if is_held(store, branch) else "unknown"
+
+
+def is_held(store: Store, branch: Branch) -> bool:
+    """Whether a worker holds the branch, and lives as far as the store knows."""
+    return branch.owner is not None and branch.lease_until > store.clock()

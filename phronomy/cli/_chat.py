@@ -1,0 +1,216 @@
+"""`phronomy chat`: a conversation in the terminal, with the approvals in it.
+
+A conversation is a thread. Whatever stopped it, the next `chat` on the thread goes on from there: what waits is asked first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from phronomy.approvals import Answer, Approve, PendingApproval, Reject, Respond
+from phronomy.checkpoint import Checkpoint
+from phronomy.cli._apps import Place, is_held
+from phronomy.cli._decide import Request, edited_in_place, settle, show_edited
+from phronomy.cli._look import carried_on
+from phronomy.cli._runs import drive, telling
+from phronomy.cli._screen import Screen
+from phronomy.cli._views import Mask, show_request, show_tail
+from phronomy.cli._words import DONE, FAILED, INTERRUPTED, PENDING, explained, who_decided
+from phronomy.errors import CheckpointAlreadyResumed, DecisionError, RunFailed, ThreadBusy
+from phronomy.result import Result
+from phronomy.stores.base import ENDED, Branch
+from phronomy.stores.memory import MemoryStore
+
+PATIENCE = 60.0
+POLL = 0.2
+"""Seconds to wait for a worker that holds the thread's run, and between two looks at it."""
+
+LEAVE = ("/quit", "/exit")
+
+
+class Stopped(Exception):
+    """A run has failed, and nobody wants to try it again now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """One sitting at a thread."""
+
+    screen: Screen
+    place: Place
+    mask: Mask
+    thread_id: str
+    by: str
+    again: str
+
+    def run(self) -> int:
+        """Talk until somebody leaves. The exit status."""
+        screen = self.screen
+        if screen.interactive:
+            screen.say(f"Thread {self.thread_id}. Ctrl-D or /quit leaves; to go on: {self.again}", style="bold")
+        if isinstance(self.place.store, MemoryStore):
+            screen.complain("This conversation is kept in memory and ends with this process: --store URL keeps it.")
+        try:
+            return self._talk()
+        except KeyboardInterrupt:
+            screen.complain(f"Interrupted. {self._kept()}")
+            return INTERRUPTED
+        except Stopped:
+            screen.complain(f"The run has stopped on a failure. {self._kept()}")
+            return FAILED
+        except RunFailed as error:
+            error.add_note(f"go on with: {self.again}")
+            raise
+
+    def _kept(self) -> str:
+        if isinstance(self.place.store, MemoryStore):
+            return "It was kept in memory, and is gone: --store URL keeps it."
+        return f"Nothing is lost; go on with: {self.again}"
+
+    def _talk(self) -> int:
+        result = self._picked_up()
+        while True:
+            while result is not None and result.suspended:
+                try:
+                    decided = self._decided(result.checkpoint)
+                except EOFError:
+                    decided = None
+                if decided is None:
+                    self.screen.complain(f"A decision is still pending. {self._kept()}")
+                    return PENDING
+                result = decided
+            if result is not None and result.status == "running":
+                result = self._picked_up()
+                continue
+            try:
+                said = self.screen.ask("you> " if self.screen.interactive else "")
+            except EOFError:
+                return DONE
+            if said in LEAVE:
+                return DONE
+            if said:
+                result = self._said(said)
+
+    # Runs
+
+    def _picked_up(self) -> Result[Any] | None:
+        """The run of the thread that has not ended, carried on to where it rests. None if all have ended."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            branch = self._open_branch()
+            if branch is None:
+                return None
+            if is_held(self.place.store, branch) and time.monotonic() < until:
+                with self.screen.working("Another worker holds this run, or was killed at it a moment ago"):
+                    time.sleep(POLL)
+                continue
+            checkpoint = self.place.store.head(branch.id)[1]
+            self.screen.say("Picked up where it was left.", style="bold")
+            show_tail(self.screen, checkpoint, self.mask)
+            return self._going(partial(self._go_on, checkpoint))
+
+    def _open_branch(self) -> Branch | None:
+        branches = self.place.store.branches(thread_id=self.thread_id)
+        return next((each for each in reversed(branches) if each.status not in ENDED), None)
+
+    def _said(self, text: str) -> Result[Any] | None:
+        """What the agent has made of a message."""
+        try:
+            return self._going(lambda hear: drive(self.place.worker, text, hear, thread_id=self.thread_id))
+        except ThreadBusy:
+            self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
+            return self._picked_up()
+
+    def _going(self, act: Callable[[Any], Result[Any]]) -> Result[Any]:
+        """A run, tried again for as long as it fails and the human says so. Raises `RunFailed`."""
+        while True:
+            try:
+                with telling(self.screen, self.mask, machine=False) as hear:
+                    result = act(hear)
+            except RunFailed as error:
+                if error.checkpoint is None or not self.screen.interactive:
+                    raise
+                self.screen.complain(f"phronomy: error: {explained(error, 'chat')}")
+                if not self._try_again():
+                    raise Stopped from error
+                act = partial(self._go_on, error.checkpoint)
+                continue
+            if result.status not in ("completed", "suspended", "running"):
+                self.screen.say(f"The run is {result.status}.", style="bold")
+            return result
+
+    def _go_on(self, checkpoint: Checkpoint, hear: Any) -> Result[Any]:
+        return carried_on(self.place, checkpoint, hear)
+
+    def _try_again(self) -> bool:
+        try:
+            return self.screen.ask("Try again? [y/N] ", afresh=True).lower() in ("y", "yes")
+        except EOFError:
+            return False
+
+    # Decisions
+
+    def _decided(self, checkpoint: Checkpoint) -> Result[Any] | None:
+        """The run after a decision on the first thing that waits. None: later."""
+        screen, pending = self.screen, checkpoint.pending[0]
+        request = Request(screen=screen, place=self.place, mask=self.mask, checkpoint=checkpoint, pending=pending)
+        screen.say()
+        show_request(screen, pending, checkpoint, self.mask, self.place.store.clock())
+        if not screen.interactive:
+            return None
+        answer = self._answer(request)
+        if answer is None:
+            return None
+        try:
+            result = self._going(lambda hear: settle(request, answer, hear, by=self.by))
+        except CheckpointAlreadyResumed as error:
+            screen.complain(f"phronomy: error: {explained(error, 'chat')}")
+            return self._picked_up() or error.result
+        except DecisionError as error:
+            screen.complain(f"phronomy: error: {error}")
+            return Result(status="suspended", checkpoint=checkpoint)
+        self._say_who(result, pending)
+        return result
+
+    def _say_who(self, result: Result[Any], pending: PendingApproval) -> None:
+        mine = next((each for each in result.checkpoint.decisions if each.pending_id == pending.id), None)
+        if mine is not None:
+            self.screen.say(f"({who_decided(mine)})", style="dim")
+
+    def _answer(self, request: Request) -> Answer | None:
+        """What the human says. None: later."""
+        screen, pending, afresh = self.screen, request.pending, True
+        args = pending.args
+        while True:
+            choice = screen.ask("[a]pprove, [r]eject, [e]dit, re[s]pond or [l]ater? ", afresh=afresh).lower()
+            afresh = False
+            match choice:
+                case "a" | "approve":
+                    return Approve(args=args) if args != pending.args else Approve()
+                case "r" | "reject":
+                    return Reject(reason=screen.ask("Why? The model will read it (Enter for no reason): ") or None)
+                case "s" | "respond":
+                    if content := screen.ask("The result, which the model will read: "):
+                        return Respond(content=content)
+                case "e" | "edit":
+                    args = self._edited(request, args)
+                case "l" | "later":
+                    return None
+                case _:
+                    screen.say("Please answer a, r, e, s or l.")
+
+    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as the human wants them, and as they are then shown."""
+        screen, pending = self.screen, request.pending
+        very = self.mask.tool(pending)
+        tool = very or self.mask.named(pending.tool_name)
+        if tool is None:
+            screen.say(f"The app has no tool {pending.tool_name}, so edited arguments cannot be checked.")
+            return args
+        args = edited_in_place(screen, tool, args)
+        show_edited(screen, pending, self.mask, args)
+        return args

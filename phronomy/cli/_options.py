@@ -1,0 +1,52 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class After(StrEnum):
+    """What follows a rejection: the values of `Then`, as an option knows them."""
+
+    CONTINUE = "continue"
+    BLOCK = "block"
+    END = "end"
+
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Id = Annotated[
+    str, typer.Argument(help="A pending id, or a checkpoint or run that waits for one decision.", metavar="ID")
+]
+AnyId = Annotated[str, typer.Argument(help="A pending id, a checkpoint id or a run id.", metavar="ID")]
+App = Annotated[
+    str | None,
+    typer.Option(
+        "--app",
+        help="An Agent, a class of agents or a function that gives one. By default PHRONOMY_APP.",
+        metavar="MODULE:AGENT",
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="Where the runs are kept, such as sqlite:///runs.db. By default PHRONOMY_STORE, or the store of the app's agent.",
+        metavar="URL",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Reveal = Annotated[bool, typer.Option("--reveal", help="Show the values of redacted arguments.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Ask nobody.")]
+By = Annotated[str | None, typer.Option(help="Who decides. By default your login name.", metavar="NAME")]
+Digest = Annotated[
+    str | None,
+    typer.Option(
+        help="Decide only if the digest begins so: what `show` has shown, and nothing else.", metavar="SHA256"
+    ),
+]
+Accept = Annotated[
+    bool, typer.Option("--accept-changes", help="Go on although the agent has changed where it matters.")
+]

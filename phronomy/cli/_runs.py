@@ -1,0 +1,130 @@
+"""Carrying a run on from here, and telling on the screen what happens in it as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from typing import Any, TypeAlias
+
+from phronomy.agent import Agent
+from phronomy.checkpoint import Checkpoint
+from phronomy.cli._screen import Flow, Screen, Spinner
+from phronomy.cli._views import Mask, calls_in, cut
+from phronomy.errors import AsyncRequired
+from phronomy.events import Event
+from phronomy.result import Result
+
+Hear: TypeAlias = Callable[[Event], None]
+
+
+def drive(agent: Agent[Any], at: str | Checkpoint, hear: Hear, **options: Any) -> Result[Any]:
+    """Begin a run, or go on from a checkpoint, up to where it rests. An agent with anything async in it runs in an event loop."""
+    try:
+        stream = agent.stream(at, **options)
+    except AsyncRequired:
+        return asyncio.run(_adrive(agent, at, hear, options))
+    with stream:
+        for event in stream:
+            hear(event)
+        return stream.result
+
+
+async def _adrive(agent: Agent[Any], at: str | Checkpoint, hear: Hear, options: dict[str, Any]) -> Result[Any]:
+    async with agent.astream(at, **options) as stream:
+        async for event in stream:
+            hear(event)
+        return stream.result
+
+
+@contextmanager
+def telling(screen: Screen, mask: Mask, *, machine: bool) -> Iterator[Hear]:
+    """What to hand to `drive`. For a machine nothing is told, and what tools print goes to standard error."""
+    with redirect_stdout(sys.stderr) if machine else nullcontext():
+        if machine:
+            yield _nothing
+            return
+        teller = Teller(screen, mask)
+        try:
+            yield teller.hear
+        finally:
+            teller.stop()
+
+
+def _nothing(event: Event) -> None:
+    """Tell nothing."""
+
+
+class Teller:
+    """Tells on a screen what a run does, as it does it."""
+
+    def __init__(self, screen: Screen, mask: Mask) -> None:
+        self._screen, self._mask = screen, mask
+        self._spinner: Spinner = screen.spinner()
+        self._reply: Flow | None = None
+        self._names: dict[str, str] = {}
+        self._running: list[str] = []
+        self._spinner.start("The run goes on")
+
+    def stop(self) -> None:
+        """Leave the screen as it was before: whatever waits to be shown is shown, and nothing moves any more."""
+        self._spinner.stop()
+        self._end_reply()
+
+    def hear(self, event: Event) -> None:
+        """Tell one event."""
+        if event.path:
+            return
+        match event.type:
+            case "model_started":
+                self._spinner.start("The model is asked")
+            case "text_delta":
+                self._spinner.stop()
+                if self._reply is None:
+                    self._reply = self._screen.flowing("model", style="cyan")
+                self._reply.write(event.text)
+            case "model_replied":
+                self._replied(event.message)
+            case "tool_call_started":
+                self._running.append(event.tool_name)
+                self._tell(
+                    "tool", f"runs {event.tool_name}" + (f", attempt {event.attempt}" if event.attempt > 1 else "")
+                )
+                self._spinner.start(f"Running {', '.join(self._running)}")
+            case "tool_call_failed":
+                self._settled(event.tool_name)
+                self._tell("tool", f"{event.tool_name} failed: {cut(event.error)}")
+            case "tool_call_settled":
+                self._settled(event.tool_name)
+                name = self._names.get(event.call_id, event.tool_name)
+                self._tell("tool", cut(self._mask.result(name, event.content)))
+            case "suspended" | "completed" | "rejected" | "cancelled" | "superseded" | "failed":
+                self.stop()
+            case _:
+                pass
+
+    def _replied(self, message: Any) -> None:
+        self._spinner.stop()
+        if self._reply is None and (message.text or not message.tool_calls):
+            self._screen.row("model", message.text, style="cyan")
+        self._end_reply()
+        self._names |= {call.id: call.name for call in message.tool_calls}
+        for line in calls_in(message, self._mask):
+            self._screen.row("model", line, style="cyan")
+
+    def _settled(self, name: str) -> None:
+        if name in self._running:
+            self._running.remove(name)
+
+    def _tell(self, label: str, text: str) -> None:
+        self._spinner.stop()
+        self._end_reply()
+        self._screen.row(label, text, style="cyan")
+        if self._running:
+            self._spinner.start(f"Running {', '.join(self._running)}")
+
+    def _end_reply(self) -> None:
+        if self._reply is not None:
+            self._reply.end()
+            self._reply = None

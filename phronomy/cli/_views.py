@@ -1,0 +1,306 @@
+"""What is shown of runs: as documents for machines, and on the screen, with what is secret masked in both."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from phronomy._json import JsonError, parse
+from phronomy.agent import Agent
+from phronomy.approvals import Decision, PendingApproval
+from phronomy.checkpoint import Checkpoint
+from phronomy.cli._apps import Found
+from phronomy.cli._screen import Screen
+from phronomy.cli._words import ago, time_of
+from phronomy.messages import Message
+from phronomy.stores.base import Branch, Store, Waiting
+from phronomy.tools import Tool
+
+HIDDEN: Final = "[redacted]"
+TAIL: Final = 6
+"""Messages of a conversation that are shown."""
+LONGEST: Final = 2_000
+"""Characters that are shown of one message. What is to be approved is never cut."""
+
+_TOLD_EDIT: Final = re.compile(r"arguments of this call to (?=\{)")
+"""Where a result quotes the arguments that a human put in."""
+
+
+class Mask:
+    """Hides the values of redacted parameters. Of a tool that it does not know, it hides them all."""
+
+    def __init__(self, agent: Agent[Any] | None, *, reveal: bool) -> None:
+        self._reveal = reveal
+        self._unknown = "without --app" if agent is None else "with tools other than the app's"
+        offered = agent.spec.tools.values() if agent is not None else ()
+        self._tools: list[Tool] = [tool for asked in offered for tool in (asked, *asked.fallback)]
+
+    def tool(self, item: PendingApproval) -> Tool | None:
+        """The very tool that waits, if the app has it."""
+        same = (item.tool.source, item.tool.name, item.tool.schema_hash)
+        return next((each for each in self._tools if (each.source, each.name, each.schema_hash) == same), None)
+
+    def named(self, name: str) -> Tool | None:
+        """The tool of this name, if the app has one."""
+        return next((each for each in self._tools if each.name == name), None)
+
+    def why(self, item: PendingApproval) -> str:
+        """Why arguments of it are masked, and what to do about it."""
+        known = self.tool(item) is not None
+        return (
+            "--reveal shows what is masked"
+            if known
+            else (f"{self._unknown} it is not known which arguments are secret, so all are masked; --reveal shows them")
+        )
+
+    def args(self, args: Mapping[str, Any], tool: Tool | None) -> dict[str, Any]:
+        """The arguments as they may be seen."""
+        if self._reveal:
+            return dict(args)
+        return dict.fromkeys(args, HIDDEN) if tool is None else tool.redacted(args)
+
+    def masked(self, args: Mapping[str, Any], tool: Tool | None) -> set[str]:
+        """The names of the arguments that may not be seen."""
+        if self._reveal:
+            return set()
+        return set(args) if tool is None else {name for name in args if name in tool.redact}
+
+    def arguments(self, name: str, text: str) -> str:
+        """The arguments of a call as the model wrote them, as they may be seen."""
+        tool = self.named(name)
+        if self._reveal or (tool is not None and not tool.redact):
+            return text
+        try:
+            value = parse(text)
+        except JsonError:
+            return HIDDEN
+        return json.dumps(self.args(value, tool), ensure_ascii=False) if isinstance(value, dict) else HIDDEN
+
+    def result(self, name: str, text: str) -> str:
+        """The result of a call, without the hidden arguments that a human put in and that it quotes."""
+        quoted = _TOLD_EDIT.search(text)
+        if quoted is None:
+            return text
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, quoted.end())
+        except ValueError:
+            return text
+        return text[: quoted.end()] + self.arguments(name, text[quoted.end() : end]) + text[end:]
+
+
+# For machines
+
+
+def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask) -> dict[str, Any]:
+    """A pending approval. `masked` names the arguments whose values are hidden."""
+    tool = mask.tool(item)
+    checkpoint_id, agent = (
+        (where.id, where.agent.name) if isinstance(where, Checkpoint) else (where.checkpoint_id, where.agent)
+    )
+    return {
+        "pending_id": item.id,
+        "checkpoint_id": checkpoint_id,
+        "run_id": where.run_id,
+        "branch_id": where.branch_id,
+        "thread_id": where.thread_id,
+        "agent": agent,
+        "path": item.path,
+        "tool_name": item.tool_name,
+        "call_id": item.call_id,
+        "args": mask.args(item.args, tool),
+        "masked": sorted(mask.masked(item.args, tool)),
+        "digest": item.digest,
+        "why": item.why,
+        "reason": item.reason,
+        "requested_at": moment(item.requested_at),
+        "expires_at": moment(item.expires_at) if item.expires_at is not None else None,
+    }
+
+
+def decision_view(decision: Decision) -> dict[str, Any]:
+    """A decision: who took it, when and how. What it put in is not in here."""
+    return {
+        "pending_id": decision.pending_id,
+        "kind": decision.kind,
+        "by": decision.by.id if decision.by is not None else None,
+        "channel": decision.channel,
+        "at": moment(decision.at),
+        "reason": decision.reason,
+        "then": decision.then,
+        "edited": decision.args is not None,
+        "digest": decision.digest,
+    }
+
+
+def message_view(message: Message, names: Mapping[str, str], mask: Mask) -> dict[str, Any]:
+    """A message. `names` are those of the tools, by call id."""
+    calls = [
+        {"id": each.id, "name": each.name, "arguments": mask.arguments(each.name, each.arguments)}
+        for each in message.tool_calls
+    ]
+    text = message.text
+    if message.tool_call_id is not None:
+        text = mask.result(names.get(message.tool_call_id, ""), text)
+    return {
+        "role": message.role,
+        "text": text,
+        "tool_calls": calls,
+        "tool_call_id": message.tool_call_id,
+        "settlement": message.settlement,
+    }
+
+
+def run_view(meant: Found, mask: Mask) -> dict[str, Any]:
+    """A run at a checkpoint, with what waits there and the tail of its conversation."""
+    checkpoint = meant.checkpoint
+    names = names_of(checkpoint)
+    return {
+        "run_id": checkpoint.run_id,
+        "branch_id": meant.branch.id,
+        "thread_id": checkpoint.thread_id,
+        "agent": checkpoint.agent.name,
+        "checkpoint_id": checkpoint.id,
+        "step": checkpoint.step,
+        "status": meant.branch.status if meant.branch.head == checkpoint.id else checkpoint.status,
+        "created_at": moment(checkpoint.created_at),
+        "pending": [pending_view(item, checkpoint, mask) for item in meant.pending],
+        "decisions": [decision_view(each) for each in checkpoint.decisions],
+        "messages": [message_view(each, names, mask) for each in checkpoint.messages[-TAIL:]],
+        "earlier_messages": max(len(checkpoint.messages) - TAIL, 0),
+    }
+
+
+def checkpoint_view(checkpoint: Checkpoint) -> dict[str, Any]:
+    """A checkpoint of a history."""
+    return {
+        "checkpoint_id": checkpoint.id,
+        "parent_id": checkpoint.parent_id,
+        "run_id": checkpoint.run_id,
+        "branch_id": checkpoint.branch_id,
+        "step": checkpoint.step,
+        "status": checkpoint.status,
+        "label": checkpoint.label,
+        "created_at": moment(checkpoint.created_at),
+        "messages": len(checkpoint.messages),
+        "pending_ids": [item.id for item in checkpoint.pending],
+    }
+
+
+def branch_view(branch: Branch) -> dict[str, Any]:
+    """A branch, and how it stands."""
+    return {
+        "run_id": branch.run_id,
+        "branch_id": branch.id,
+        "thread_id": branch.thread_id,
+        "agent": branch.agent,
+        "checkpoint_id": branch.head,
+        "status": branch.status,
+    }
+
+
+def moment(at: datetime) -> str:
+    """A time as ISO 8601, in UTC."""
+    return at.astimezone(UTC).isoformat()
+
+
+def names_of(checkpoint: Checkpoint) -> dict[str, str]:
+    """The names of the tools that were called, by call id."""
+    return {call.id: call.name for message in checkpoint.messages for call in message.tool_calls}
+
+
+# For people
+
+
+def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, mask: Mask, now: float) -> None:
+    """What is asked: the tool first, then every argument as the tool would get it, then who asks and since when."""
+    screen.say(f"Approval needed: {item.tool_name}", style="bold yellow")
+    masked = mask.masked(item.args, mask.tool(item))
+    show_args(screen, item.args, masked)
+    if masked:
+        screen.say(f"({mask.why(item)})")
+    if item.why != "approval":
+        screen.row("why", item.reason or item.why, style="yellow")
+    elif item.reason:
+        screen.row("why", item.reason)
+    nested = f", in {item.path}" if item.path else ""
+    screen.place("asked by", f"agent {checkpoint.agent.name}{nested}")
+    screen.place("since", f"{time_of(item.requested_at)} ({ago(now - item.requested_at.timestamp())})")
+    if item.expires_at is not None:
+        screen.place("expires", time_of(item.expires_at))
+    for label, value in (
+        ("pending", item.id),
+        ("waits at", checkpoint.id),
+        ("run", checkpoint.run_id),
+        ("thread", checkpoint.thread_id),
+        ("digest", item.digest),
+    ):
+        if value is not None:
+            screen.place(label, value)
+
+
+def show_args(screen: Screen, args: Mapping[str, Any], masked: set[str], was: Mapping[str, Any] | None = None) -> None:
+    """Arguments, each with its type; beside those that differ, what they were."""
+    columns = max((len(name) for name in args), default=0)
+    for name, value in args.items():
+        note = "" if was is None or (name in was and was[name] == value) else "changed"
+        if name in masked:
+            screen.hidden(name, columns=columns, note=note)
+            continue
+        if note and was is not None and name in was:
+            note = f"changed; the model asked for {json.dumps(was[name], ensure_ascii=False)}"
+        screen.value(name, value, columns=columns, note=note)
+    if not args:
+        screen.say("  (no arguments)")
+
+
+def show_tail(screen: Screen, checkpoint: Checkpoint, mask: Mask) -> None:
+    """The last messages of the conversation."""
+    earlier = len(checkpoint.messages) - TAIL
+    if earlier > 0:
+        screen.row("", f"({earlier} earlier messages)")
+    names = names_of(checkpoint)
+    for message in checkpoint.messages[-TAIL:]:
+        show_message(screen, message, names, mask)
+
+
+def show_message(screen: Screen, message: Message, names: Mapping[str, str], mask: Mask) -> None:
+    """One message, and the calls in it."""
+    view = message_view(message, names, mask)
+    who = {"user": "user", "assistant": "model", "tool": "tool"}[message.role]
+    if view["text"] or not message.tool_calls:
+        screen.row(who, cut(view["text"]), style="cyan")
+    for line in calls_in(message, mask):
+        screen.row(who, line, style="cyan")
+
+
+def calls_in(message: Message, mask: Mask) -> Iterator[str]:
+    """What a message asks for."""
+    for each in message.tool_calls:
+        yield cut(f"calls {each.name} {mask.arguments(each.name, each.arguments)}")
+
+
+def cut(text: str) -> str:
+    """The text, or its beginning and how much is missing."""
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text) - LONGEST:,} more characters)"
+
+
+def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
+    """A run at a checkpoint: what waits there, what was decided, and the tail of the conversation."""
+    checkpoint = meant.checkpoint
+    show_tail(screen, checkpoint, mask)
+    for decision in checkpoint.decisions:
+        who = decision.by.name or decision.by.id if decision.by is not None else "somebody"
+        reason = f": {decision.reason}" if decision.reason else ""
+        screen.row("decided", f"{decision.kind} by {who}, {time_of(decision.at)}{reason}")
+    screen.say()
+    if not meant.pending:
+        screen.say(f"Nothing waits here: the run is {run_view(meant, mask)['status']}.", style="bold")
+        screen.place("run", checkpoint.run_id)
+        screen.place("waits at" if checkpoint.ended is None else "ended at", checkpoint.id)
+    for item in meant.pending:
+        show_request(screen, item, checkpoint, mask, store.clock())
+        if item is not meant.pending[-1]:
+            screen.say()

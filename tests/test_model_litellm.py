@@ -1,0 +1,281 @@
+"""`LiteLLMModel` where the provider speaks another protocol, and how litellm itself is loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import traceback
+from typing import Any
+
+import httpx
+import pytest
+import respx
+
+from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError, RateLimitError
+from phronomy.messages import Message, Usage
+from phronomy.models import (
+    LiteLLMModel,
+    ModelReply,
+    ModelRequest,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    _retry,
+)
+from phronomy.models import litellm as module
+from phronomy.testing import ChatServer, Fault, say
+
+USER = Message(role="user", content="Refund order 1042")
+REQUEST = ModelRequest(messages=(USER,))
+KEY = "key-canary-5Yb2"
+ANTHROPIC = "https://api.anthropic.test/v1/messages"
+
+
+@pytest.fixture(autouse=True)
+def no_event_loop() -> None:
+    asyncio.set_event_loop(None)
+
+
+def claude() -> LiteLLMModel:
+    return LiteLLMModel("anthropic/claude-sonnet-4-5", base_url="https://api.anthropic.test", api_key=KEY, retry_wait=0)
+
+
+THINKING = {"type": "thinking", "thinking": "They want it back.", "signature": "EqoB+/=="}
+USE = {"type": "tool_use", "id": "toolu_1", "name": "refund", "input": {"order_id": 1042}}
+WHOLE = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude-sonnet-4-5",
+    "content": [THINKING, {"type": "text", "text": "One moment."}, USE],
+    "stop_reason": "tool_use",
+    "usage": {"input_tokens": 12, "output_tokens": 30},
+}
+
+
+def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"type": "content_block_start", "index": index, "content_block": start},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+EVENTS: list[dict[str, Any]] = [
+    {"type": "message_start", "message": {**WHOLE, "content": [], "stop_reason": None}},
+    *block(
+        0,
+        {"type": "thinking", "thinking": "", "signature": ""},
+        {"type": "thinking_delta", "thinking": "They want "},
+        {"type": "thinking_delta", "thinking": "it back."},
+        {"type": "signature_delta", "signature": "EqoB+/=="},
+    ),
+    *block(
+        1,
+        {"type": "text", "text": ""},
+        {"type": "text_delta", "text": "One "},
+        {"type": "text_delta", "text": "moment."},
+    ),
+    *block(
+        2,
+        {**USE, "input": {}},
+        {"type": "input_json_delta", "partial_json": '{"order'},
+        {"type": "input_json_delta", "partial_json": '_id": 1042}'},
+    ),
+    {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 30}},
+    {"type": "message_stop"},
+]
+
+
+def sse(events: list[dict[str, Any]]) -> httpx.Response:
+    text = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+
+
+@respx.mock
+def test_thinking_and_its_signature_come_through_another_protocol_and_go_back() -> None:
+    route = respx.post(ANTHROPIC).mock(side_effect=[httpx.Response(200, json=WHOLE), sse(EVENTS), sse(EVENTS)])
+    whole = claude().complete(REQUEST)
+    *deltas, reply = list(claude().stream(REQUEST))
+    assert isinstance(reply, ModelReply)
+    assert whole.message.provider["thinking_blocks"] == [THINKING]
+    assert reply.message.provider["thinking_blocks"] == [THINKING]
+    assert [one.name for one in reply.message.tool_calls] == ["refund"]
+    assert json.loads(reply.message.tool_calls[0].arguments) == {"order_id": 1042}
+    assert (reply.message.text, reply.finish_reason) == ("One moment.", "tool_calls")
+    assert (reply.usage.input_tokens, reply.usage.output_tokens) == (12, 30)
+    assert reply.usage.cost == whole.usage.cost == pytest.approx(12 * 3e-6 + 30 * 15e-6)
+    assert "".join(delta.text for delta in deltas if isinstance(delta, ReasoningDelta)) == "They want it back."
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "One moment."
+    assert "".join(delta.arguments for delta in deltas if isinstance(delta, ToolCallDelta)) == '{"order_id": 1042}'
+
+    kept = Message.model_validate_json(reply.message.model_dump_json())
+    result = Message(role="tool", tool_call_id="toolu_1", content="on its way", settlement="completed")
+    list(claude().stream(ModelRequest(messages=(USER, kept, result))))
+    assert json.loads(route.calls[2].request.content)["messages"][1]["content"][0] == THINKING
+
+
+@respx.mock
+def test_a_stream_of_another_protocol_that_is_cut_is_no_reply() -> None:
+    route = respx.post(ANTHROPIC).mock(side_effect=[sse(EVENTS[:8])] * 3)
+    given = []
+    with pytest.raises(ModelConnectionError, match="cut off"):
+        given.extend(claude().stream(REQUEST))
+    assert route.call_count == 1
+    assert not any(isinstance(piece, ModelReply) for piece in given)
+
+
+def test_another_protocol_is_streamed_without_blocking_the_loop_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    import litellm
+
+    async def main() -> list[Any]:
+        try:
+            with pytest.raises(ModelConnectionError, match="cut off"):
+                [piece async for piece in claude().astream(REQUEST)]
+            return [piece async for piece in claude().astream(REQUEST)]
+        finally:
+            await litellm.close_litellm_async_clients()  # type: ignore[attr-defined,no-untyped-call]
+
+    monkeypatch.setattr(litellm, "disable_aiohttp_transport", True)  # respx mocks httpx
+    with respx.mock as router:
+        router.post(ANTHROPIC).mock(side_effect=[sse(EVENTS[:8]), sse(EVENTS), sse(EVENTS)])
+        given = asyncio.run(main())
+        assert given == list(claude().stream(REQUEST))
+
+
+@respx.mock
+def test_a_fault_of_another_protocol_is_typed() -> None:
+    body = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
+    answer = httpx.Response(429, json=body, headers={"retry-after": "0"})
+    route = respx.post(ANTHROPIC).mock(side_effect=[answer] * 3)
+    with pytest.raises(RateLimitError) as caught:
+        claude().complete(REQUEST)
+    assert (caught.value.status_code, caught.value.retry_after, route.call_count) == (429, 0.0, 3)
+
+
+def test_done_inside_a_text_is_not_the_end_where_litellm_reads_the_stream_itself() -> None:
+    reply = say("It is [DONE] now.", usage=Usage(input_tokens=1, output_tokens=2))
+    with ChatServer(lambda _: reply) as server:
+        model = LiteLLMModel("deepseek/deepseek-chat", base_url=server.base_url, api_key=KEY, retry_wait=0)
+        *deltas, last = list(model.stream(REQUEST))
+        assert last == model.complete(REQUEST)
+
+        async def main() -> list[Any]:
+            import litellm
+
+            try:
+                return [piece async for piece in model.astream(REQUEST)]
+            finally:
+                await litellm.close_litellm_async_clients()  # type: ignore[attr-defined,no-untyped-call]
+
+        assert asyncio.run(main()) == [*deltas, last]
+    assert isinstance(last, ModelReply)
+    assert last.message.text == "It is [DONE] now."
+
+
+def test_what_a_stream_cost_counts_what_the_provider_had_in_its_cache() -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 900}}
+    message = {"role": "assistant", "content": "Hi"}
+    end = {"index": 0, "delta": message, "finish_reason": "stop"}
+    streamed = {"id": "c", "model": "gpt-4o", "choices": [end], "usage": usage}
+    whole = {**streamed, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    with ChatServer([Fault(status=200, body=whole), Fault.stream(streamed)]) as server:
+        model = LiteLLMModel("openai/gpt-4o", base_url=server.base_url, api_key=KEY)
+        reply = model.complete(REQUEST)
+        *_, last = model.stream(REQUEST)
+    assert reply == last
+    assert reply.usage.cost == pytest.approx(100 * 2.5e-6 + 900 * 1.25e-6 + 10 * 10e-6)
+
+
+def test_a_key_of_the_environment_is_not_told_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    quoting = Fault(status=401, body={"error": {"message": f"Incorrect API key: {KEY}"}})
+    with ChatServer([quoting]) as server:
+        model = LiteLLMModel("openai/gpt-4o", base_url=server.base_url)
+        with pytest.raises(AuthenticationError) as caught:
+            model.complete(REQUEST)
+    assert KEY not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_model_in_no_price_list_has_no_known_cost() -> None:
+    with ChatServer(lambda _: say("Hi", usage=Usage(input_tokens=1, output_tokens=2))) as server:
+        model = LiteLLMModel("openai/my-own", base_url=server.base_url, api_key=KEY, retry_wait=0)
+        assert model.complete(REQUEST).usage.cost is None
+        *_, last = model.stream(REQUEST)
+    assert isinstance(last, ModelReply)
+    assert last.usage == Usage(requests=1, input_tokens=1, output_tokens=2)
+
+
+# Loading
+
+
+def test_preparing_returns_at_once_and_is_begun_once() -> None:
+    code = """
+import sys, threading, time
+from phronomy.messages import Message
+from phronomy.models import LiteLLMModel, ModelRequest
+from phronomy.testing import ChatServer
+
+begun = time.perf_counter()
+callers = [threading.Thread(target=LiteLLMModel.prepare) for _ in range(8)]
+for caller in callers: caller.start()
+for caller in callers: caller.join()
+LiteLLMModel("openai/gpt-4o-mini").prepare()
+loading = [thread for thread in threading.enumerate() if thread.name == "phronomy-load"]
+print(len(loading), all(thread.daemon for thread in loading))
+with ChatServer(["Hello"]) as server:
+    model = LiteLLMModel("openai/gpt-4o-mini", base_url=server.base_url, api_key="none-is-needed")
+    print(model.complete(ModelRequest(messages=(Message(role="user", content="hi"),))).message.text)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == ["1 True", "Hello"]
+
+
+@pytest.mark.parametrize("then", ["pass", "import os; os._exit(os.waitpid(os.fork() or os._exit(ask()), 0)[1])"])
+def test_a_process_may_end_or_fork_while_it_prepares(then: str) -> None:
+    """Else a thread would end inside an import, and the next import of that module would wait for ever."""
+    code = f"""
+from phronomy.messages import Message
+from phronomy.models import LiteLLMModel, ModelRequest
+from phronomy.testing import ChatServer
+
+def ask():
+    with ChatServer(["Hello"]) as server:
+        model = LiteLLMModel("openai/gpt-4o-mini", base_url=server.base_url, api_key="none-is-needed")
+        return model.complete(ModelRequest(messages=(Message(role="user", content="hi"),))).message.text != "Hello"
+
+LiteLLMModel.prepare()
+{then}
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_an_import_that_fails_is_heard_of_by_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = threading.Event()
+
+    def broken(name: str) -> Any:
+        tried.set()
+        raise ImportError(f"no {name}")
+
+    monkeypatch.setattr(module.importlib, "import_module", broken)
+    module._load.cache_clear()
+    monkeypatch.setattr(module, "_SOON", _retry.Background(module._load_all))
+    LiteLLMModel.prepare()
+    assert tried.wait(10)
+    with pytest.raises(ImportError, match="no litellm"):
+        LiteLLMModel("m").complete(REQUEST)
+    with pytest.raises(ImportError, match="no litellm"):
+        next(LiteLLMModel("m").stream(REQUEST))
+    monkeypatch.undo()
+    with ChatServer(["Hello"]) as server:
+        model = LiteLLMModel("openai/gpt-4o-mini", base_url=server.base_url, api_key=KEY)
+        assert model.complete(REQUEST).message.text == "Hello"
+
+
+def test_what_litellm_cannot_read_is_no_fault_that_passes() -> None:
+    error = ValueError("Empty or invalid response from LLM endpoint. Received: '<html>'")
+    failure = LiteLLMModel("m")._failure(error)
+    assert (type(failure.error), failure.may_pass) == (ModelError, False)

@@ -1,0 +1,172 @@
+"""The site and the pages that are no page of a noun: laid out whole, linked, sourced, and loading nothing from elsewhere.
+
+That the site builds, strictly, is the `docs` session of nox: the tool that builds it is not among the requirements of the tests.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import phronomy
+import phronomy.testing
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("build_the_site", DOCS / "build.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pages(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pages of the site, laid out."""
+    folder = tmp_path_factory.mktemp("site")
+    build.lay_out(folder)
+    assert (folder / "zensical.toml").read_text() == (ROOT / "zensical.toml").read_text()
+    return folder / "pages"
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def named_in(nav: Any) -> list[str]:
+    """The pages that a navigation names, in order."""
+    if isinstance(nav, str):
+        return [nav]
+    if isinstance(nav, dict):
+        return named_in(list(nav.values()))
+    return [page for part in nav for page in named_in(part)]
+
+
+def test_the_navigation_names_every_page_once(pages: Path) -> None:
+    named = named_in(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    written = {page.relative_to(pages).as_posix() for page in pages.rglob("*.md")}
+    examples = {page for page in written if page.startswith("examples/")}
+    assert len(named) == len(set(named))
+    assert set(named) == written - examples, "name it in zensical.toml, and in docs/index.md"
+    listed = (pages / "examples" / "index.md").read_text()
+    assert {f"examples/{page}" for page in LINK.findall(listed)} == examples - {"examples/index.md"}
+
+
+def test_every_link_of_the_laid_out_pages_leads_to_one_of_them(pages: Path) -> None:
+    for page in pages.rglob("*.md"):
+        for target in LINK.findall(without_code(page.read_text())):
+            if not re.match(r"https?://|#", target):
+                path = (page.parent / target.partition("#")[0]).resolve()
+                assert path.is_file() and path.is_relative_to(pages), f"{page.relative_to(pages)} links to {target}"
+
+
+def test_an_example_is_a_page_with_its_code(pages: Path) -> None:
+    for example in (ROOT / "examples").glob("*.py"):
+        assert f"```python\n{example.read_text()}```" in (pages / "examples" / f"{example.stem}.md").read_text()
+
+
+def test_the_reference_has_every_public_name_where_it_is_written(pages: Path) -> None:
+    paths = re.findall(r"^::: (\S+)$", (pages / "docs" / "reference.md").read_text(), re.MULTILINE)
+    assert [path.rpartition(".")[2] for path in paths] == [*phronomy.__all__, *phronomy.testing.__all__]
+    for path in paths:
+        module, _, name = path.rpartition(".")
+        tree = ast.parse(Path(str(import_module(module).__file__)).read_text())
+        written = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        written |= {
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        written |= {
+            node.target.id
+            for node in tree.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        }
+        assert name in written, f"{path} is not written down there"
+
+
+@pytest.mark.parametrize(
+    ("html", "found"),
+    [
+        ('<script src="https://cdn.example/x.js"></script>', ["https://cdn.example/x.js"]),
+        ('<script src="//cdn.example/x.js"></script>', ["//cdn.example/x.js"]),
+        ('<link rel="stylesheet" href="https://fonts.example/css">', ["https://fonts.example/css"]),
+        ('<link rel="preconnect" href="https://fonts.example">', ["https://fonts.example"]),
+        ('<img src="http://example/x.png">', ["http://example/x.png"]),
+        ('<pre class="mermaid"><code></code></pre>', ["what draws a diagram"]),
+        ('<link rel="canonical" href="https://example/page">', []),
+        ('<a href="https://example/page">read</a> <script src="assets/x.js"></script>', []),
+    ],
+)
+def test_what_a_page_loads_from_elsewhere_is_found(
+    build: ModuleType, tmp_path: Path, html: str, found: list[str]
+) -> None:
+    (tmp_path / "index.html").write_text(html)
+    assert build.from_elsewhere(tmp_path) == [f"index.html: {each}" for each in found]
+
+
+def test_what_a_style_sheet_loads_from_elsewhere_is_found(build: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_text(
+        "@import url('https://x.example/a.css'); b { background: url(data:image/png;base64,AA) }"
+    )
+    assert build.from_elsewhere(tmp_path) == ["a.css: https://x.example/a.css'"]
+
+
+def test_each_threat_says_what_holds_which_test_pins_it_and_what_does_not() -> None:
+    page = (DOCS / "threat-model.md").read_text()
+    sections = re.split(r"^## (.+)$", page, flags=re.MULTILINE)[1:]
+    threats = {
+        title: text
+        for title, text in zip(sections[::2], sections[1::2], strict=True)
+        if re.search(r"\*\*\w+ can\*\*", text)
+    }
+    assert threats and len(threats) == page.count("**Pinned by**") == page.count("**What it does not do.**")
+    for title, text in threats.items():
+        places = [
+            text.find(part) for part in (" can**", "**What holds.**", "**Pinned by**", "**What it does not do.**")
+        ]
+        assert -1 < places[0] < places[1] < places[2] < places[3], title
+        pinned = re.findall(r"`(tests/\w+\.py)`", text[places[2] : places[3]])
+        assert pinned, title
+        for file in pinned:
+            assert (ROOT / file).exists(), f"{title} names {file}, which is not there"
+
+
+def test_the_comparison_is_dated_and_each_of_its_sources_is_listed_and_used() -> None:
+    text, _, sources = (DOCS / "comparison.md").read_text().partition("\n## Sources\n")
+    listed = re.findall(r"^- (\w+): \[[^]]+\]\(https://\S+\)", sources, re.MULTILINE)
+    assert len(listed) == len(set(listed)) == len(re.findall(r"^- ", sources, re.MULTILINE))
+    assert set(re.findall(r"\[\[(\w+)\]\]\(#sources\)", text)) == set(listed)
+    assert re.search(r"^As of \d+ [A-Z]\w+ 20\d\d,", text, re.MULTILINE)
+
+
+def test_the_changelog_is_kept() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    heads = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert heads[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", head) for head in heads[1:])
+    assert len(heads) == 1 or heads[1].startswith(f"[{phronomy.__version__}]")
+    parts = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    assert parts and set(parts) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+
+
+def test_contributing_names_the_chores_that_there_are() -> None:
+    tree = ast.parse((ROOT / "noxfile.py").read_text())
+    sessions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
+    told = re.findall(r"`nox -s (\w+)", (ROOT / "CONTRIBUTING.md").read_text())
+    assert set(told) == sessions
