@@ -320,7 +320,8 @@ def _model(owner: str, parameters: Sequence[Parameter]) -> type[BaseModel]:
 
 def _imports(schema: Any) -> bool:
     """Whether an `ImportString` is anywhere in a core schema."""
-    importer = TypeAdapter(ImportString).core_schema["function"]["function"]
+    known: Any = TypeAdapter(ImportString).core_schema
+    importer = known["function"]["function"]
     todo, seen = [schema], set()
     while todo:
         part = todo.pop()

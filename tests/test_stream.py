@@ -237,6 +237,24 @@ def test_what_the_store_tells_again_is_what_was_told_with_the_same_ids(driver: D
     assert ids == sorted(set(ids)), "ids grow, and none is given twice"
 
 
+def test_a_resume_announces_nothing_again_and_a_reload_shows_what_is_left(driver: Driver, store: Store) -> None:
+    """Of several that wait, each is asked about once, whoever resumes and however often. field failure 89"""
+    desk = Desk(store, [call("refund", {"order_id": n}) for n in (1, 2, 3)], "done")
+    first, result = take(driver, desk.agent, "go")
+    waiting = [event.pending.id for event in first if event.type == "approval_requested"]
+    assert waiting == [item.id for item in result.checkpoint.pending]
+    later: list[Event] = []
+    for pending_id, answer in zip(waiting, (Approve(), Reject(), Approve()), strict=True):
+        events, result = take(driver, desk.agent, result.checkpoint, decisions={pending_id: answer})
+        later += events
+        assert [event.decision.pending_id for event in events if event.type == "decided"] == [pending_id]
+        if result.suspended:
+            assert [item.id for item in events[-1].pending] == [item.id for item in result.checkpoint.pending]
+    assert not [event for event in later if event.type in ("approval_requested", "run_started")]
+    settled = [event.call_id for event in later if event.type == "tool_call_settled"]
+    assert (len(settled), len(set(settled)), desk.done) == (3, 3, ["refund 1", "refund 3"])
+
+
 def test_a_page_that_lost_its_connection_between_two_pieces_gets_the_whole_reply(driver: Driver, store: Store) -> None:
     desk = Desk(store, "one two three")
     events, _ = take(driver, desk.agent, "go")
