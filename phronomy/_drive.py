@@ -60,8 +60,8 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
                             yield runner.written
                     except GeneratorExit as exit:
                         left = exit  # other calls are under way: what comes of them is waited for
-            if left is not None:
-                raise left
+        if left is not None:
+            raise left
 
 
 async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
@@ -103,5 +103,5 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
                             yield runner.written
                     except GeneratorExit as exit:
                         left = exit  # other calls are under way: what comes of them is waited for
-            if left is not None:
-                raise left
+        if left is not None:
+            raise left

@@ -6,10 +6,11 @@ import ast
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from drivers import DRIVERS, Driver, rows
+from pydantic import AfterValidator
 
 import phronomy
 from phronomy import (
@@ -526,6 +527,33 @@ def test_a_tightened_gate_does_not_take_an_approval_back(driver: Driver, shop: S
     result = driver.resume(shop.agent(ONE, shop.tool("pay", requires_approval=True)), result.checkpoint, approved=True)
 
     assert (result.status, shop.ran) == ("completed", [("pay", {"order": 1, "amount": 10})])
+
+
+def test_arguments_that_read_otherwise_by_the_time_the_gate_is_asked_are_not_valid(driver: Driver, shop: Shop) -> None:
+    """Law 2: neither a gate nor a human is shown what a later reading would not give."""
+    reads: list[str] = []
+    armed: list[bool] = []
+
+    def drifting(value: str) -> str:
+        if not armed:
+            return value
+        reads.append(value)
+        return value if len(reads) <= 2 else f"{value}!"
+
+    asked: list[Mapping[str, Any]] = []
+    ran: list[str] = []
+
+    def body(to: Annotated[str, AfterValidator(drifting)]) -> str:
+        """Send."""
+        ran.append(to)
+        return "sent"
+
+    send = tool(name="send", requires_approval=lambda args: bool(asked.append(args)))(driver.function(body))
+    armed.append(True)
+    result = driver.invoke(shop.agent([call("send", {"to": "ann"}), "done"], send), "go")
+    told = next(message for message in result.messages if message.role == "tool")
+    assert (told.settlement, asked, ran) == ("invalid", [], [])
+    assert "they are read as something else than before" in told.text
 
 
 # What a predicate answers

@@ -352,6 +352,33 @@ def test_whoever_leaves_at_any_event_loses_no_state_and_runs_nothing_twice(
     assert seen == place + 1 or seen > 30, "only the last places are beyond the end"
 
 
+def test_whoever_leaves_while_calls_are_under_way_waits_for_them_all(driver: Driver, store: Store) -> None:
+    told, done = threading.Event(), []
+
+    @tool
+    def work(n: int) -> str:
+        """The first is quick; the others are not done before somebody has heard of it."""
+        if n:
+            assert told.wait(30)
+        done.append(n)
+        return f"done {n}"
+
+    agent = Agent(name="a", model=Pieces([call("work", {"n": n}) for n in range(4)], "end"), tools=[work], store=store)
+
+    def leave(event: Event) -> bool:
+        if event.type == "tool_call_settled":
+            told.set()
+        return told.is_set()
+
+    take_until(driver, agent, "go", leave)
+    head = store.load(store.branches()[0].head or "")
+    assert sorted(done) == [0, 1, 2, 3]
+    assert head.pending == ()
+    result = driver.resume(agent, head)
+    assert [message.text for message in result.messages if message.role == "tool"] == [f"done {n}" for n in range(4)]
+    assert (result.output, len(done)) == ("end", 4)
+
+
 def test_a_call_that_was_announced_and_not_begun_is_not_begun_and_not_unknown(driver: Driver, store: Store) -> None:
     desk = Desk(store, call("refund", {"order_id": 1}), "done")
     _, waiting = take(driver, desk.agent, "go")
