@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import ParamSpec, TypeVar
 from weakref import WeakSet
 
+from phronomy._record import digest_of
 from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import LeaseLost
 from phronomy.stores.base import (
@@ -42,7 +43,7 @@ def new_id(kind: str) -> str:
 
 def new_owner() -> str:
     """A name for this worker, fresh for each claim: host, process, and random bits."""
-    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(8)}"
 
 
 def now(store: Store) -> datetime:
@@ -75,6 +76,10 @@ class Ledger:
         self._alock = asyncio.Lock()
         if claim is not None:
             self._hold(claim)
+
+    def checkpoint_id(self, path: str, step: int) -> str:
+        """The id of the checkpoint that this worker seals at that step: no other worker makes it, and it asks for no random bits."""
+        return f"ckpt_{digest_of(self.branch.id, self.owner, path, str(step))[:24]}"
 
     def _hold(self, claim: Claim) -> None:
         self.claim = claim

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from phronomy import _rules
-from phronomy._ledger import Ledger, new_id, now
+from phronomy._ledger import Ledger, now
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.instructions import CompiledInstructions
@@ -219,7 +219,8 @@ class Runner:
                 sealed = self.state
                 entries.append(row_entry(None, sealed, {}))
             else:
-                sealed = _rules.seal(self.state, id=new_id("ckpt"), at=now(self.ledger.store))
+                id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
+                sealed = _rules.seal(self.state, id=id, at=now(self.ledger.store))
                 entries.append(row_entry(self.base, sealed, {**self.settled, **settled_in(kept)}))
             items.append(sealed)
         else:
