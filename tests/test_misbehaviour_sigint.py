@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -104,13 +105,30 @@ def make_agent(folder: Path, place: str, kind: str, *, hangs: bool) -> Agent[Any
     return Agent(name="clerk", model=ScriptedModel.by_turn(replies), tools=tools, store=store)
 
 
+async def awake(agent: Agent[Any, Any]) -> None:
+    """Invoke the agent in a loop that a signal wakes whenever it comes.
+
+    `asyncio.run` alone does not hear one that comes just before the loop goes to sleep, until something else wakes it.
+    """
+    heard, bell = socket.socketpair()
+    with heard, bell:
+        bell.setblocking(False)
+        asyncio.get_running_loop().add_reader(heard, heard.recv, 4096)
+        signal.set_wakeup_fd(bell.fileno())
+        try:
+            await agent.ainvoke("go", thread_id="t")
+        finally:
+            signal.set_wakeup_fd(-1)
+            asyncio.get_running_loop().remove_reader(heard)
+
+
 def child(folder: Path, place: str, kind: str) -> None:
     """Run until interrupted; then say how the run stands, and recover it at once, in the same process."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     agent = make_agent(folder, place, kind, hangs=True)
     driver = SYNC if kind == "sync" else ASYNC
     try:
-        driver.invoke(agent, "go", thread_id="t")
+        driver.invoke(agent, "go", thread_id="t") if driver is SYNC else asyncio.run(awake(agent))
     except KeyboardInterrupt:
         (branch,) = agent.store.branches()
         again = make_agent(folder, place, kind, hangs=False)
