@@ -142,7 +142,7 @@ class Runner:
     @cached_property
     def definitions(self) -> tuple[dict[str, Any], ...]:
         """What the model is told of the tools."""
-        return tuple(tool.told for tool in self.spec.tools.values())
+        return tuple(tool.definition() for tool in self.spec.tools.values())
 
     @property
     def root(self) -> bool:

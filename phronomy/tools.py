@@ -233,11 +233,6 @@ class Tool:
         told = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": told}
 
-    @functools.cached_property
-    def told(self) -> dict[str, Any]:
-        """As `definition`, one copy for every run. It is not to be changed."""
-        return self.definition()
-
     # What a call passes through, in this order
 
     def read(self, arguments: str) -> JsonText:
