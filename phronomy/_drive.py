@@ -14,10 +14,10 @@ from contextlib import aclosing, closing
 
 from phronomy._perform import aperform, intents_of, perform, reaches_out
 from phronomy._runner import Asking, Moment, Runner
-from phronomy.models.base import ReasoningDelta, TextDelta, ToolCallDelta
+from phronomy.models.base import DELTAS
 from phronomy.types import Done, Wait
 
-PASSING = (Asking, TextDelta, ReasoningDelta, ToolCallDelta)
+PASSING = (Asking, *DELTAS)
 """What comes of a move besides outcomes: it is given on, and nothing is kept of it."""
 
 

@@ -46,17 +46,17 @@ class Watch:
     """Reads events off what a run does, and tells them to the agent's hooks and to the log. Does nothing if nobody listens."""
 
     def __init__(self, runner: Runner, *, streams: bool) -> None:
+        self.first: list[Event] = []
+        self.failure: Event | None = None  # the event of the failure that ended it
         self._hooks = runner.spec.hooks
         self._live = streams or bool(self._hooks) or _log.isEnabledFor(logging.INFO)
         if self._live:
             base, seq = runner.origin, runner.origin_seq
             self._reader = Reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
-            self.first = self._reader.checkpoint(seq, base) if runner.begins else []
-            self._tell(self.first)
+            if runner.begins:
+                self.first += self._reader.checkpoint(seq, base)
+                self._tell(self.first)
             self.first += self.hear(runner.written)
-
-    failure: Event | None = None
-    """The event of the failure that ended it."""
 
     def hear(self, moment: Moment) -> list[Event]:
         """The events in what the loop gave."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
-from typing_extensions import TypeVar
-
 from phronomy._runner import Handler
 from phronomy.hooks import Hooks
 from phronomy.instructions import Instructions
@@ -14,8 +12,8 @@ from phronomy.limits import Limits
 from phronomy.models.base import Model, ModelSettings
 from phronomy.output import OutputMode
 from phronomy.stores.base import Store
+from phronomy.tools import Deps
 
-Deps = TypeVar("Deps", default=Any)
 Trust: TypeAlias = Literal["store", "bearer"]
 OnPending: TypeAlias = Literal["refuse", "supersede"]
 

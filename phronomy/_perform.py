@@ -24,17 +24,7 @@ from phronomy.approvals import Decision, call_digest
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError, LimitExceeded, ModelError, OutputError, RunFailed
 from phronomy.instructions import InstructionsContext
-from phronomy.models.base import (
-    Delta,
-    Model,
-    ModelReply,
-    ModelRequest,
-    ModelSettings,
-    ReasoningDelta,
-    StreamingModel,
-    TextDelta,
-    ToolCallDelta,
-)
+from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
 from phronomy.output import InvalidOutput, told
 from phronomy.tools import Tool, ToolContext
 from phronomy.types import (
@@ -68,8 +58,6 @@ from phronomy.types import (
 T = TypeVar("T")
 Drive = Callable[[Runner], Generator[Moment]]
 ADrive = Callable[[Runner], AsyncGenerator[Moment]]
-
-DELTAS = (TextDelta, ReasoningDelta, ToolCallDelta)
 
 
 def reaches_out(runner: Runner, move: Move) -> bool:

@@ -183,10 +183,10 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case CallUnknown():
             call = _ask_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
             state = _spent(_with_call(state, call), outcome.elapsed)
-            state = _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
+            state = _settled_by_ending(state)
         case CallWaits():
             state = _with_call(state, _waits(_call(state, outcome.id, outcome), outcome, state))
-            state = _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
+            state = _settled_by_ending(state)
         case _:
             raise IllegalOutcome(phase(state), type(outcome).__name__)
     return close_turn(state)
@@ -196,7 +196,7 @@ def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
     for id in outcome.ids:
         call = _call(state, id, outcome)
         state = _with_call(state, _set(call, status="ready", attempt=max(call.attempt - 1, 0)))
-    return _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
+    return _settled_by_ending(state)
 
 
 def close_turn(state: Checkpoint) -> Checkpoint:
@@ -515,8 +515,12 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
 def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
     if state.ending is not None:  # the first one counts
         return state
-    state = state.evolve(ending=outcome)
-    return close_turn(_settle_unstarted(state, outcome.status, outcome.status))
+    return close_turn(_settled_by_ending(state.evolve(ending=outcome)))
+
+
+def _settled_by_ending(state: Checkpoint) -> Checkpoint:
+    """The state with what has not started settled, if the run was ended meanwhile."""
+    return _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
 
 
 def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkpoint:
@@ -544,7 +548,7 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
             )
         state = _with_call(state, again)
     if state.ending is not None:
-        state = close_turn(_settle_unstarted(state, state.ending.status, state.ending.status))
+        state = close_turn(_settled_by_ending(state))
     return state
 
 

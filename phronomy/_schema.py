@@ -6,6 +6,7 @@ it is built: otherwise a human would be shown one thing and the tool would be gi
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sys
@@ -318,10 +319,16 @@ def _model(owner: str, parameters: Sequence[Parameter]) -> type[BaseModel]:
     return model
 
 
+@functools.cache
+def _importer() -> Any:
+    """The function by which pydantic imports what an `ImportString` names."""
+    known: Any = TypeAdapter(ImportString).core_schema
+    return known["function"]["function"]
+
+
 def _imports(schema: Any) -> bool:
     """Whether an `ImportString` is anywhere in a core schema."""
-    known: Any = TypeAdapter(ImportString).core_schema
-    importer = known["function"]["function"]
+    importer = _importer()
     todo, seen = [schema], set()
     while todo:
         part = todo.pop()

@@ -238,7 +238,7 @@ def open_head(
     """
     branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
     runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
-    live = branch.owner is not None and branch.lease_until > store.clock()
+    live = branch.is_held(store.clock())
     if runner.in_flight and not live:
         runner.record(interruption(runner.state, now(store)))
     look_around(store, branch, runner.ledger)
@@ -413,7 +413,7 @@ def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> Check
     """The error for a pending approval that was decided before: by whom, and how far the run is since."""
     state = opened.runner.state
     decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
-    done: Progress = progress_of(opened)
+    done = progress_of(opened.branch, live=opened.live)
     who = f" ({PAST[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
     result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
     what = (
@@ -431,15 +431,15 @@ def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> Check
     )
 
 
-def progress_of(opened: Opened) -> Progress:
-    """How far a branch is."""
-    if opened.branch.status in ENDED:
+def progress_of(branch: Branch, *, live: bool) -> Progress:
+    """How far a branch is; `live` says that a worker holds it."""
+    if branch.status in ENDED:
         return "ended"
-    if opened.branch.status == "suspended":
+    if branch.status == "suspended":
         return "suspended"
-    if opened.live:
+    if live:
         return "running"
-    return "failed" if opened.branch.status == "failed" else "unknown"
+    return "failed" if branch.status == "failed" else "unknown"
 
 
 def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:

@@ -16,7 +16,7 @@ from phronomy._input import History
 from phronomy._judge import adecide, decide
 from phronomy._ledger import Ledger, now
 from phronomy._ledger import call as in_store
-from phronomy._options import AgentOptions, CallOptions, Deps, OnPending, Trust
+from phronomy._options import AgentOptions, CallOptions, OnPending, Trust
 from phronomy._runner import Handler, Runner, Written
 from phronomy._session import Beginning, Choice
 from phronomy._spec import AgentSpec, spec_of
@@ -34,6 +34,7 @@ from phronomy.result import Output, Result
 from phronomy.stores.base import Branch, Occupied, Store
 from phronomy.stores.memory import MemoryStore
 from phronomy.stream import AsyncStream, Stream
+from phronomy.tools import Deps
 from phronomy.types import Decided, Ending, Input
 
 

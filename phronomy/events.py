@@ -302,8 +302,7 @@ class Reader:
                 yield self._make(Decided, now.path, now, decision=decision)
 
     def _replied(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
-        count = len(before.messages) if before is not None else len(now.messages)
-        for message in now.messages[count:]:
+        for message in _new_messages(before, now):
             if message.role == "assistant":
                 yield self._make(ModelReplied, now.path, now, message=message, usage=now.usage)
 
@@ -316,8 +315,7 @@ class Reader:
         for call in now.calls:
             if call.result is not None:
                 results[call.call_id] = (call.result.kind, call.result.content)
-        count = len(before.messages) if before is not None else len(now.messages)
-        for message in now.messages[count:]:
+        for message in _new_messages(before, now):
             if message.tool_call_id is not None and message.settlement is not None:
                 results[message.tool_call_id] = (message.settlement, message.text)
         for call_id, (kind, content) in results.items():
@@ -344,6 +342,11 @@ class Reader:
         place = {"branch_id": self._branch_id, "path": path, "seq": self._seq, "part": self._part}
         self._part += 1
         return kind(run_id=of.run_id, thread_id=of.thread_id, **place, **facts)
+
+
+def _new_messages(before: Checkpoint | None, now: Checkpoint) -> tuple[Message, ...]:
+    """What was said since; what a run begins with is none of it."""
+    return now.messages[len(before.messages) :] if before is not None else ()
 
 
 def _waits(now: Checkpoint) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
+from phronomy._session import progress_of
 from phronomy.agent import Agent
 from phronomy.approvals import PendingApproval
 from phronomy.checkpoint import Checkpoint
@@ -23,12 +24,11 @@ from phronomy.errors import (
     CheckpointAlreadyResumed,
     CheckpointNotFound,
     ConfigurationError,
-    Progress,
     StoreError,
     UnknownPending,
 )
 from phronomy.stores import open_store
-from phronomy.stores.base import ENDED, Branch, Store
+from phronomy.stores.base import Branch, Store
 from phronomy.stores.memory import MemoryStore
 
 
@@ -292,18 +292,5 @@ def _refuse_decided(store: Store, id: str) -> None:
                     checkpoint_id=checkpoint.id,
                     pending_id=id,
                     decision=decision,
-                    progress=_progress(store, branch),
+                    progress=progress_of(branch, live=branch.is_held(store.clock())),
                 )
-
-
-def _progress(store: Store, branch: Branch) -> Progress:
-    if branch.status in ENDED:
-        return "ended"
-    if branch.status in ("suspended", "failed"):
-        return branch.status
-    return "running" if is_held(store, branch) else "unknown"
-
-
-def is_held(store: Store, branch: Branch) -> bool:
-    """Whether a worker holds the branch, and lives as far as the store knows."""
-    return branch.owner is not None and branch.lease_until > store.clock()

@@ -13,7 +13,7 @@ from typing import Any
 
 from phronomy.approvals import Answer, Approve, PendingApproval, Reject, Respond
 from phronomy.checkpoint import Checkpoint
-from phronomy.cli._apps import Place, is_held
+from phronomy.cli._apps import Place
 from phronomy.cli._decide import Request, edited_in_place, settle, show_edited
 from phronomy.cli._look import carried_on
 from phronomy.cli._runs import drive, telling
@@ -104,7 +104,7 @@ class Chat:
             branch = self._open_branch()
             if branch is None:
                 return None
-            if is_held(self.place.store, branch) and time.monotonic() < until:
+            if branch.is_held(self.place.store.clock()) and time.monotonic() < until:
                 with self.screen.working("Another worker holds this run, or was killed at it a moment ago"):
                     time.sleep(POLL)
                 continue

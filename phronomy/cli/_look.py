@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from phronomy.checkpoint import Checkpoint
-from phronomy.cli._apps import Place, found, is_held
+from phronomy.cli._apps import Place, found
 from phronomy.cli._decide import confirmed, result_view, show_end
 from phronomy.cli._runs import drive, telling
 from phronomy.cli._screen import Screen
@@ -124,7 +124,8 @@ def recover(screen: Screen, place: Place, id: str | None, manner: Manner) -> int
 
 def lost(place: Place) -> list[Branch]:
     """The branches that nobody works on, though somebody did when they were last written to."""
-    open_now = [each for each in place.store.branches() if each.status not in ENDED and not is_held(place.store, each)]
+    now = place.store.clock()
+    open_now = [each for each in place.store.branches() if each.status not in ENDED and not each.is_held(now)]
     return [
         each
         for each in open_now

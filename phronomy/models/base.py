@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Annotated, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import Field
 
@@ -98,6 +98,7 @@ class ToolCallDelta:
     arguments: str = ""
 
 
+DELTAS: Final = (TextDelta, ReasoningDelta, ToolCallDelta)
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
 """A piece of a reply, as it is streamed. Nothing is kept of it: the reply at the end says it all."""
 

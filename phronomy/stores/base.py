@@ -59,6 +59,10 @@ class Branch:
     lease_until: float = 0.0
     changed_at: float = 0.0
 
+    def is_held(self, now: float) -> bool:
+        """Whether a worker holds the branch whose lease has not expired at this time, by the store's clock."""
+        return self.owner is not None and self.lease_until > now
+
     @classmethod
     def of(cls, checkpoint: Checkpoint, **fields: Any) -> Branch:
         """The branch that a checkpoint names."""

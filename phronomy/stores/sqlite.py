@@ -173,7 +173,7 @@ class SQLiteStore(Store):
                 self._run(db, "COMMIT")
             except BaseException as error:
                 self._undo(db)
-                self.explain(error)
+                self._explain(error)
             return answer
 
         return self._alone(transaction)
@@ -188,7 +188,7 @@ class SQLiteStore(Store):
             except UnicodeEncodeError:
                 return []  # A lone surrogate: no stored text has one, so nothing can match.
             except (sqlite3.Error, UnicodeDecodeError) as error:
-                self.explain(error)
+                self._explain(error)
 
         rows = self._alone(select)
         try:
@@ -229,7 +229,7 @@ class SQLiteStore(Store):
             self._migrate(db)
         except BaseException as error:
             self._disconnect()
-            self.explain(error)
+            self._explain(error)
         return db
 
     def _run(self, db: sqlite3.Connection, statement: str, values: _sql.Values = ()) -> sqlite3.Cursor:
@@ -286,7 +286,7 @@ class SQLiteStore(Store):
             self._connection.close()
             self._connection = None
 
-    def explain(self, error: BaseException) -> NoReturn:
+    def _explain(self, error: BaseException) -> NoReturn:
         """Raise the error anew, as a `StoreError` if it is the database's. Values are not in the message."""
         if isinstance(error, sqlite3.IntegrityError):
             raise StoreError(f"{self._path}: an id is in the store already, nothing was written: {error}") from error
