@@ -26,6 +26,7 @@ from phronomy import (
     Reject,
     Result,
     RunBusy,
+    RunFailed,
     UnknownPending,
     open_store,
     tool,
@@ -47,9 +48,21 @@ def told(result: Result) -> dict[str, Any]:
     return {"run_id": result.run_id, "status": result.status, "output": result.output, "pending": waiting}
 
 
+NEEDS = {
+    "ask": ("message",),
+    "decide": ("checkpoint_id", "pending_id", "approved", "by"),
+    "recover": ("run_id",),
+}
+
+
 def act(agent: Agent, event: dict[str, Any]) -> dict[str, Any]:
     """Do what the event asks for. Who sent it was checked before: `by` is what that check found, never what the body says."""
-    match event["action"]:
+    action = event.get("action")
+    if not isinstance(action, str) or action not in NEEDS:
+        raise DecisionError(f"action must be one of {', '.join(NEEDS)}")
+    if missing := [name for name in NEEDS[action] if name not in event]:
+        raise DecisionError(f"{action} needs {', '.join(missing)}")
+    match action:
         case "ask":
             return told(agent.invoke(event["message"]))
         case "decide":
@@ -58,14 +71,13 @@ def act(agent: Agent, event: dict[str, Any]) -> dict[str, Any]:
                 raise DecisionError("approved must be true or false")
             answer = Approve() if approved else Reject(reason=event.get("reason"))
             return told(agent.resume(event["checkpoint_id"], decisions={event["pending_id"]: answer}, by=event["by"]))
-        case "recover":
+        case _:
             return told(agent.recover(event["run_id"]))
-        case other:
-            raise DecisionError(f"there is no action {other!r}")
 
 
 def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
-    """One event, one answer with a status: 200, 404 (not known), 409 (decided before, or held), 422 (cannot be taken)."""
+    """One event, one answer with a status: 200, 404 (not known), 409 (decided before, or held), 422 (cannot be taken), and
+    502 for a run that stopped on a failure: nothing is lost, and `recover` goes on with it."""
     with open_store(os.environ.get("PHRONOMY_STORE", "sqlite:///runs.db")) as store:
         agent = Agent(
             name="desk",
@@ -82,7 +94,12 @@ def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
             return {"statusCode": 409, "body": {"error": str(error)}}
         except DecisionError as error:
             return {"statusCode": 422, "body": {"error": str(error)}}
+        except RunFailed as error:  # what went wrong is for your log, and not for the caller
+            print(f"run {error.run_id}: {error}", file=sys.stderr)
+            return {"statusCode": 502, "body": {"error": "the run stopped on a failure", "run_id": error.run_id}}
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     print(json.dumps(handler(json.loads(sys.argv[1]))))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from phronomy._recovery import Recovery
 from phronomy.agent import Agent
+from phronomy.announcements import Announcements
 from phronomy.approvals import Approve, Decision, Defer, PendingApproval, Principal, Reject, Respond
+from phronomy.audit import AuditRecord
 from phronomy.checkpoint import Checkpoint
+from phronomy.diff import CheckpointDiff, diff
 from phronomy.drift import Drift
 from phronomy.errors import (
     AgentChanged,
+    ApprovalExpired,
     ApprovalHandlerError,
     AsyncRequired,
     AuthenticationError,
@@ -36,10 +41,12 @@ from phronomy.errors import (
     RateLimitError,
     RunBusy,
     RunFailed,
+    StillNeeded,
     StoreError,
     ThreadBusy,
     ToolDefinitionError,
     UnknownPending,
+    WaitTimeout,
 )
 from phronomy.events import Event
 from phronomy.hooks import Hooks
@@ -48,13 +55,16 @@ from phronomy.limits import Limits
 from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
 from phronomy.result import Result
-from phronomy.stores import MemoryStore, Store, open_store
+from phronomy.stores import MemoryStore, Store, Waiting, open_store
 from phronomy.stream import AsyncStream, Stream
 from phronomy.tools import Tool, ToolContext, tool
+from phronomy.validation import Problem, create_checkpoint_id, validate_checkpoint
 
 if TYPE_CHECKING:
     from phronomy.models.chat_completions import ChatCompletionsModel
     from phronomy.models.litellm import LiteLLMModel
+    from phronomy.stores.postgres import PostgresStore
+    from phronomy.stores.redis import RedisStore
     from phronomy.stores.sqlite import SQLiteStore
 
 __version__ = "0.1.0"
@@ -63,6 +73,8 @@ __version__ = "0.1.0"
 _LAZY = {
     "ChatCompletionsModel": "phronomy.models.chat_completions",
     "LiteLLMModel": "phronomy.models.litellm",
+    "PostgresStore": "phronomy.stores.postgres",
+    "RedisStore": "phronomy.stores.redis",
     "SQLiteStore": "phronomy.stores.sqlite",
 }
 
@@ -78,14 +90,18 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "Agent",
     "AgentChanged",
+    "Announcements",
+    "ApprovalExpired",
     "ApprovalHandlerError",
     "Approve",
     "AsyncRequired",
     "AsyncStream",
+    "AuditRecord",
     "AuthenticationError",
     "ChatCompletionsModel",
     "Checkpoint",
     "CheckpointAlreadyResumed",
+    "CheckpointDiff",
     "CheckpointEdited",
     "CheckpointError",
     "CheckpointNotFound",
@@ -120,15 +136,20 @@ __all__ = [
     "OutputError",
     "PendingApproval",
     "PhronomyError",
+    "PostgresStore",
     "Principal",
+    "Problem",
     "PromptTemplate",
     "RateLimitError",
+    "Recovery",
+    "RedisStore",
     "Reject",
     "Respond",
     "Result",
     "RunBusy",
     "RunFailed",
     "SQLiteStore",
+    "StillNeeded",
     "Store",
     "StoreError",
     "Stream",
@@ -140,6 +161,11 @@ __all__ = [
     "ToolDefinitionError",
     "UnknownPending",
     "Usage",
+    "WaitTimeout",
+    "Waiting",
+    "create_checkpoint_id",
+    "diff",
     "open_store",
     "tool",
+    "validate_checkpoint",
 ]

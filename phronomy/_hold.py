@@ -10,10 +10,11 @@ from phronomy import _session, hooks
 from phronomy._drive import asteps, steps
 from phronomy._ledger import call as in_store
 from phronomy._runner import Asking, Moment, Runner, Written
+from phronomy.announcements import aannounce, announce
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import RunFailed
 from phronomy.events import Event, Reader
-from phronomy.stores.base import Held
+from phronomy.stores.rows import Held
 
 _log = logging.getLogger("phronomy")
 
@@ -105,6 +106,7 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
     watch: Watch | None = None
     try:
         watch = Watch(runner, streams=streams)
+        tell_world(runner)
         yield watch
     except BaseException as error:
         with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
@@ -112,8 +114,10 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
         tell(runner, error)
         if watch is not None and isinstance(error, Exception):
             watch.failure = watch.failed(error)
+            tell_world(runner)
         raise
     runner.ledger.abandon("running")
+    tell_world(runner)
 
 
 @asynccontextmanager
@@ -122,6 +126,7 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
     watch: Watch | None = None
     try:
         watch = Watch(runner, streams=streams)
+        await atell_world(runner)
         yield watch
     except BaseException as error:
         with suppress(Exception):
@@ -129,8 +134,10 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
         await in_store(runner.ledger.store, tell, runner, error)
         if watch is not None and isinstance(error, Exception):
             watch.failure = watch.failed(error)
+            await atell_world(runner)
         raise
     await runner.ledger.aabandon("running")
+    await atell_world(runner)
 
 
 def events_of(runner: Runner) -> Generator[Event]:
@@ -181,6 +188,18 @@ async def alet_go(runner: Runner) -> None:
     if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
         await runner.acommit(seal=False)
     await runner.ledger.aabandon("running" if runner.in_flight or runner.writing else "failed")
+
+
+def tell_world(runner: Runner) -> None:
+    """Make the announcements of what is stored: of a decision before it is carried out, of a stop once the run was let go."""
+    if runner.spec.announcements:
+        announce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
+
+
+async def atell_world(runner: Runner) -> None:
+    """As `tell_world`."""
+    if runner.spec.announcements:
+        await aannounce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
 
 
 def tell(runner: Runner, error: BaseException) -> None:

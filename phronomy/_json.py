@@ -10,7 +10,10 @@ import json
 import math
 import os
 import re
+from json.encoder import encode_basestring
 from typing import Any, TypeAlias
+
+from pydantic_core import from_json
 
 JsonValue: TypeAlias = Any
 """None, bool, int, float (finite), str, list of these, or dict from str to these."""
@@ -58,6 +61,16 @@ def canonical(value: JsonValue) -> JsonText:
     if len(text) > MAX_BYTES:
         raise JsonError(f"JSON text of {len(text)} characters is over the limit of {MAX_BYTES}")
     return JsonText(text)
+
+
+def is_canonical(text: str) -> bool:
+    """Whether this is seen at a glance to be the canonical text of a string, which most are. False says nothing."""
+    if text[:1] != '"' or len(text) > MAX_BYTES:
+        return False
+    try:
+        return encode_basestring(from_json(text)) == text
+    except (ValueError, TypeError):  # the latter is for a lone surrogate
+        return False
 
 
 def parse(text: str | bytes | bytearray) -> JsonValue:

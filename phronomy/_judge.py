@@ -5,18 +5,20 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from phronomy import _rules
+from phronomy._ids import new_id
 from phronomy._json import JsonText
-from phronomy._ledger import new_id, now
+from phronomy._ledger import now
 from phronomy._runner import Runner
 from phronomy._workers import in_either
 from phronomy.approvals import Approve, Decision, Defer, Principal, Reject, Respond, call_digest
 from phronomy.errors import ApprovalHandlerError, InvalidDecision
 from phronomy.tools import InvalidArguments, Tool, ToolContext
-from phronomy.types import Call, CallResult, Decided, Deferred, Judged, Judgement, Outcome
+from phronomy.types import Call, CallResult, Decided, Deferred, Ending, Judged, Judgement, Outcome
 
 # Judging
 
@@ -44,14 +46,14 @@ def judge_call(runner: Runner, call: Call) -> Judgement:
     if tool is None or judgement.verdict == "invalid":
         return judgement
     if tool.gate != "predicate":
-        return gated(runner, judgement, tool.gate == "always")
+        return gated(runner, judgement, tool, tool.gate == "always")
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
     answer = tool.ask_gate(values, context)
-    return gated(runner, judgement, answer)
+    return gated(runner, judgement, tool, answer)
 
 
 async def ajudge_call(runner: Runner, call: Call) -> Judgement:
@@ -61,14 +63,14 @@ async def ajudge_call(runner: Runner, call: Call) -> Judgement:
     if tool is None or judgement.verdict == "invalid":
         return judgement
     if tool.gate != "predicate":
-        return gated(runner, judgement, tool.gate == "always")
+        return gated(runner, judgement, tool, tool.gate == "always")
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
     answer = await tool.aask_gate(values, context)
-    return gated(runner, judgement, answer)
+    return gated(runner, judgement, tool, answer)
 
 
 def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
@@ -91,7 +93,7 @@ def invalid(call: Call, told: str) -> Judgement:
     return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
 
 
-def gated(runner: Runner, judgement: Judgement, answer: bool | Reject) -> Judgement:
+def gated(runner: Runner, judgement: Judgement, tool: Tool, answer: bool | Reject) -> Judgement:
     """The judgement with what the gate answered. Only a plain False lets the call run unasked."""
     if answer is False:
         return judgement.evolve(verdict="run")
@@ -99,7 +101,11 @@ def gated(runner: Runner, judgement: Judgement, answer: bool | Reject) -> Judgem
         reason = f" Reason: {answer.reason}" if answer.reason else ""
         result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
         return judgement.evolve(verdict="reject", then=answer.then, result=result)
-    request = {"pending_id": new_id("pend"), "requested_at": now(runner.ledger.store)}
+    at = now(runner.ledger.store)
+    request: dict[str, Any] = {"pending_id": new_id("pend"), "requested_at": at}
+    timeout, on_expiry = runner.spec.expiry(tool)
+    if timeout is not None:
+        request |= {"expires_at": at + timedelta(seconds=timeout), "on_expiry": on_expiry}
     return judgement.evolve(verdict="ask" if runner.spec.handler is not None else "pend", **request)
 
 
@@ -214,6 +220,26 @@ async def adecide(
     if isinstance(answer, Approve) and answer.args is not None:
         edited = await ajudge_call(runner, edited_call(answer, call))
     return decided(runner, call, answer, edited, by, channel)
+
+
+def lapsed(runner: Runner) -> Mapping[str, Decided]:
+    """The outcomes, by pending id, for the approvals of a run that nobody decided in time."""
+    at = now(runner.ledger.store)
+    return {
+        item.id: Decided(
+            decision=Decision(pending_id=item.id, digest=item.digest, kind="expire", path=item.path, at=at)
+        )
+        for item in runner.state.pending
+        if item.has_lapsed(at)
+    }
+
+
+def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
+    """These outcomes, and the end of the run where a request says that it is not to outlive it."""
+    ends = [item for item in runner.state.pending if item.id in outcomes and item.on_expiry == "cancel"]
+    reason = f"nobody decided on {ends[0].tool_name} in time" if ends else None
+    ending = [Ending(status="cancelled", reason=reason, at=now(runner.ledger.store))] if ends else []
+    return [*outcomes.values(), *ending]
 
 
 def edited_call(answer: Approve, call: Call) -> Call:

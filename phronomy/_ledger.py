@@ -18,27 +18,13 @@ from weakref import WeakSet
 from phronomy._record import digest_of
 from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import LeaseLost
-from phronomy.stores.base import (
-    Append,
-    Behind,
-    Branch,
-    BranchStatus,
-    Claim,
-    Entry,
-    Lineage,
-    PendingRow,
-    Store,
-    pending_rows,
-)
-from phronomy.types import CallResult, Ending, Outcome
+from phronomy.stores.base import Store
+from phronomy.stores.log import audit_row, pending_rows
+from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
+from phronomy.types import CallResult, Decided, Ending, Outcome
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def new_id(kind: str) -> str:
-    """A new id: the kind, and 96 random bits."""
-    return f"{kind}_{secrets.token_hex(12)}"
 
 
 def new_owner() -> str:
@@ -70,6 +56,7 @@ class Ledger:
         self.begun: set[str] = set()
         self.nested = {part.path: part for part in head.nested}
         self.open_ids = {item.id for item in head.pending}
+        self._told = {decision.pending_id for decision in head.decisions}
         self._signals: WeakSet[threading.Event] = WeakSet()
         self._gone = False
         self._lock = threading.Lock()
@@ -94,6 +81,7 @@ class Ledger:
         *,
         status: BranchStatus | None = None,
         release: bool = False,
+        audit: tuple[AuditRow, ...] = (),
     ) -> Append:
         """The write of these entries; `sealed` is the root checkpoint among them, if there is one."""
         if self._gone:
@@ -106,7 +94,7 @@ class Ledger:
         closed: tuple[str, ...] = ()
         head = None
         if sealed is not None and sealed.path == "":
-            rows = pending_rows(sealed)
+            rows = pending_rows(sealed, self.branch.label)
             opened = tuple(row for row in rows if row.pending_id not in self.open_ids)
             closed = tuple(self.open_ids - {row.pending_id for row in rows})
             head = sealed.id
@@ -122,7 +110,16 @@ class Ledger:
             status=status,
             opened=opened,
             closed=closed,
+            audit=audit,
         )
+
+    def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
+        """What the audit trail is to say of an outcome; nothing if it has been told, here or at the root."""
+        what = outcome.decision.pending_id if isinstance(outcome, Decided) else outcome.status
+        if what in self._told or (isinstance(outcome, Ending) and state.path):
+            return []
+        self._told.add(what)
+        return [audit_row(state, outcome)]
 
     def wrote(self, change: Append, branch: Branch) -> None:
         """Take note of a write that is stored."""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
 from phronomy._runner import Handler
+from phronomy.announcements import Announcements
+from phronomy.approvals import OnExpiry
 from phronomy.hooks import Hooks
 from phronomy.instructions import Instructions
 from phronomy.limits import Limits
@@ -34,6 +36,9 @@ class AgentOptions(TypedDict, total=False):
     output_mode: OutputMode
     output_retries: int
     hooks: Sequence[Hooks]
+    announcements: Sequence[Announcements]
+    approval_timeout: float | None
+    on_expiry: OnExpiry
     on_approval_required: Handler
 
 

@@ -15,9 +15,10 @@ from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from phronomy import _rules
+from phronomy._ids import new_id
 from phronomy._json import JsonText
 from phronomy._judge import aconsult, ajudge, consult, judge, tool_context
-from phronomy._ledger import new_id, now
+from phronomy._ledger import now
 from phronomy._runner import Asking, Moment, Nested, Runner
 from phronomy._workers import Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
 from phronomy.approvals import Decision, call_digest

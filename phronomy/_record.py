@@ -11,12 +11,23 @@ import hashlib
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, parse, plain
+from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, is_canonical, parse, plain
 
-Text: TypeAlias = Annotated[str, AfterValidator(clean)]
+
+class _Clean:
+    """Marks a string in which lone surrogates are replaced. JSON text is refused where it holds one, so nothing is called then."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = handler(source)
+        return core_schema.json_or_python_schema(
+            json_schema=text, python_schema=core_schema.no_info_after_validator_function(clean, text)
+        )
+
+
+Text: TypeAlias = Annotated[str, _Clean()]
 """A string in which lone surrogates have become U+FFFD."""
 
 
@@ -28,26 +39,30 @@ class _JsonField:
         self.as_text = as_text
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_plain_validator_function(
-            self._read,
+        call = core_schema.no_info_plain_validator_function
+        return core_schema.json_or_python_schema(
+            json_schema=call(self._read_text if self.as_text else self._read),
+            python_schema=call(self._read),
             serialization=core_schema.plain_serializer_function_ser_schema(str if self.as_text else plain),
         )
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         return {"type": "string", "contentMediaType": "application/json"}
 
-    def _read(self, value: Any, info: core_schema.ValidationInfo) -> JsonText:
-        if isinstance(value, JsonText):
-            text = value
-        elif info.mode == "json" and self.as_text:
-            if not isinstance(value, str):
-                raise ValueError("this field holds JSON as text, so its value must be a string")
-            text = canonical(parse(value))
-            if text != value:
-                raise JsonError("the JSON text is not in canonical form")
-        else:
-            text = canonical(value)
-        if self.object_only and not text.startswith("{"):
+    def _read(self, value: Any) -> JsonText:
+        """The text of a value."""
+        return self._checked(canonical(value))
+
+    def _read_text(self, value: Any) -> JsonText:
+        """The text that stands in a JSON document, as a string."""
+        if not isinstance(value, str):
+            raise ValueError("this field holds JSON as text, so its value must be a string")
+        if not is_canonical(value) and canonical(parse(value)) != value:
+            raise JsonError("the JSON text is not in canonical form")
+        return self._checked(JsonText(value))
+
+    def _checked(self, text: JsonText) -> JsonText:
+        if self.object_only and text[:1] != "{":
             raise ValueError("an object with string keys is needed here")
         return text
 

@@ -277,7 +277,9 @@ def branch_off(
     calls = []
     for call in checkpoint.calls:
         if call.id in ids:
-            call = _set(call, status="pending", pending_id=ids[call.id], approved=None, requested_at=at)
+            lapses = call.expires_at and call.requested_at and at + (call.expires_at - call.requested_at)
+            again = {"pending_id": ids[call.id], "requested_at": at, "expires_at": lapses}
+            call = _set(call, status="pending", approved=None, **again)
         elif call.id in nested:
             waiting = nested[call.id].pending
             call = _set(call, status="nested" if waiting else "ready", waiting=waiting)
@@ -392,6 +394,7 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
         reason=judgement.reason,
         requested_at=judgement.requested_at,
         expires_at=judgement.expires_at,
+        on_expiry=judgement.on_expiry,
     )
 
 

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from phronomy import _rules
 from phronomy._ledger import Ledger, now
+from phronomy.approvals import OnExpiry
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.instructions import CompiledInstructions
 from phronomy.limits import Limits
 from phronomy.models.base import Delta, Model, ModelSettings
 from phronomy.output import OutputMode, OutputType
-from phronomy.stores.base import Append, Entry, journal_entry, row_entry, settled_in
+from phronomy.stores.log import journal_entry, row_entry, settled_in
+from phronomy.stores.rows import Append, AuditRow, Entry
 from phronomy.tools import Tool
-from phronomy.types import Call, CallFailed, CallSettled, CallStarted, CallUnknown, Move, Outcome, Withdrawn
+from phronomy.types import (
+    Call,
+    CallFailed,
+    CallSettled,
+    CallStarted,
+    CallUnknown,
+    Decided,
+    Ending,
+    Move,
+    Outcome,
+    Withdrawn,
+)
 
 Handler = Callable[[str, dict[str, Any]], Any]
 """An approval handler: called with the tool's name and a fresh copy of the validated arguments."""
@@ -73,6 +86,13 @@ class Spec(Protocol):
 
     @property
     def hooks(self) -> tuple[Any, ...]: ...
+
+    @property
+    def announcements(self) -> tuple[Any, ...]: ...
+
+    def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
+        """How long, in seconds, a human has to decide on a call of this tool (None: for ever), and what follows."""
+        ...
 
     @property
     def instructions(self) -> CompiledInstructions: ...
@@ -138,6 +158,8 @@ class Runner:
         self._writing = self.written
         self.settled = settled_in(base.journal)
         self.dirty = fresh
+        self.audit: list[AuditRow] = []
+        self.late: tuple[str, ...] = ()
 
     @cached_property
     def definitions(self) -> tuple[dict[str, Any], ...]:
@@ -166,7 +188,10 @@ class Runner:
     def record(self, outcome: Outcome) -> None:
         """Fold an outcome into the state. It is stored with the next write."""
         turn_open = bool(self.state.calls)
-        self.state = self.spec.apply(self.state, outcome)
+        before = self.state
+        self.state = self.spec.apply(before, outcome)
+        if isinstance(outcome, (Decided, Ending)):
+            self.audit += self.ledger.audited(before, outcome)
         self.unsaved.append(outcome)
         if not isinstance(outcome, (CallStarted, CallSettled, CallFailed)) or (turn_open and not self.state.calls):
             self.dirty = True
@@ -186,7 +211,7 @@ class Runner:
 
     def rebase(self) -> None:
         """Somebody wrote first: put what they wrote before what is not stored yet, and drop what no longer applies."""
-        ours, self.unsaved, self.state = self.unsaved, [], self.stored
+        ours, self.unsaved, self.state, self.audit = self.unsaved, [], self.stored, []
         if self.root:
             while self.ledger.inbox:
                 self._fold(self.ledger.inbox.pop(0))
@@ -230,7 +255,9 @@ class Runner:
         items += intents
         release = stop and self.root
         status = (self.state.status if stop else "running") if self.root else None
-        change = self.ledger.change(entries, sealed, status=status, release=release)
+        change = self.ledger.change(entries, sealed, status=status, release=release, audit=tuple(self.audit))
+        if self.spec.announcements and self.root:
+            change = replace(change, announce=True)
         self._writing = Written(change.seq, self.state.path, tuple(items))
         return change, sealed
 
@@ -242,7 +269,7 @@ class Runner:
             self.settled, self.dirty, self.fresh = {}, False, False
         else:
             self.settled = {**self.settled, **settled_in(self.unsaved)}
-        self.unsaved = []
+        self.unsaved, self.audit = [], []
         for outcome in intents:
             self.state = self.spec.apply(self.state, outcome)
         self.stored = self.state

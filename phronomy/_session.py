@@ -11,17 +11,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from phronomy import _rules
+from phronomy._ids import new_id
 from phronomy._input import History, read_history, read_input
 from phronomy._json import JsonError, clean
-from phronomy._ledger import Ledger, new_id, new_owner, now, release
+from phronomy._judge import expiry, lapsed
+from phronomy._ledger import Ledger, new_owner, now, release
 from phronomy._perform import child_of, interruption
 from phronomy._runner import Runner
 from phronomy._spec import AgentSpec
 from phronomy.approvals import PAST, Answer, Approve, Principal, Reject, Respond
-from phronomy.checkpoint import Checkpoint, decode, explain, outcome_from
+from phronomy.checkpoint import Checkpoint, explain, outcome_from
 from phronomy.drift import drift_of
 from phronomy.errors import (
     AgentChanged,
+    ApprovalExpired,
     CheckpointAlreadyResumed,
     CheckpointEdited,
     CheckpointError,
@@ -38,31 +41,24 @@ from phronomy.errors import (
 )
 from phronomy.output import InvalidOutput
 from phronomy.result import Result
-from phronomy.stores.base import (
-    ENDED,
-    Append,
-    Behind,
-    Branch,
-    BranchStatus,
-    Claim,
-    Store,
-    journal_entry,
-    row_entry,
-    rows_of,
-)
+from phronomy.stores.base import Store
+from phronomy.stores.log import audit_row, journal_entry, row_entry, rows_of
 from phronomy.stores.memory import MemoryStore
+from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
 from phronomy.types import (
     Call,
     CallFailed,
     CallSettled,
     CallStarted,
     CallWaits,
+    Decided,
     Ending,
     Input,
     Outcome,
     Wait,
     Withdrawn,
 )
+from phronomy.validation import checked
 
 # Beginning
 
@@ -128,6 +124,7 @@ def _create(store: Store, spec: AgentSpec, deps: Any, parent: Checkpoint | None,
         lease=store.lease,
         head=state.id,
         status="running",
+        announce=bool(spec.announcements),
     )
     try:
         store.create(branch, change, exclusive=state.thread_id is not None)
@@ -168,17 +165,6 @@ def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
     apart = MemoryStore(clock=store.clock, lease=store.lease)
     apart.save(given)
     return *apart.locate(given.id), apart
-
-
-def checked(given: Checkpoint) -> Checkpoint:
-    """The checkpoint, validated anew however it was built. Raises `CheckpointError`."""
-    if not isinstance(given, Checkpoint):
-        raise CheckpointError(f"a Checkpoint or the id of one is needed, not {type(given).__name__}")
-    try:
-        text = given.model_dump_json(warnings="error")
-    except Exception:  # a record that was put together by force; what is in it does not belong in an error
-        raise CheckpointError("the checkpoint holds values that its fields do not allow") from None
-    return decode(text)
 
 
 def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint] | None:
@@ -226,12 +212,15 @@ class Opened:
     head: Checkpoint
     runner: Runner
     live: bool
+    lapsed: Mapping[str, Decided]
 
 
 def open_head(
     store: Store, spec: AgentSpec, deps: Any, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
 ) -> Opened:
     """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first.
+
+    Approvals that have lapsed are settled as expired with the next write, unless a worker holds the run.
 
     `seen` is the branch as it was just read, with a checkpoint of it: if that is the head, nothing is read again, since whoever
     writes is told if it was not the last.
@@ -241,8 +230,11 @@ def open_head(
     live = branch.is_held(store.clock())
     if runner.in_flight and not live:
         runner.record(interruption(runner.state, now(store)))
+    late = lapsed(runner) if runner.state.ending is None else {}
+    if late and not live:
+        runner.record_all(expiry(runner, late))
     look_around(store, branch, runner.ledger)
-    return Opened(branch=branch, head=head, runner=runner, live=live)
+    return Opened(branch=branch, head=head, runner=runner, live=live, lapsed=late)
 
 
 def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
@@ -343,7 +335,7 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
     state = opened.runner.state
     waiting = [item.id for item in state.pending]
     for pending_id in found:
-        if pending_id not in waiting:
+        if pending_id not in waiting and pending_id not in opened.lapsed:
             raise already(opened, given.id, pending_id)
     if not found:
         check_not_ended(opened, given.id)
@@ -477,67 +469,37 @@ def check_drift(opened: Opened, *, accept: bool) -> None:
         )
 
 
-def hand_over(store: Store, branch: Branch, outcomes: Sequence[Outcome], closed: Sequence[str]) -> bool:
+def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed: Sequence[str]) -> bool:
     """Leave outcomes for the worker that holds the branch. False if the log has moved on: look again."""
+    branch, state = opened.branch, opened.runner.state
     entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
+    trail = tuple(audit_row(state, outcome) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))
     try:
-        store.append(Append(branch_id=branch.id, seq=branch.seq, entries=entries, closed=tuple(closed)))
+        store.append(Append(branch_id=branch.id, seq=branch.seq, entries=entries, closed=tuple(closed), audit=trail))
     except Behind:
         return False
     store.keeper.poke()
     return True
 
 
-# Forking
-
-
-def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool) -> Checkpoint:
-    """The first checkpoint of a new branch that goes on from `checkpoint`, without what was decided after it."""
-    if checkpoint.ended is not None:
-        raise CheckpointError(
-            f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
-        )
-    sealed = _sealed(checkpoint)
-    entries = store.lineage(checkpoint_id=checkpoint.id).entries
-    place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
-    row, inside = entries[place], {part.path for part in checkpoint.nested}
-    nested = {part.path: part for part in rows_of(entries[: place + 1]) if part.path in inside}  # as they were then
-    branch_id, at = new_id("branch"), now(store)
-    salt = branch_id if rerun else sealed.salt
-    forks: dict[str, Checkpoint] = {}
-    rows = []
-    for part in sorted((*nested.values(), sealed), key=lambda part: -len(part.path)):  # those inside come first
-        part = _sealed(part)
-        unused = [
-            call
-            for call in part.calls
-            if call.status in ("asking", "pending") or (call.status == "ready" and call.approved)
-        ]
-        forked = _rules.branch_off(
-            part,
-            id=new_id("ckpt"),
-            branch_id=branch_id,
-            at=at,
-            salt=salt,
-            ids={call.id: new_id("pend") for call in unused},
-            nested={
-                call.id: forks[path] for call in part.calls if (path := f"{part.path}/{call.id}".lstrip("/")) in forks
-            },
-        )
-        if part.path == "":
-            forked = forked.evolve(label=label)
-        forks[part.path] = forked
-        rows.append(row_entry(part, forked, {}))
-    state = forks[""]
-    branch = Branch.of(state, parent_branch=row.branch_id, parent_seq=row.seq, seq=row.seq)
-    ledger = Ledger(store, branch, sealed.evolve(calls=()))
-    status: BranchStatus = "suspended" if state.pending else "running"
-    change = ledger.change(rows, state, status=status)
-    store.create(branch, replace(change, take=None), exclusive=False)
-    return store.load(state.id)
-
-
 # Results
+
+
+def answer_of(runner: Runner) -> Result[Any]:
+    """What the run has come to. Raises `ApprovalExpired` if a decision that was given came too late to count."""
+    return in_time(result_of(runner), runner.late)
+
+
+def in_time(result: Result[Any], late: Sequence[str]) -> Result[Any]:
+    """The result. Raises `ApprovalExpired` with it if decisions came too late, under these pending ids."""
+    if late:
+        raise ApprovalExpired(
+            f"pending {', '.join(late)} had lapsed before the decision came, so it did not count: the call is settled as expired,"
+            f" and the run is {result.status}",
+            pending_ids=late,
+            result=result,
+        )
+    return result
 
 
 def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[Any]:

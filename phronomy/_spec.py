@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import FunctionType
-from typing import Any
+from typing import Any, get_args
 
 from phronomy import _rules
+from phronomy._checks import is_timeout
 from phronomy._json import canonical
 from phronomy._record import digest_of
 from phronomy._runner import Handler, Nested
+from phronomy.announcements import Announcements
+from phronomy.approvals import OnExpiry
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.hooks import Hooks
@@ -42,6 +45,9 @@ class AgentSpec:
     output_mode: OutputMode
     max_output_retries: int
     hooks: tuple[Hooks, ...]
+    announcements: tuple[Announcements, ...]
+    approval_timeout: float | None
+    on_expiry: OnExpiry
 
     @property
     def output_retries(self) -> int | None:
@@ -63,6 +69,11 @@ class AgentSpec:
             return asked
         return asked.fallback[call.fallback - 1] if call.fallback <= len(asked.fallback) else None
 
+    def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
+        """How long a human has to decide on a call of this tool, and what follows: as the tool says, or else the agent."""
+        timeout = tool.approval_timeout if tool.approval_timeout is not None else self.approval_timeout
+        return timeout, tool.on_expiry or self.on_expiry
+
     def nested(self, state: Checkpoint, call: Call) -> Nested | None:
         """No run is nested in a call of an agent."""
         return None
@@ -70,6 +81,10 @@ class AgentSpec:
     @property
     def ref(self) -> AgentRef:
         """What a checkpoint notes of the agent."""
+        return self._ref
+
+    @cached_property
+    def _ref(self) -> AgentRef:
         tools = {name: [tool.schema_hash, tool.gate] for name, tool in self.tools.items()}
         facts = {"tools": tools, "instructions": self.instructions.fingerprint, "model": self.model.name}
         if self.output is not None:
@@ -85,6 +100,8 @@ class AgentSpec:
             found.append("the instructions")
         if self.handler_is_async:
             found.append("the approval handler")
+        if any(item.is_async for item in self.announcements):
+            found.append("an announcement")
         if found:
             verb = "is" if len(found) == 1 else "are"
             raise AsyncRequired(
@@ -110,6 +127,12 @@ def spec_of(agent: Any) -> AgentSpec:
         raise ConfigurationError(f"agent {name!r}: output_mode is 'schema' or 'prompt', output_retries 0 or more")
     if not all(isinstance(item, Hooks) for item in agent.hooks):
         raise ConfigurationError(f"agent {name!r}: hooks are instances of Hooks")
+    if not all(isinstance(item, Announcements) for item in agent.announcements):
+        raise ConfigurationError(f"agent {name!r}: announcements are instances of Announcements")
+    if not is_timeout(agent.approval_timeout) or agent.on_expiry not in get_args(OnExpiry):
+        raise ConfigurationError(
+            f"agent {name!r}: approval_timeout is seconds above 0 or None, on_expiry 'reject', 'cancel' or 'stay'"
+        )
     return AgentSpec(
         name=name,
         model=as_model(agent.model),
@@ -124,6 +147,9 @@ def spec_of(agent: Any) -> AgentSpec:
         output_mode=agent.output_mode,
         max_output_retries=agent.output_retries,
         hooks=tuple(agent.hooks),
+        announcements=tuple(agent.announcements),
+        approval_timeout=agent.approval_timeout,
+        on_expiry=agent.on_expiry,
     )
 
 

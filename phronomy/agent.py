@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing
 from dataclasses import replace
 from typing import Any, Generic, Self
 
 from typing_extensions import Unpack
 
-from phronomy import _session
+from phronomy import _recovery, _session
 from phronomy._drive import asteps, steps
-from phronomy._hold import aclaim, aevents_of, aheld, alet_go, claim, events_of, held
+from phronomy._hold import aclaim, aevents_of, aheld, claim, events_of, held
 from phronomy._input import History
-from phronomy._judge import adecide, decide
 from phronomy._ledger import Ledger, now
 from phronomy._ledger import call as in_store
+from phronomy._opening import Opening
 from phronomy._options import AgentOptions, CallOptions, OnPending, Trust
+from phronomy._recovery import Recovery
 from phronomy._runner import Handler, Runner, Written
 from phronomy._session import Beginning, Choice
 from phronomy._spec import AgentSpec, spec_of
-from phronomy.approvals import Answer, Principal, as_principal
+from phronomy.announcements import Announcements
+from phronomy.approvals import Answer, OnExpiry, Principal, as_principal
 from phronomy.checkpoint import Checkpoint
 from phronomy.drift import Drift, drift_of
 from phronomy.errors import ConfigurationError
@@ -31,14 +33,15 @@ from phronomy.limits import Limits
 from phronomy.models.base import Model, ModelSettings, as_model
 from phronomy.output import OutputMode
 from phronomy.result import Output, Result
-from phronomy.stores.base import Branch, Occupied, Store
+from phronomy.stores.base import Store
 from phronomy.stores.memory import MemoryStore
+from phronomy.stores.rows import Branch
 from phronomy.stream import AsyncStream, Stream
 from phronomy.tools import Deps
-from phronomy.types import Decided, Ending, Input
+from phronomy.types import Ending, Input
 
 
-class Agent(Generic[Deps, Output]):
+class Agent(Opening, Generic[Deps, Output]):
     """A model with instructions and tools, that stops where a human must decide.
 
     Make one with arguments, or as a class whose attributes are the defaults (`class Support(Agent): model = "..."`). Nothing of a
@@ -84,6 +87,15 @@ class Agent(Generic[Deps, Output]):
 
     hooks: Sequence[Hooks] = ()
     """Who hears of what happens in the agent's runs."""
+
+    announcements: Sequence[Announcements] = ()
+    """Who is told, at least once, of what is stored: that a run waits, was decided on, has ended."""
+
+    approval_timeout: float | None = None
+    """Seconds that a human has to decide on a call, where its tool does not say. None: for ever."""
+
+    on_expiry: OnExpiry = "reject"
+    """What follows when nobody decides in time: `"reject"` (the call is settled as expired), `"cancel"` (the run ends), `"stay"`."""
 
     def __init__(self, **options: Unpack[AgentOptions]) -> None:
         unknown = set(options) - set(AgentOptions.__annotations__)
@@ -164,7 +176,7 @@ class Agent(Generic[Deps, Output]):
         with held(runner) as watch:
             for moment in steps(runner):
                 watch.hear(moment)
-        return _session.result_of(runner)
+        return _session.answer_of(runner)
 
     async def ainvoke(
         self,
@@ -184,7 +196,7 @@ class Agent(Generic[Deps, Output]):
         async with aheld(runner) as watch:
             async for moment in asteps(runner):
                 watch.hear(moment)
-        return _session.result_of(runner)
+        return _session.answer_of(runner)
 
     def resume(
         self,
@@ -213,7 +225,7 @@ class Agent(Generic[Deps, Output]):
         with held(runner) as watch:
             for moment in steps(runner):
                 watch.hear(moment)
-        return _session.result_of(runner)
+        return _session.answer_of(runner)
 
     async def aresume(
         self,
@@ -236,7 +248,7 @@ class Agent(Generic[Deps, Output]):
         async with aheld(runner) as watch:
             async for moment in asteps(runner):
                 watch.hear(moment)
-        return _session.result_of(runner)
+        return _session.answer_of(runner)
 
     def step(
         self,
@@ -268,7 +280,7 @@ class Agent(Generic[Deps, Output]):
                         watch.hear(moment)
                         if isinstance(moment, Written) and moment.checkpoint is not None:
                             break
-        return _session.result_of(runner)
+        return _session.answer_of(runner)
 
     async def astep(
         self,
@@ -296,7 +308,7 @@ class Agent(Generic[Deps, Output]):
                         watch.hear(moment)
                         if isinstance(moment, Written) and moment.checkpoint is not None:
                             break
-        return _session.result_of(runner)
+        return _session.answer_of(runner)
 
     def stream(
         self,
@@ -332,7 +344,7 @@ class Agent(Generic[Deps, Output]):
             with closing(events_of(runner)) as events:
                 for event in events:  # noqa: UP028  # as in the async twin
                     yield event
-            stream._result = _session.result_of(runner)
+            stream._result = _session.answer_of(runner)
 
         return Stream(run)
 
@@ -366,7 +378,7 @@ class Agent(Generic[Deps, Output]):
             async with aclosing(aevents_of(runner)) as events:
                 async for event in events:
                     yield event
-            stream._result = _session.result_of(runner)
+            stream._result = _session.answer_of(runner)
 
         return AsyncStream(run)
 
@@ -417,6 +429,27 @@ class Agent(Generic[Deps, Output]):
                 watch.hear(moment)
         return _session.result_of(opened.runner)
 
+    def recover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
+        """Carry on what this agent's lost workers left, in one go: safe to call in every worker, at start and now and then.
+
+        Runs that were decided and not resumed, or whose worker died, are carried on as `recover` does; approvals that nobody decided
+        in time are settled as expired; announcements that were not made are made; runs older than the store's `ttl` are taken
+        away. `limit` bounds each. What another worker does meanwhile is left to it; what fails is in the list, and raises nothing.
+        """
+        spec, _ = self._for_call(options, "recover_all")
+        found = _recovery.found(self.store, spec, limit)
+        done = [_recovery.carried_on(self, each, options) for each in found]
+        _recovery.tidy(self.store, spec, limit)
+        return [each for each in done if each is not None]
+
+    async def arecover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
+        """As `recover_all`."""
+        spec, _ = self._for_call(options, None)
+        found = await in_store(self.store, _recovery.found, self.store, spec, limit)
+        done = [await _recovery.acarried_on(self, each, options) for each in found]
+        await _recovery.atidy(self.store, spec, limit)
+        return [each for each in done if each is not None]
+
     def cancel(
         self,
         run: Checkpoint | str,
@@ -437,7 +470,7 @@ class Agent(Generic[Deps, Output]):
         with held(runner) as watch:
             for moment in steps(runner):
                 watch.hear(moment)
-        return _session.result_of(runner)
+        return _session.answer_of(runner)
 
     async def acancel(
         self,
@@ -459,7 +492,7 @@ class Agent(Generic[Deps, Output]):
         is run, under another idempotency key. Raises `CheckpointError` for a checkpoint at which the run has ended.
         """
         _, given = _session.known(self.store, checkpoint, bearer=self._bearer)
-        return _session.fork(self.store, given, label=label, rerun=rerun)
+        return self.store.fork(given.id, label=label, rerun=rerun)
 
     async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """As `fork`."""
@@ -469,114 +502,3 @@ class Agent(Generic[Deps, Output]):
         """How this agent differs from the one that made the checkpoint; nothing is read or changed in the store."""
         ledger = Ledger(self.store, Branch.of(checkpoint), checkpoint)
         return drift_of(checkpoint, self.spec, _session.all_runners(Runner(self.spec, ledger, checkpoint, deps=None)))
-
-    # Opening
-
-    def _start(
-        self, spec: AgentSpec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
-    ) -> Runner | Result[Output]:
-        """A runner at a checkpoint, as `resume` opens it, or of a new run."""
-        if isinstance(at, Checkpoint):
-            return self._open(spec, deps, at, choice)
-        return self._begin(spec, deps, beginning, on_pending)
-
-    async def _astart(
-        self, spec: AgentSpec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
-    ) -> Runner | Result[Output]:
-        """As `_start`."""
-        if isinstance(at, Checkpoint):
-            return await self._aopen(spec, deps, at, choice)
-        return await self._abegin(spec, deps, beginning, on_pending)
-
-    def _begin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
-        while True:
-            try:
-                return _session.begin(self.store, spec, deps, beginning)
-            except Occupied as occupied:
-                ending = _session.superseding(self.store, occupied.branch, on_pending)
-                runner = self._end(spec, deps, occupied.branch.id, ending)
-                if isinstance(runner, Runner):
-                    with held(runner) as watch:
-                        for moment in steps(runner):
-                            watch.hear(moment)
-
-    async def _abegin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
-        begun: list[Runner] = []
-        try:
-            await in_store(self.store, lambda: begun.append(self._begin(spec, deps, beginning, on_pending)))
-        except BaseException:  # cancelled while it began: nobody is left who would let it go
-            for runner in begun:
-                with suppress(Exception):
-                    await alet_go(runner)
-            raise
-        return begun[0]
-
-    def _end(self, spec: AgentSpec, deps: Any, run: Checkpoint | str, ending: Ending) -> Runner | Result[Output]:
-        """A runner that holds the run with its end recorded; or how it stands, where another worker was told to end it."""
-        branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
-        while True:
-            opened = _session.open_head(self.store, spec, deps, branch_id)
-            _session.check_not_ended(opened, opened.head.id)
-            if opened.live and ending.status == "superseded":
-                raise _session.busy(opened.branch)
-            if opened.live:
-                if _session.hand_over(self.store, opened.branch, [ending], ()):
-                    return _session.handed_over(opened)
-                continue
-            opened.runner.record(ending)
-            if claim(opened.runner):
-                return opened.runner
-
-    def _open(
-        self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
-    ) -> Runner | Result[Output]:
-        """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
-        branch, given, store = _session.meant(self.store, checkpoint, bearer=self._bearer)
-        found = _session.answers(given, choice)
-        seen: tuple[Branch, Checkpoint] | None = (branch, given)
-        while True:
-            opened = _session.open_head(store, spec, deps, branch.id, seen)
-            seen = None
-            _session.check_open(opened, given, found, choice)
-            taken: list[Decided] = []
-            for pending_id, answer in found.items():
-                runner, waiting = _session.asker(opened.runner, pending_id)
-                taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
-            if store is not self.store:
-                branch, given = _session.known(self.store, given, bearer=True)
-                store = self.store
-                continue
-            if opened.live:
-                if _session.hand_over(self.store, opened.branch, taken, tuple(found)):
-                    return _session.handed_over(opened)
-                continue
-            opened.runner.record_all(taken)
-            if claim(opened.runner):
-                return opened.runner
-
-    async def _aopen(
-        self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
-    ) -> Runner | Result[Output]:
-        """As `_open`."""
-        branch, given, store = await in_store(self.store, _session.meant, self.store, checkpoint, bearer=self._bearer)
-        found = _session.answers(given, choice)
-        seen: tuple[Branch, Checkpoint] | None = (branch, given)
-        while True:
-            opened = await in_store(self.store, _session.open_head, store, spec, deps, branch.id, seen)
-            seen = None
-            _session.check_open(opened, given, found, choice)
-            taken: list[Decided] = []
-            for pending_id, answer in found.items():
-                runner, waiting = _session.asker(opened.runner, pending_id)
-                taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
-            if store is not self.store:
-                branch, given = await in_store(self.store, _session.known, self.store, given, bearer=True)
-                store = self.store
-                continue
-            if opened.live:
-                if await in_store(self.store, _session.hand_over, self.store, opened.branch, taken, tuple(found)):
-                    return _session.handed_over(opened)
-                continue
-            opened.runner.record_all(taken)
-            if await aclaim(opened.runner):
-                return opened.runner

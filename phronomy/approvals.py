@@ -30,6 +30,9 @@ PAST: Final[Mapping[DecisionKind, str]] = {
 }
 """What is said of a decision once it is taken, and of the call that it settles."""
 
+OnExpiry = Literal["reject", "cancel", "stay"]
+"""What happens when nobody decides in time: the call is settled as expired; so, and the run is cancelled; it may still be decided."""
+
 Why = Literal["approval", "outcome_unknown", "failed"]
 """Why a human is asked: the gate; a call whose worker was lost in the middle; a call that failed for good."""
 
@@ -73,20 +76,22 @@ Answer: TypeAlias = Approve | Reject | Respond
 
 
 class ToolIdentity(Record):
-    """Which tool exactly: the agent's path, where the tool comes from, its name, the hash of its schema, and its gate."""
+    """Which tool exactly: the agent's path, its source, its name, the hash of its schema, its gate and its risk."""
 
     path: str = ""
     source: str = "local"
     name: Text
     schema_hash: str
     gate: Gate
+    risk: Text | None = None
 
 
 class PendingApproval(Record):
     """A call that waits for a human. `args` are validated and default-filled: what is shown is what will run.
 
     `id` is unique for this occurrence; `digest` covers the tool's identity and the arguments, and a decision is bound to both.
-    `expires_at` is when the request lapses (None: never). `path` names the nested run that asks, empty for the run itself.
+    `expires_at` is when the request lapses (None: never), and `on_expiry` what happens then. `path` names the nested run that asks,
+    empty for the run itself.
     """
 
     id: str
@@ -99,6 +104,11 @@ class PendingApproval(Record):
     reason: Text | None = None
     requested_at: datetime
     expires_at: datetime | None = None
+    on_expiry: OnExpiry = "reject"
+
+    def has_lapsed(self, now: datetime) -> bool:
+        """Whether it is too late at this time for a decision to count."""
+        return self.expires_at is not None and self.on_expiry != "stay" and now >= self.expires_at
 
     @property
     def tool_name(self) -> str:

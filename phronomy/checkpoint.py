@@ -8,12 +8,13 @@ Schema history, one sentence a version; an example of each is frozen under `test
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
 
 from pydantic import (
+    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     SerializationInfo,
@@ -26,12 +27,13 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import to_json
+from typing_extensions import TypedDict
 
 from phronomy._json import JsonError, canonical, parse
 from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, digest_of
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.errors import CheckpointError
-from phronomy.messages import Message, Usage
+from phronomy.messages import Message, Settlement, Usage
 from phronomy.types import AnyOutcome, Call, CallResult, CallSettled, End, Ending, Outcome, Status
 
 if TYPE_CHECKING:
@@ -199,10 +201,13 @@ def decode(text: str | bytes | bytearray) -> Checkpoint:
     return Checkpoint.model_validate_json(text)
 
 
+_REQUEST: Final[PendingApproval] = cast("Any", PendingApproval).model_construct()
+
+
 def pending_of(call: Call, path: str) -> PendingApproval:
     """The request for approval that a pending call stands for."""
     assert call.pending_id and call.tool and call.digest and call.requested_at
-    return PendingApproval(
+    return _REQUEST.evolve(  # every value is that of a valid call
         id=call.pending_id,
         call_id=call.call_id,
         tool=call.tool,
@@ -213,12 +218,20 @@ def pending_of(call: Call, path: str) -> PendingApproval:
         reason=call.reason,
         requested_at=call.requested_at,
         expires_at=call.expires_at,
+        on_expiry=call.on_expiry,
     )
 
 
 def result_message(call_id: str, result: CallResult) -> Message:
     """The message that tells the model how its call ended."""
-    return Message(role="tool", content=result.content, tool_call_id=call_id, settlement=result.kind)
+    return _result(call_id, result.content, result.kind)
+
+
+_RESULT: Final = Message(role="tool", tool_call_id="")
+
+
+def _result(call_id: str, content: str, kind: Settlement) -> Message:
+    return _RESULT.evolve(content=canonical(content), tool_call_id=call_id, settlement=kind)
 
 
 # A row holds what is new in a checkpoint since its parent. Lists that only grow are stored by their tail, and a tool message
@@ -234,6 +247,7 @@ class ResultRef(Record):
 _LOGS: Final = ("messages", "decisions")
 _APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LOGS)
 _PLAIN: Final = tuple(name for name in _Fields.model_fields if name not in _APART)
+_REQUIRED: Final = frozenset(name for name in _PLAIN if _Fields.model_fields[name].is_required())
 
 
 class _Unchanged(Enum):
@@ -275,6 +289,7 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     for name in _PLAIN:
         if name not in old or (new[name] is not old[name] and new[name] != old[name]):
             fields[name] = new[name]
+    fields["created_at"] = new["created_at"]  # lists read it off the row alone
     for name in _LOGS:
         before, after = old.get(name, ()), new[name]
         count = len(before)
@@ -309,8 +324,127 @@ def row_checkpoint(
         before = getattr(parent, name)[: delta.cut.get(name)] if parent is not None else ()
         fields[name] = before + tuple(_from_ref(item, settled) for item in getattr(delta, name))
     if parent is None:
+        if not fields.keys() >= _REQUIRED:
+            raise CheckpointError(
+                f"the row of checkpoint {columns['id']} says what changed, and what it goes on from is missing"
+            )
         return Checkpoint.model_construct(**columns, **fields)
     return parent.evolve(**fields, **columns, journal=(), nested=())
+
+
+# The last checkpoint of a log, without those on the way to it: what rows say is put together, and what a later row replaces is
+# not looked at. Every load and every resume begins so, and it costs what the conversation costs to read.
+
+
+class _Unread(TypedDict):
+    """An object that is there, whatever it holds."""
+
+    __pydantic_config__ = ConfigDict(extra="ignore", strict=True)  # type: ignore[misc]
+
+
+class _Ref(TypedDict):
+    """As a `ResultRef`."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True)  # type: ignore[misc]
+
+    ref: str
+
+
+class _Said(TypedDict, total=False):
+    """What of a row counts whatever follows it; of its other fields, that they are there."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+
+    version: Literal[1]
+    cut: dict[str, int]
+    messages: list[Annotated[Message | _Ref, Field(union_mode="left_to_right")]]
+    decisions: list[Decision]
+    calls: list[_Unread]
+
+
+class _Kept(TypedDict):
+    kind: Settlement
+    content: str
+
+
+class _Told(TypedDict):
+    """What of a result in the journal a row refers to."""
+
+    __pydantic_config__ = ConfigDict(extra="ignore", strict=True)  # type: ignore[misc]
+
+    type: Literal["settled"]
+    id: str
+    call_id: str
+    result: _Kept
+
+
+if TYPE_CHECKING:
+    _Rest = _Delta
+else:
+    _Rest = create_model("_Rest", __base__=Delta, **dict.fromkeys(_LOGS, (Any, ())))
+
+_SAID: Final = TypeAdapter(list[_Said])
+_TOLD: Final = TypeAdapter(list[_Told])
+_ONWARD: Final = frozenset(("version", "cut", *_LOGS))
+_BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(**dict.fromkeys(("id", *_REQUIRED)))
+
+
+def last_checkpoint(bodies: Sequence[str], journals: Sequence[Sequence[str]], **columns: Any) -> Checkpoint:
+    """The checkpoint that the rows of one path lead to. Raises `ValueError` for rows that are better read one after another.
+
+    `journals` are the texts of the journal entries before each row, after the row before it. `columns` are the id and path of the
+    last row, and its parent's id; `follows` is the id of the row before it, which is its parent where none is given.
+    """
+    said = _SAID.validate_json(f"[{','.join(bodies)}]")
+    if len(said) != len(bodies):
+        raise ValueError("a row is no JSON object")
+    results = _results_of(bodies, journals)
+    latest: dict[str, int] = {}  # which row has the last word on a field
+    messages: list[Message] = []
+    decisions: list[Decision] = []
+    nested = columns["path"] != ""
+    for place, row in enumerate(said):
+        if nested and "run_id" in row:  # a run inside a call goes on from no other at its path
+            latest, messages, decisions = {}, [], []
+        latest |= dict.fromkeys(row, place)
+        if "cut" in row:
+            del messages[row["cut"].get("messages", len(messages)) :]
+            del decisions[row["cut"].get("decisions", len(decisions)) :]
+        for item in row.get("messages", ()):
+            messages.append(_referred(results, place, item["ref"]) if isinstance(item, dict) else item)
+        if "decisions" in row:
+            decisions += row["decisions"]
+    if not latest.keys() >= _REQUIRED:
+        raise ValueError("what the rows go on from is missing")
+    rest = {name: place for name, place in latest.items() if name not in _ONWARD}
+    read = {place: _Rest.model_validate_json(bodies[place]).__dict__ for place in set(rest.values())}
+    fields = {name: read[place][name] for name, place in rest.items()}
+    follows = columns.pop("follows")
+    if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
+        columns["parent_id"] = follows
+    return _BLANK.evolve(**columns, messages=tuple(messages), decisions=tuple(decisions), **fields)
+
+
+def _results_of(bodies: Sequence[str], journals: Sequence[Sequence[str]]) -> dict[tuple[int, str], Message]:
+    """The messages for the results that rows refer to, by the place of the row and the id of the call."""
+    places: list[int] = []
+    texts: list[str] = []
+    for place, journal in enumerate(journals):
+        if journal and '{"ref":' in bodies[place]:
+            found = [text for text in journal if text.startswith('{"type":"settled"')]
+            places += [place] * len(found)
+            texts += found
+    told = _TOLD.validate_json(f"[{','.join(texts)}]")
+    return {
+        (place, one["id"]): _result(one["call_id"], one["result"]["content"], one["result"]["kind"])
+        for place, one in zip(places, told, strict=True)
+    }
+
+
+def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) -> Message:
+    if (place, ref) not in results:
+        raise ValueError("a result is not where it should be")
+    return results[place, ref]
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -377,7 +511,7 @@ def _check_version(data: Any) -> None:
         raise CheckpointError("this is no checkpoint: it has no version")
     if version > VERSION:
         raise CheckpointError(
-            f"the checkpoint has schema version {version}, and this release reads up to {VERSION}: upgrade phronomy"
+            f"the checkpoint is of a newer schema version, and this release reads up to {VERSION}: upgrade phronomy"
         )
 
 
@@ -386,5 +520,9 @@ def explain(error: Exception) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    first = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'checkpoint'}: {item['msg']}" for item in found[:3])
-    return first + (f" (and {len(found) - 3} more)" if len(found) > 3 else "")
+    told = []
+    for item in found[:3]:
+        where = ".".join(str(part)[:80] for part in item["loc"]) or "checkpoint"
+        tag = item["type"] == "union_tag_invalid"  # the text of that one quotes the value
+        told.append(f"{where}: {'this is of an unknown type' if tag else item['msg']}")
+    return "; ".join(told) + (f" (and {len(found) - 3} more)" if len(found) > 3 else "")

@@ -35,7 +35,7 @@ from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, Thread
 from phronomy.messages import Message
 from phronomy.models.litellm import LiteLLMModel
 from phronomy.result import Result
-from phronomy.stores.base import ENDED
+from phronomy.stores.rows import ENDED
 from phronomy.stores.sqlite import SQLiteStore
 from phronomy.testing.scripted import call, say
 from phronomy.testing.server import ChatServer

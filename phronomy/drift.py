@@ -38,6 +38,8 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
         for call in runner.state.calls:
             if call.status in ("asking", "pending", "ready"):
                 changed += _call_changes(runner, call)
+    if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
+        return Drift(tuple(changed), ())
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
     compatible = [f"the {_PARTS[part]} changed" for part in _PARTS if before.get(part) != after.get(part)]
     tools_before = before.get("tools")

@@ -14,11 +14,14 @@
     ├── DecisionError                   a decision cannot be taken; nothing has happened
     │   ├── NothingDecided              something is pending and no decision was given
     │   ├── UnknownPending              no pending approval of that id waits here
+    │   ├── ApprovalExpired             the decision came after the request had lapsed
     │   └── InvalidDecision             the decision is malformed, or its arguments are
     ├── ThreadBusy                      the thread has a run that has not ended
     ├── RunBusy                         another worker holds the run
     ├── LeaseLost                       this worker's claim was taken over by another
     ├── StoreError                      a store cannot do what was asked
+    │   └── StillNeeded                 what was to be taken away is not over yet
+    ├── WaitTimeout                     a run that was waited for has not ended yet
     ├── RunFailed                       a run stopped on a failure; resume continues it
     │   ├── ModelError                  the model could not be reached, or refused
     │   │   ├── AuthenticationError     the provider does not accept the key (401, 403)
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
     from phronomy.approvals import Decision
     from phronomy.checkpoint import Checkpoint
+    from phronomy.result import Result
 
 Progress = Literal["running", "suspended", "ended", "failed", "unknown"]
 """How far a run is: `unknown` means that the worker which held it is gone, and `recover` can tell."""
@@ -162,6 +166,18 @@ class UnknownPending(DecisionError):
         self.pending_id = pending_id
 
 
+class ApprovalExpired(DecisionError):
+    """The decision came after the request had lapsed, and did not count: nothing of it ran.
+
+    The call is settled as expired, and the run has gone on from there: `result` is what it has come to.
+    """
+
+    def __init__(self, message: str, *, pending_ids: Sequence[str], result: Result[Any]) -> None:
+        super().__init__(message)
+        self.pending_ids = tuple(pending_ids)
+        self.result = result
+
+
 class InvalidDecision(DecisionError):
     """The decision is malformed, or the arguments it edits in are not valid for the tool."""
 
@@ -206,6 +222,24 @@ class LeaseLost(PhronomyError):
 
 class StoreError(PhronomyError):
     """A store cannot be opened, read or written as asked."""
+
+
+class StillNeeded(StoreError):
+    """What was to be taken away is not over: it waits, runs or can be resumed, or something that follows needs it."""
+
+    def __init__(self, message: str, *, run_id: str, branch_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.branch_id = branch_id
+
+
+class WaitTimeout(PhronomyError):
+    """The run has not ended within the time that was given; `status` is how it stands. Nothing was changed."""
+
+    def __init__(self, message: str, *, run_id: str, status: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.status = status
 
 
 class RunFailed(PhronomyError):

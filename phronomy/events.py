@@ -19,7 +19,9 @@ from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.messages import Message, Settlement, Usage
 from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
-from phronomy.stores.base import Lineage, Store, rows_of
+from phronomy.stores.base import Store
+from phronomy.stores.log import rows_of
+from phronomy.stores.rows import Lineage
 from phronomy.types import CallFailed, CallSettled, CallStarted, Next, Outcome, Status
 
 
@@ -38,6 +40,11 @@ class _Event(Record):
     def id(self) -> str:
         """Where the event stands in its branch, as text: the `id:` of a server-sent event, and what `replay` goes on after."""
         return f"{self.seq}.{self.part}"
+
+    @property
+    def key(self) -> str:
+        """What to tell the event from every other by, whatever the run: the same each time it is told."""
+        return f"{self.branch_id}:{self.id}"
 
 
 class RunStarted(_Event):
@@ -375,10 +382,11 @@ def replay(store: Store, branch_id: str, *, after: str | None = None) -> Iterato
     """
     lineage = store.lineage(branch_id=branch_id)
     last = _place(after)
-    return (event for event in _events(lineage) if (event.seq, event.part) > last)
+    return (event for event in events_of(lineage) if (event.seq, event.part) > last)
 
 
-def _events(lineage: Lineage) -> Iterator[Event]:
+def events_of(lineage: Lineage) -> Iterator[Event]:
+    """The events of a branch, without those of the logs that it goes on from."""
     reader = Reader(lineage.branch.id)
     rows = rows_of(lineage.entries)
     own = lineage.branch.id

@@ -44,8 +44,7 @@ class Message(Record):
 
     @model_validator(mode="after")
     def _fits_role(self) -> Message:
-        first = self.json_text("content")[:1]
-        if first not in '"[n' or self.json_text("content") == "":
+        if self.json_text("content")[:1] not in ('"', "[", "n"):
             raise ValueError("content is text, a list of content parts, or null")
         if self.tool_calls and self.role != "assistant":
             raise ValueError(f"a {self.role} message has no tool calls")

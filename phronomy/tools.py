@@ -7,21 +7,21 @@ import hashlib
 import inspect
 import json
 import logging
-import math
 import re
 import threading
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast, get_args, overload
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
 from phronomy import _json
-from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, parse, plain
+from phronomy._checks import is_count, is_exception_class, is_number, is_series, is_timeout, leaves
+from phronomy._json import JsonError, JsonText, canonical, clean, parse, plain
 from phronomy._schema import (
     Arguments,
     Unfit,
@@ -31,7 +31,7 @@ from phronomy._schema import (
     refuse_dunder_keys,
     takes_context,
 )
-from phronomy.approvals import Gate, Reject, ToolIdentity
+from phronomy.approvals import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
 from phronomy.types import CallResult
 
@@ -106,6 +106,9 @@ class ToolOptions(TypedDict, total=False):
     redact: Iterable[str]
     max_result_size: int
     source: str
+    approval_timeout: float | None
+    on_expiry: OnExpiry | None
+    risk: str | None
 
 
 class Tool:
@@ -163,6 +166,16 @@ class Tool:
     source: str = "local"
     """Where the tool comes from. Part of its identity."""
 
+    approval_timeout: float | None = None
+    """Seconds that a human has to decide on a call. None: as the agent says."""
+
+    on_expiry: OnExpiry | None = None
+    """What follows when nobody decides in time: `"reject"` settles the call as expired, `"cancel"` ends the run as well, with `"stay"`
+    it may still be decided. None: as the agent says."""
+
+    risk: str | None = None
+    """How much is at stake, in words of yours: shown to whoever decides, and `store.pending(risk=...)` finds it."""
+
     is_async: bool
     """Whether `execute` is async."""
 
@@ -193,7 +206,9 @@ class Tool:
         self._check_redact()
         schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
-        self._identity = ToolIdentity(source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate)
+        self._identity = ToolIdentity(
+            source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate, risk=self.risk
+        )
         self._built = True
 
     def execute(self, *args: Any, **kwargs: Any) -> Any:
@@ -375,17 +390,22 @@ class Tool:
             raise self._refuse("source", "a text that is not empty")
         if not isinstance(self.idempotent, bool):
             raise self._refuse("idempotent", "True or False")
-        if self.timeout is not None and not (_is_number(self.timeout) and self.timeout > 0):
-            raise self._refuse("timeout", "a number of seconds above 0, or None")
-        if not _is_count(self.max_result_size) or self.max_result_size == 0:
+        for option in ("timeout", "approval_timeout"):
+            if not is_timeout(getattr(self, option)):
+                raise self._refuse(option, "a number of seconds above 0, or None")
+        if self.on_expiry not in (None, *get_args(OnExpiry)):
+            raise self._refuse("on_expiry", "'reject', 'cancel' or 'stay', or None for what the agent says")
+        if self.risk is not None and not (isinstance(self.risk, str) and self.risk):
+            raise self._refuse("risk", "a text that is not empty, or None")
+        if not is_count(self.max_result_size) or self.max_result_size == 0:
             raise self._refuse("max_result_size", "a number of characters above 0")
 
     def _check_failure_options(self) -> None:
-        if not _is_count(self.retries):
+        if not is_count(self.retries):
             raise self._refuse("retries", "0 or a whole number above it")
-        if not _is_number(self.retry_wait) or self.retry_wait < 0:
+        if not is_number(self.retry_wait) or self.retry_wait < 0:
             raise self._refuse("retry_wait", "a number of seconds, 0 or more")
-        if not _is_series(self.retry_on) or not all(map(_is_exception_class, self.retry_on)):
+        if not is_series(self.retry_on) or not all(map(is_exception_class, self.retry_on)):
             raise self._refuse("retry_on", "a tuple of exception classes")
         self.retry_on = tuple(self.retry_on)
         if self.retries and not (self.idempotent or self.retry_on):
@@ -395,7 +415,7 @@ class Tool:
             )
         if self.on_failure not in ("model", "human"):
             raise self._refuse("on_failure", "'model' or 'human'")
-        if not _is_series(self.fallback):
+        if not is_series(self.fallback):
             raise self._refuse("fallback", "a tuple of tools")
         self.fallback = tuple(as_tool(each) for each in self.fallback)
 
@@ -416,7 +436,7 @@ class Tool:
         self.requires_approval = cast("bool | Predicate", predicate)
 
     def _check_redact(self) -> None:
-        if not _is_series(self.redact):
+        if not is_series(self.redact):
             raise self._refuse("redact", "a set of parameter names")
         unknown = [name for name in self.redact if name not in self._arguments.names]
         if unknown:
@@ -479,7 +499,7 @@ class Tool:
             shown = plain(self._arguments.write(dict(values)))
         except Exception:
             shown = dict(values)
-        for leaf in _leaves([shown[name] for name in self.redact & shown.keys()]):
+        for leaf in leaves([shown[name] for name in self.redact & shown.keys()]):
             found |= {leaf, repr(leaf)[1:-1], json.dumps(leaf)[1:-1], json.dumps(leaf, ensure_ascii=False)[1:-1]}
         return sorted(found - {"", "None", "True", "False", "null", "true", "false"}, key=len, reverse=True)
 
@@ -574,27 +594,3 @@ def _close(answer: object) -> None:
     """Close a coroutine that nobody will await, which would otherwise be warned about."""
     if inspect.iscoroutine(answer):
         answer.close()
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_exception_class(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, Exception)
-
-
-def _is_series(value: object) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-
-
-def _leaves(value: JsonValue) -> Iterable[str]:
-    if isinstance(value, Mapping):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, list):
-        return [leaf for inner in value for leaf in _leaves(inner)]
-    return [str(value)]

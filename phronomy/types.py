@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from phronomy._json import JsonValue
 from phronomy._record import NULL, Json, JsonObject, Record, Text
-from phronomy.approvals import Decision, PendingApproval, Principal, Then, ToolIdentity, Why, call_digest
+from phronomy.approvals import Decision, OnExpiry, PendingApproval, Principal, Then, ToolIdentity, Why, call_digest
 from phronomy.messages import Message, Settlement, Usage
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded"]
@@ -61,6 +61,7 @@ class Call(Record):
     reason: Text | None = None
     requested_at: datetime | None = None
     expires_at: datetime | None = None
+    on_expiry: OnExpiry = "reject"
     approved: str | None = None
     edited: bool = False
     stopped: bool = False
@@ -183,6 +184,7 @@ class Judgement(Record):
     reason: Text | None = None
     requested_at: datetime | None = None
     expires_at: datetime | None = None
+    on_expiry: OnExpiry = "reject"
     then: Then = "continue"
     result: CallResult | None = None
 

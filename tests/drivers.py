@@ -22,6 +22,7 @@ from typing import Any
 
 from phronomy import Agent, Checkpoint, MemoryStore, Result, SQLiteStore
 from phronomy.stores.base import Store
+from phronomy.stores.rows import Append, Branch, Claim, Lineage
 
 STORES = ("memory", "sqlite")
 """The kinds of store that `open_kind` opens."""
@@ -144,10 +145,61 @@ def open_kind(kind: str, folder: Path, **options: Any) -> Store:
     return MemoryStore(**options) if kind == "memory" else SQLiteStore(folder / "runs.db", **options)
 
 
+class Around(Store):
+    """A store around another one: a test overrides what is to go differently."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(tenant=inner.tenant, clock=inner.clock, lease=inner.lease)
+        self.inner = inner
+        self.blocking = inner.blocking
+
+    def for_tenant(self, tenant: str) -> Any:
+        return type(self)(self.inner.for_tenant(tenant))
+
+    def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        self.inner.create(branch, change, exclusive=exclusive)
+
+    def append(self, change: Append) -> Branch:
+        return self.inner.append(change)
+
+    def renew(self, claim: Claim) -> Branch:
+        return self.inner.renew(claim)
+
+    def release(self, claim: Claim, status: Any = None) -> None:
+        self.inner.release(claim, status)
+
+    def announced(self, branch_id: str, seq: int) -> None:
+        self.inner.announced(branch_id, seq)
+
+    def remove(self, branches: Any, detached: Any) -> None:
+        self.inner.remove(branches, detached)
+
+    def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        return self.inner.lineage(checkpoint_id=checkpoint_id, branch_id=branch_id)
+
+    def select_branches(self, wanted: Any) -> list[Branch]:
+        return self.inner.select_branches(wanted)
+
+    def select_pending(self, wanted: Any) -> list[Any]:
+        return self.inner.select_pending(wanted)
+
+    def count_pending(self, wanted: Any) -> int:
+        return self.inner.count_pending(wanted)
+
+    def select_checkpoints(self, wanted: Any) -> list[Any]:
+        return self.inner.select_checkpoints(wanted)
+
+    def select_audit(self, wanted: Any) -> list[Any]:
+        return self.inner.select_audit(wanted)
+
+    def child_ids(self, checkpoint_id: str) -> list[str]:
+        return self.inner.child_ids(checkpoint_id)
+
+
 def rows(store: Store) -> str:
     """Everything that the store holds, as text: equal before and after means that nothing has happened."""
     if isinstance(store, SQLiteStore):
-        with closing(sqlite3.connect(store._path)) as database:
+        with closing(sqlite3.connect(store._file.path)) as database:
             return "\n".join(database.iterdump())
     branches = store.branches()
     found = [repr(store.lineage(branch_id=branch.id)) for branch in branches]

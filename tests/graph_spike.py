@@ -30,8 +30,9 @@ from phronomy import (
     _session,
     tool,
 )
+from phronomy._ids import new_id
 from phronomy._json import canonical
-from phronomy._ledger import new_id
+from phronomy.approvals import OnExpiry
 from phronomy.checkpoint import AgentRef
 from phronomy.instructions import CompiledInstructions, compile_instructions
 from phronomy.models.base import ModelSettings
@@ -93,11 +94,15 @@ class GraphSpec:
     output_mode: Literal["schema"] = "schema"
     output_retries: None = None
     hooks: tuple[()] = ()
+    announcements: tuple[()] = ()
     model: None = None
     settings: ModelSettings = ModelSettings()
     instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))
     handler: None = None
     handler_is_async: bool = False
+
+    def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
+        return tool.approval_timeout, tool.on_expiry or "reject"
 
     def plan(self, state: Checkpoint) -> Move:
         state = _rules.current(state, self.apply)

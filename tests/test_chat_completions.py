@@ -276,6 +276,56 @@ def test_a_fault_of_a_stream_has_its_error_and_its_number_of_requests(
     check(through_litellm, STREAM_FAULTS[name], SYNC["stream"])
 
 
+def piece(index: int, **told: Any) -> dict[str, Any]:
+    return chunk(tool_calls=[{"index": index, **told}])
+
+
+INTERLEAVED = stream(
+    piece(0, id="call_a", type="function", function={"name": "look", "arguments": ""}),
+    piece(1, id="call_b", type="function", function={"name": "wipe", "arguments": ""}),
+    piece(1, function={"arguments": '{"path":'}),
+    piece(0, function={"arguments": '{"order"'}),
+    piece(1, function={"arguments": ' "/"}'}),
+    piece(0, function={"arguments": ": 5}"}),
+    chunk("tool_calls"),
+    "[DONE]",
+)
+REFUSED = [
+    httpx.Response(
+        200, json={"choices": [{"message": {"role": "assistant", "content": None, "refusal": "I will not."}}]}
+    ),
+    stream(chunk(role="assistant", refusal="I will "), chunk(refusal="not."), chunk("stop"), "[DONE]"),
+]
+
+
+def test_fragments_of_calls_that_are_interleaved_are_put_together_from_one_request(
+    mocked: ChatCompletionsModel, through_litellm: LiteLLMModel
+) -> None:
+    for model in (mocked, through_litellm):
+        with respx.mock as router:
+            route = router.post(URL).mock(return_value=INTERLEAVED)
+            *_, reply = model.stream(REQUEST)
+            assert route.call_count == 1
+        assert isinstance(reply, ModelReply)
+        assert [(call.id, call.name, call.arguments) for call in reply.message.tool_calls] == [
+            ("call_a", "look", '{"order": 5}'),
+            ("call_b", "wipe", '{"path": "/"}'),
+        ]
+
+
+def test_a_refusal_is_a_reply_and_is_not_asked_for_again(
+    mocked: ChatCompletionsModel, through_litellm: LiteLLMModel
+) -> None:
+    for model in (mocked, through_litellm):
+        for name, answer in zip(SYNC, REFUSED, strict=True):
+            with respx.mock as router:
+                route = router.post(URL).mock(return_value=answer)
+                found = SYNC[name](model)
+                assert route.call_count == 1
+            reply = found[-1] if isinstance(found, list) else found
+            assert "I will not." in reply.message.model_dump_json() and reply.message.tool_calls == ()
+
+
 def test_a_server_that_knows_no_streams_is_understood(mocked: ChatCompletionsModel) -> None:
     with respx.mock as router:
         router.post(URL).mock(return_value=httpx.Response(200, json={"choices": [{"message": {"content": "Hello"}}]}))

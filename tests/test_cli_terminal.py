@@ -6,6 +6,7 @@ import io
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,8 @@ from typing import Any
 
 import pexpect
 import pytest
-from test_cli_runs import STORE, begin, editor, place, refunds, waiting
+from test_cli_decide import editor
+from test_cli_runs import STORE, begin, place, refunds, waiting
 
 from phronomy import Approve, SQLiteStore, cli
 from phronomy.testing import ChatServer
@@ -232,7 +234,8 @@ def test_for_machines_nothing_moves_in_a_terminal_either(place: Path) -> None:
 @pytest.mark.parametrize("app", ["desk:make", "desk:streaming", "desk:asynchronous"])
 def test_a_conversation_with_an_approval_in_it(app: str, place: Path) -> None:
     with chat(app=app) as desk:
-        desk.sees("Thread t1. Ctrl-D or /quit leaves")
+        desk.sees("Thread t1. Ctrl-D or /quit leaves; to go on:")
+        desk.sees(f"phronomy chat --app {app} --store {STORE} --thread t1\r\n")  # to be copied, so in one line
         desk.sees("you> ")
         desk.types("")
         desk.sees("you> ")
@@ -491,9 +494,11 @@ def test_in_a_pipe_a_failure_is_an_error_that_says_how_to_go_on(
     line = ["chat", "--app", "desk:make", "--store", STORE, "--thread", "the t1"]
     again = f"phronomy chat --app desk:make --store {STORE} --thread 'the t1'"
     (place / "down").touch()
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello\n"))
-    assert cli.run(line) == cli.FAILED
-    assert capsys.readouterr().err.endswith(f"phronomy: error: the provider is down (go on with: {again})\n")
+    piped = [sys.executable, "-m", "phronomy", *line]
+    done = subprocess.run(piped, check=False, input="Hello\n", capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (cli.FAILED, "")
+    assert done.stderr == f"desk is loaded\nphronomy: error: the provider is down (go on with: {again})\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
     (place / "down").unlink()
     assert cli.run(line) == cli.DONE
     shown = capsys.readouterr().out

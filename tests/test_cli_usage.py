@@ -33,10 +33,29 @@ __all__ = ["place", "said", "told"]  # fixtures
         ("recover --store sqlite:///runs.db", cli.MISUSED, "give --app module:agent"),
         ("chat", cli.MISUSED, "give --app module:agent"),
         ("chat --app desk:make --model gpt", cli.MISUSED, "--app and --model exclude each other"),
+        ("chat --model gpt --deps desk:make", cli.MISUSED, "--deps goes with an app, and --model talks without one"),
+        ("chat --app desk:make --store sqlite:///runs.db --thread=", cli.MISUSED, "--thread names a thread"),
         ("show", cli.MISUSED, "ID"),
         ("approve", cli.MISUSED, "ID"),
         ("history", cli.MISUSED, "ID"),
         ("pending now", cli.MISUSED, "now"),
+        ("pending --limit 0 --store sqlite:///runs.db", cli.MISUSED, "'--limit'"),
+        ("pending --after x --store sqlite:///runs.db", cli.FAILED, "`after` is the `next` of a page of the same list"),
+        (
+            "pending --older-than soon --store sqlite:///runs.db",
+            cli.MISUSED,
+            "'soon' is no age: write seconds, or 10m,",
+        ),
+        ("pending --older-than 40000d --store sqlite:///runs.db", cli.MISUSED, "'40000d' is no age"),
+        ("pending --count --limit 1 --store sqlite:///runs.db", cli.MISUSED, "--count counts all that waits"),
+        ("pending --tenant a\x07 --store sqlite:///runs.db", cli.FAILED, "a tenant is named by printable text"),
+        ("pending --tenant a --app desk:make", cli.MISUSED, "keeps its runs in memory"),
+        ("list --after x --store sqlite:///runs.db", cli.FAILED, "`after` is the `next` of a page of the same list"),
+        ("audit --since soon --store sqlite:///runs.db", cli.MISUSED, "'soon' is no time: write 2026-11-21, 2026-"),
+        ("audit --since 10 --store sqlite:///runs.db", cli.MISUSED, "'10' is no time"),
+        ("prune --store sqlite:///runs.db", cli.MISUSED, "--older-than"),
+        ("prune --older-than 1d --json --store sqlite:///runs.db", cli.MISUSED, "--json asks nobody"),
+        ("diff ckpt_1 ckpt_2 --store sqlite:///runs.db", cli.FAILED, "checkpoint or run ckpt_1"),
         ("pending --store runs.db", cli.FAILED, "for a SQLite file write sqlite:/// and then its path"),
         ("pending --store mysql://root:hunter2@db", cli.FAILED, "no store is known for mysql://"),
         ("pending --store sqlite:///typo.db", cli.FAILED, "there is no file typo.db"),
@@ -56,7 +75,7 @@ __all__ = ["place", "said", "told"]  # fixtures
         ("show x --app :make --store sqlite:///runs.db", cli.MISUSED, "--app is module:agent, not ':make'"),
         ("show x --app dusk:make --store sqlite:///runs.db", cli.MISUSED, "there is no module dusk, in /"),
         ("show x --app dusk.till:make --store sqlite:///runs.db", cli.MISUSED, "there is no module dusk.till"),
-        ("show x --app desk.py:make --store sqlite:///runs.db", cli.MISUSED, "; write desk:agent ("),
+        ("show x --app desk.py:make --store sqlite:///runs.db", cli.MISUSED, "; write desk:make ("),
         ("show x --app desk:mike --store sqlite:///runs.db", cli.MISUSED, "module desk has no 'mike'"),
         ("show x --app desk:inside.mike --store sqlite:///runs.db", cli.MISUSED, "module desk has no 'inside.mike'"),
         ("show x --app desk:number --store sqlite:///runs.db", cli.MISUSED, "desk:number is a int: an Agent, a class"),
@@ -103,6 +122,36 @@ def test_a_traceback_of_the_app_only_with_debug(place: Path) -> None:
     with pytest.raises(Exception, match="no key") as caught:
         run("show", "x", "--debug", app="desk:broken")
     assert isinstance(caught.value.__cause__, LookupError)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://rita:hunter2@127.0.0.1:1/runs?timeout=2",
+        "postgresql://rita:hunter2@127.0.0.1:one/runs",
+        "redis://rita:hunter2@127.0.0.1:1/0?timeout=2",
+        "redis://rita:hunter2@127.0.0.1:one/0",
+    ],
+)
+def test_a_url_is_never_printed_since_it_may_hold_a_password(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["pending", "--store", url]) == cli.FAILED
+    found = capsys.readouterr()
+    assert found.out == ""
+    assert found.err.startswith("phronomy: error: ")
+    assert found.err.count("\n") == 1
+    assert "hunter2" not in found.err and "rita" not in found.err
+
+
+@pytest.mark.parametrize(
+    ("url", "module", "extra"),
+    [("postgresql://127.0.0.1/runs", "psycopg", "postgres"), ("redis://127.0.0.1/0", "redis", "redis")],
+)
+def test_a_driver_that_is_missing_is_one_line_that_says_how_to_get_it(url: str, module: str, extra: str) -> None:
+    line = f"import sys; sys.modules[{module!r}] = None; from phronomy import cli; sys.exit(cli.run(['pending', '--store', {url!r}]))"
+    done = subprocess.run([sys.executable, "-c", line], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (cli.FAILED, "")
+    assert done.stderr.startswith("phronomy: error: ") and done.stderr.endswith(f": pip install 'phronomy[{extra}]'\n")
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("app", ["desk:make", "desk:streaming", "desk:Desk", "desk:inside.desk", "desk:asynchronous"])
@@ -166,7 +215,7 @@ def test_for_machines_the_text_comes_back_whole(said: Callable[[], str]) -> None
     begin(f"Refund order 1042 {HOSTILE}", f"t{HOSTILE}")
     said()
     assert run("pending", "--json") == cli.DONE
-    assert json.loads(said())[0]["thread_id"] == f"t{HOSTILE}"
+    assert json.loads(said())["items"][0]["thread_id"] == f"t{HOSTILE}"
 
 
 def test_in_pipes_there_are_no_colours_and_no_line_is_wrapped(place: Path) -> None:
@@ -182,19 +231,28 @@ def test_in_pipes_there_are_no_colours_and_no_line_is_wrapped(place: Path) -> No
 
 
 def test_the_help_of_every_command_names_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    deciding = "--app --deps --store --tenant --by --digest --yes --json --reveal --accept-changes"
     for command, words in {
-        "chat": "--app --store --thread --model --by --reveal",
-        "pending": "--app --store --thread --run --json --reveal",
-        "show": "--app --store --json --reveal",
-        "history": "--app --store --json",
-        "approve": "--app --store --by --digest --yes --json --reveal --accept-changes",
-        "reject": "--reason --then --app --store --by --digest --yes --json --reveal --accept-changes",
-        "respond": "--json-content --app --store --by --digest --yes --json --reveal --accept-changes",
-        "edit": "--args --app --store --by --digest --yes --json --reveal --accept-changes",
-        "recover": "--app --store --yes --json --reveal --accept-changes",
+        "chat": "--app --deps --store --tenant --thread --model --by --reveal",
+        "pending": "--app --store --tenant --thread --run --agent --tool --label --risk --older-than --newest --limit --after"
+        " --count --json --reveal",
+        "show": "--app --store --tenant --json --reveal",
+        "history": "--app --store --tenant --json",
+        "diff": "--app --store --tenant --json",
+        "audit": "--app --store --tenant --run --thread --pending --since --until --table",
+        "list": "--app --store --tenant --run --thread --agent --label --labeled --limit --after --json",
+        "prune": "--older-than --keep-last --keep-labeled --no-keep-labeled --app --store --tenant --yes --json",
+        "approve": deciding,
+        "reject": f"--reason --then {deciding}",
+        "respond": f"--json-content {deciding}",
+        "edit": f"--args {deciding}",
+        "recover": "--app --deps --store --tenant --yes --json --reveal --accept-changes",
     }.items():
         assert cli.run([command, "--help"]) == cli.DONE
         text = capsys.readouterr().out
         assert set(words.split()) <= set(re.findall(r"--[a-z-]+", text)), command
-        assert "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C." in " ".join(text.split())
+        lapsed = "4 it has lapsed; " if deciding in words else ""
+        assert f"Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; {lapsed}130 Ctrl-C." in " ".join(
+            text.split()
+        )
         assert max(map(len, text.splitlines())) <= 80

@@ -16,7 +16,8 @@ from phronomy._drive import asteps, steps
 from phronomy._ledger import Ledger
 from phronomy._perform import aperform, perform
 from phronomy._runner import Moment, Runner, Written
-from phronomy.stores.base import Append, Branch, journal_entry
+from phronomy.stores.log import journal_entry
+from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 from phronomy.types import Done, Ending, Wait
 

@@ -243,8 +243,9 @@ def test_limits(reader: Reader, more: bool) -> None:
 
 def serverless(reader: Reader, **event: Any) -> tuple[int, Any]:
     status, said, complaints = reader.run("serverless.py", json.dumps(event))
-    assert (status, complaints) == (0, "")
+    assert status == 0
     answer = json.loads(said[-1])
+    assert bool(complaints) is (answer["statusCode"] == 502), complaints
     return answer["statusCode"], answer["body"]
 
 
@@ -270,6 +271,31 @@ def test_serverless(reader: Reader, server: ChatServer) -> None:
     status, late = serverless(reader, **decision, pending_id=waits["pending_id"], approved=False)
     assert status == 409 and "was decided before (approved by ada)" in late["error"]
     assert len(server.requests) == 2
+
+
+def test_serverless_refuses_what_it_cannot_take_and_a_failed_run_goes_on_later(
+    reader: Reader, server: ChatServer
+) -> None:
+    for event, why in (
+        ({}, "action must be one of ask, decide, recover"),
+        ({"action": ["ask"]}, "action must be one of ask, decide, recover"),
+        ({"action": "fork"}, "action must be one of ask, decide, recover"),
+        ({"action": "ask"}, "ask needs message"),
+        ({"action": "decide", "by": "ada"}, "decide needs checkpoint_id, pending_id, approved"),
+        ({"action": "recover"}, "recover needs run_id"),
+    ):
+        assert serverless(reader, **event) == (422, {"error": why})
+    assert server.requests == []
+    status, said, complaints = reader.run("serverless.py")
+    assert (status, said) == (1, []) and '\'{"action": "ask"' in complaints
+
+    down = {**reader.environ, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    reader.environ, up = down, reader.environ
+    status, failed = serverless(reader, action="ask", message="Please refund 20 euros")
+    assert (status, failed["error"]) == (502, "the run stopped on a failure")
+    reader.environ = up
+    status, body = serverless(reader, action="recover", run_id=failed["run_id"])
+    assert (status, body["status"], body["run_id"]) == (200, "suspended", failed["run_id"])
 
 
 class Desk:

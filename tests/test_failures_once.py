@@ -34,7 +34,7 @@ from phronomy import (
     tool,
 )
 from phronomy.messages import Message
-from phronomy.stores.base import Append, Branch, Claim
+from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call, say
 
 HOUR = 3600.0

@@ -33,7 +33,8 @@ from phronomy import (
     _perform,
     tool,
 )
-from phronomy.stores.base import Append, Branch, Store
+from phronomy.stores.base import Store
+from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 from phronomy.types import Finished, Judged, Replied
 

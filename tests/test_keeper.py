@@ -10,7 +10,7 @@ from drivers import DRIVERS, Driver
 
 from phronomy import Agent, MemoryStore, tool
 from phronomy.stores._keeper import Keeper
-from phronomy.stores.base import Branch, Claim
+from phronomy.stores.rows import Branch, Claim
 from phronomy.testing import ScriptedModel, call
 
 PATIENCE = 30.0

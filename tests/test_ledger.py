@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from phronomy import MemoryStore
 from phronomy._ledger import Ledger
 from phronomy.checkpoint import AgentRef, Checkpoint
-from phronomy.stores.base import Append, Branch, journal_entry, row_entry
+from phronomy.stores.log import journal_entry, row_entry
+from phronomy.stores.rows import Append, Branch
 from phronomy.types import Ending
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)

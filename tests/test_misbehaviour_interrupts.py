@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, outline
+from drivers import ASYNC, DRIVERS, STORES, SYNC, Around, Driver, open_kind, outline
 
 from phronomy import Agent, Approve, PendingApproval, Respond, Result, ToolContext, tool
 from phronomy.approvals import Answer
-from phronomy.stores.base import Append, Branch, BranchStatus, Claim, Lineage, PendingRow, Store
+from phronomy.stores.base import Store
+from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 
 Where = Literal["before", "after"]
 
 
-class Wrapping(Store):
+class Wrapping(Around):
     """A store around another one that calls `before` and `after` at each save, with the number of the save."""
 
     def __init__(self, inner: Store, *, blocking: bool | None = None) -> None:
-        super().__init__(clock=inner.clock, lease=inner.lease)
-        self.inner = inner
+        super().__init__(inner)
         self.blocking = inner.blocking if blocking is None else blocking
         self.saves = 0
         self.before: Callable[[int], None] = lambda number: None
@@ -53,24 +53,6 @@ class Wrapping(Store):
     def calm(self) -> None:
         """Do nothing at the saves to come."""
         self.before = self.after = lambda number: None
-
-    def renew(self, claim: Claim) -> Branch:
-        return self.inner.renew(claim)
-
-    def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        self.inner.release(claim, status)
-
-    def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
-        return self.inner.lineage(checkpoint_id=checkpoint_id, branch_id=branch_id)
-
-    def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
-        return self.inner.branches(run_id=run_id, thread_id=thread_id)
-
-    def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-        return self.inner.pending_rows(run_id=run_id, thread_id=thread_id)
-
-    def child_ids(self, checkpoint_id: str) -> list[str]:
-        return self.inner.child_ids(checkpoint_id)
 
 
 @pytest.fixture(params=DRIVERS, ids=str)

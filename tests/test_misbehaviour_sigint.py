@@ -18,7 +18,7 @@ from drivers import ASYNC, SYNC, Driver
 
 import phronomy
 from phronomy import Agent, Respond, SQLiteStore, ToolContext, tool
-from phronomy.stores.base import Append, Branch
+from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 
 PLACES = ("model", "tool", "idempotent", "parallel", "timeout", "save", "saved")

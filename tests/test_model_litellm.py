@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,9 @@ from typing import Any
 import httpx
 import pytest
 import respx
+from drivers import DRIVERS, Driver
 
+from phronomy import Agent
 from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError, RateLimitError
 from phronomy.messages import Message, Usage
 from phronomy.models import (
@@ -279,3 +282,26 @@ def test_what_litellm_cannot_read_is_no_fault_that_passes() -> None:
     error = ValueError("Empty or invalid response from LLM endpoint. Received: '<html>'")
     failure = LiteLLMModel("m")._failure(error)
     assert (type(failure.error), failure.may_pass) == (ModelError, False)
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=str)
+@pytest.mark.parametrize(
+    ("name", "kind", "why"),
+    [
+        ("openai/gpt-4o-mini", AuthenticationError, "there is no key for the provider: set its environment variable"),
+        ("azure/any", AuthenticationError, "there is no key for the provider"),
+        ("gemini/gemini-2.0-flash", AuthenticationError, "there is no key for the provider"),
+        ("anthropic/claude-haiku-4-5", AuthenticationError, "there is no key for the provider"),
+        ("nowhere/any", ModelError, "litellm knows no provider of this name"),
+    ],
+)
+def test_without_a_key_or_a_provider_it_says_so_at_once(
+    driver: Driver, name: str, kind: type[ModelError], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in [*os.environ]:
+        if variable.endswith(("_API_KEY", "_API_BASE", "_BASE_URL")):
+            monkeypatch.delenv(variable)
+    agent = Agent(model=LiteLLMModel(name, retry_wait=3600))  # a second attempt would take an hour
+    with pytest.raises(kind, match=why) as caught:
+        driver.invoke(agent, "Hi")
+    assert (type(caught.value), caught.value.status_code) == (kind, None)

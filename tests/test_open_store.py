@@ -57,10 +57,16 @@ def test_a_path_is_percent_decoded_once(tmp_path: Path, written: str, meant: str
         ("/var/hunter2.db", "write sqlite:/// and then its path"),
         ("", "write sqlite:/// and then its path"),
         (
-            "postgresql://me:hunter2@host/db",
-            "no store is known for postgresql://: the known ones are memory://, sqlite://",
+            "mysql://me:hunter2@host/db",
+            "no store is known for mysql://: the known ones are memory://, sqlite://, postgres://",
         ),
-        ("me:hunter2@host://x", "the known ones are memory://, sqlite://"),
+        (
+            "me:hunter2@host://x",
+            "the known ones are memory://, sqlite://, postgres://, postgresql://, redis://, rediss://",
+        ),
+        ("postgresql://me:hunter2@host/db?setup=hunter2", "true or false"),
+        ("postgresql://me:hunter2@host/db?max_size=hunter2", "a whole number"),
+        ("redis://me:hunter2@host/0?password=hunter2", "an option that is not known"),
         ("memory://hunter2", "has no name"),
         ("sqlite://hunter2.db", "no host: sqlite:///relative.db"),
         ("sqlite://me:hunter2@host/db", "no host: sqlite:///relative.db"),
@@ -69,7 +75,7 @@ def test_a_path_is_percent_decoded_once(tmp_path: Path, written: str, meant: str
         ("memory://?lease=%ff", "option=value"),
         ("memory://?lease=1&lease=2", "twice"),
         ("memory://?timeout=1", "the known ones are lease"),
-        ("sqlite:///x.db?password=hunter2", "the known ones are lease, synchronous, timeout"),
+        ("sqlite:///x.db?password=hunter2", "the known ones are lease, ttl, tenant, synchronous, timeout"),
         ("memory://?lease=hunter2", "'lease' of a memory:// URL must be a number of seconds"),
         ("memory://?lease=inf", "must be a number of seconds"),
         ("memory://?lease=nan", "must be a number of seconds"),
@@ -95,8 +101,17 @@ def test_every_public_name_is_there() -> None:
     assert names == sorted(names)
     found: dict[str, Any] = {name: getattr(phronomy.stores, name) for name in names}
     assert found["SQLiteStore"] is SQLiteStore
-    with pytest.raises(AttributeError, match="no attribute 'PostgresStore'"):
-        _ = phronomy.stores.PostgresStore
+    with pytest.raises(AttributeError, match="no attribute 'MySQLStore'"):
+        _ = phronomy.stores.MySQLStore  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "url", ["memory://?tenant=acme&ttl=60&lease=5", "sqlite:///runs.db?tenant=acme&ttl=60&lease=5"]
+)
+def test_what_every_store_has_is_an_option_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    with open_store(url) as store:
+        assert (store.tenant, store.ttl, store.lease) == ("acme", 60, 5)
 
 
 def test_the_database_driver_is_loaded_when_its_store_is_first_used() -> None:

@@ -44,7 +44,7 @@ from phronomy import (
 from phronomy._rules import plan
 from phronomy.checkpoint import _digest as checkpoint_digest
 from phronomy.checkpoint import decode, encode
-from phronomy.stores.base import OPEN, Append, Branch
+from phronomy.stores.rows import OPEN, Append, Branch
 from phronomy.testing import ScriptedModel, call, check_history
 
 HOUR = 3600.0

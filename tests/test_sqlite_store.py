@@ -19,7 +19,21 @@ import pytest
 
 import phronomy.stores
 from phronomy.errors import CheckpointError, LeaseLost, PhronomyError, StoreError
-from phronomy.stores import Append, Behind, Branch, Claim, Entry, PendingRow, SQLiteStore, _sql
+from phronomy.stores import (
+    Append,
+    AuditFilter,
+    Behind,
+    Branch,
+    BranchFilter,
+    CheckpointFilter,
+    Claim,
+    Entry,
+    PendingFilter,
+    PendingRow,
+    SQLiteStore,
+    _select,
+    _sql,
+)
 from phronomy.stores.sqlite import _SQL
 
 MINE = Claim(branch_id="b1", run_id="b1", owner="me", fence=1)
@@ -224,7 +238,7 @@ def run_kills(path: str) -> None:
             ]
             assert [row.pending_id for row in store.pending_rows()] == ([f"p{total - 1}"] if total else [])
             assert lineage.branch.head == (f"c{total - 1}" if total else "b1-0")
-            assert store._ready().execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            assert store._file.ready().execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 def write_for_ever(path: str, report: int) -> None:
@@ -316,12 +330,12 @@ def test_a_connection_that_a_fork_took_along_unseen_is_not_used(tmp_path: Path) 
     """As in a process that was forked by a C program, which Python is not told of."""
     store = opened(tmp_path / "runs.db")
     begin(store)
-    store._pid += 1
+    store._file.pid += 1
     with pytest.raises(StoreError, match=r"forked by other means than os\.fork"):
         bodies(store)
     store.close()
-    assert store._connection is not None
-    store._connection.close()
+    assert store._file.connection is not None
+    store._file.connection.close()
 
 
 def test_a_fork_in_the_middle_of_a_call_does_not_wait_for_the_call(tmp_path: Path) -> None:
@@ -329,8 +343,8 @@ def test_a_fork_in_the_middle_of_a_call_does_not_wait_for_the_call(tmp_path: Pat
         begin(store)
 
         def clock() -> float:
-            store._before_fork()
-            store._after_fork()
+            store._file.before_fork()
+            store._file.after_fork()
             return 1000.0
 
         store.clock = clock
@@ -397,8 +411,8 @@ def test_a_file_of_the_first_schema_is_brought_up_to_date_and_keeps_what_else_is
     with opened(path) as store:
         begin(store)
     with opened(path) as store:
-        assert store._ready().execute(_SQL.version).fetchall() == [(len(_sql.MIGRATIONS),)]
-        assert store._ready().execute("SELECT count(*) FROM mine").fetchall() == [(0,)]
+        assert store._file.ready().execute(_SQL.version).fetchall() == [(len(_sql.MIGRATIONS),)]
+        assert store._file.ready().execute("SELECT count(*) FROM mine").fetchall() == [(0,)]
         assert bodies(store) == []
 
 
@@ -436,7 +450,7 @@ def test_a_row_that_is_damaged_is_a_store_error(tmp_path: Path) -> None:
         begin(store)
         with pytest.raises(StoreError, match="a row in it is not of this schema"):
             store._read("SELECT 1 UNION ALL SELECT 'x'", (), _sql.lineage_of)
-        store._ready().execute("UPDATE phronomy_branches SET agent = CAST(x'ff' AS TEXT)")
+        store._file.ready().execute("UPDATE phronomy_branches SET agent = CAST(x'ff' AS TEXT)")
         with pytest.raises(StoreError, match="UTF-8"):
             store.branches()
 
@@ -487,7 +501,7 @@ def test_a_switch_to_write_ahead_logging_that_collides_is_tried_again(
     monkeypatch.setattr("phronomy.stores.sqlite.time.monotonic", lambda: next(now))
     if opens:
         with opened(tmp_path / "runs.db", timeout=30.0) as store:
-            assert store._ready().execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+            assert store._file.ready().execute("PRAGMA journal_mode").fetchall() == [("wal",)]
     else:
         with pytest.raises(StoreError, match="database is locked"):
             opened(tmp_path / "runs.db", timeout=30.0)
@@ -525,7 +539,7 @@ def test_a_log_that_is_full_takes_no_more(tmp_path: Path) -> None:
     with opened(tmp_path / "runs.db") as store:
         begin(store, take="me")
         begin(store, "b2")
-        store._ready().execute("UPDATE phronomy_branches SET seq = ? WHERE id = 'b1'", (_sql.SIZE - 2,))
+        store._file.ready().execute("UPDATE phronomy_branches SET seq = ? WHERE id = 'b1'", (_sql.SIZE - 2,))
         store.append(Append(branch_id="b1", seq=_sql.SIZE - 2, entries=(note("the last"),), claim=MINE))
         with pytest.raises(StoreError, match="full"):
             store.append(Append(branch_id="b1", seq=_sql.SIZE - 1, entries=(note("one more"),), claim=MINE))
@@ -545,7 +559,7 @@ def test_a_load_is_one_statement_and_an_append_few(tmp_path: Path) -> None:
     with opened(tmp_path / "runs.db") as store:
         begin(store, take="me")
         seen: list[str] = []
-        store._ready().set_trace_callback(seen.append)
+        store._file.ready().set_trace_callback(seen.append)
         store.lineage(checkpoint_id="b1-0")
         store.lineage(branch_id="b1")
         assert [statement.split()[0] for statement in seen] == ["WITH", "WITH"]
@@ -554,30 +568,73 @@ def test_a_load_is_one_statement_and_an_append_few(tmp_path: Path) -> None:
         assert [statement.split()[0] for statement in seen] == ["BEGIN", "UPDATE", "INSERT", "COMMIT"]
 
 
+LOOKED_FOR: list[tuple[Any, str]] = [
+    (PendingFilter(), "f USING PRIMARY KEY"),
+    (PendingFilter(newest=True, since=1.0, until=2.0, after=(1.5, 3), limit=10), "f USING PRIMARY KEY"),
+    (PendingFilter(pending_id="p"), "phronomy_pending_id"),
+    (PendingFilter(expired_at=5.0), "phronomy_pending_expiry"),
+    (PendingFilter(facets={"agent": "a"}, expired_at=5.0), "phronomy_pending_expiry"),
+    *[(PendingFilter(facets={name: "x"}, limit=10), "f USING PRIMARY KEY") for name in _sql.FACETS if name],
+    (PendingFilter(facets={"tool": "x", "agent": "y"}, after=(1.0, 2), newest=True), "f USING PRIMARY KEY"),
+    (BranchFilter(), "phronomy_branches_"),
+    (BranchFilter(run_id="r"), "phronomy_branches_run"),
+    (BranchFilter(thread_id="t"), "phronomy_branches_thread"),
+    (BranchFilter(parents=("a", "b")), "phronomy_branches_parent"),
+    (BranchFilter(abandoned_at=5.0), "phronomy_branches_running"),
+    (BranchFilter(ended_before=5.0), "phronomy_branches_ended"),
+    (BranchFilter(unannounced=True), "phronomy_branches_unannounced"),
+    (CheckpointFilter(run_id="r"), "phronomy_branches_run"),
+    (CheckpointFilter(thread_id="t", limit=3, after=7), "phronomy_branches_thread"),
+    (CheckpointFilter(label="l"), "phronomy_log_label"),
+    (CheckpointFilter(labeled=True), "phronomy_log_label"),
+    (CheckpointFilter(after=5, limit=3), "entry USING INTEGER PRIMARY KEY (rowid>?)"),
+    (AuditFilter(run_id="r"), "phronomy_audit_run"),
+    (AuditFilter(pending_id="p"), "phronomy_audit_pending"),
+    (AuditFilter(after=5, limit=500), "a USING INTEGER PRIMARY KEY (rowid>?)"),
+    (AuditFilter(after=5, thread_id="t", limit=500), "a USING INTEGER PRIMARY KEY (rowid>?)"),
+]
+"""What is asked for, and the index that finds it."""
+
+SELECTS: dict[type, Any] = {
+    PendingFilter: _select.pending,
+    BranchFilter: _select.branches,
+    CheckpointFilter: _select.checkpoints,
+    AuditFilter: _select.audit,
+}
+
+
+def plan(store: SQLiteStore, statement: str, values: Any = None) -> list[str]:
+    values = ["x"] * statement.count("?") if values is None else values
+    return [row[3] for row in store._file.ready().execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+
+
 def test_no_statement_reads_a_whole_table(tmp_path: Path) -> None:
     with opened(tmp_path / "runs.db") as store:
-        db = store._ready()
-        statements = [
-            _SQL.branch,
-            _SQL.change_branch,
-            _SQL.go_on,
-            _SQL.renew,
-            _SQL.release,
-            _SQL.drop_pending,
-            _SQL.children,
-            _SQL.checkpoint_lineage,
-            _SQL.branch_lineage,
-            _SQL.branches(run_id="r", thread_id=None)[0],
-            _SQL.branches(run_id=None, thread_id="t")[0],
-            _SQL.pending(run_id="r", thread_id=None)[0],
-            _SQL.pending(run_id=None, thread_id="t")[0],
-        ]
+        statements = [value for value in vars(_SQL).values() if isinstance(value, str) and "phronomy_" in value]
+        statements += [*_SQL.go_on.values(), _SQL.drop_facets.one]
+        looked_at = 0
         for statement in statements:
-            plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {statement}", ["x"] * statement.count("?"))]
-            assert not [step for step in plan if step.startswith("SCAN") and step != "SCAN line"], (statement, plan)
+            if not statement.startswith(("CREATE", "INSERT")) and "phronomy_schema" not in statement:
+                steps = plan(store, statement)
+                looked_at += 1
+                assert not [step for step in steps if step.startswith("SCAN") and step != "SCAN line"], statement
+                assert not [step for step in steps if "tenant=?)" in step], statement
+        assert looked_at > 12
+
+
+@pytest.mark.parametrize(("wanted", "index"), LOOKED_FOR)
+def test_what_is_looked_for_is_found_by_an_index_in_its_order(tmp_path: Path, wanted: Any, index: str) -> None:
+    with opened(tmp_path / "runs.db") as store:
+        steps = plan(store, *SELECTS[type(wanted)](_SQL, "", wanted))
+        assert index in steps[0], steps
+        assert not [step for step in steps if step.startswith("SCAN") and "json_each" not in step], steps
+        if isinstance(wanted, PendingFilter):
+            sorts = [step for step in steps if "TEMP B-TREE" in step]
+            assert bool(sorts) == (wanted.expired_at is not None or wanted.pending_id is not None), steps
+            assert "SCAN" not in str(plan(store, *_select.pending_count(_SQL, "", wanted)))
 
 
 def test_what_is_written_survives_a_loss_of_power_by_default(tmp_path: Path) -> None:
     with SQLiteStore(tmp_path / "runs.db") as store:
-        assert store._ready().execute("PRAGMA synchronous").fetchall() == [(2,)]
-        assert store._ready().execute("PRAGMA journal_mode").fetchall() == [("wal",)]
+        assert store._file.ready().execute("PRAGMA synchronous").fetchall() == [(2,)]
+        assert store._file.ready().execute("PRAGMA journal_mode").fetchall() == [("wal",)]

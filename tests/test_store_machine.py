@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -209,7 +210,9 @@ class Stores(RuleBasedStateMachine):
 
 def _answer(act: Callable[[Store], Any], store: Store) -> Any:
     try:
-        return act(store)
+        answer = act(store)
+        rows = isinstance(answer, list) and answer and isinstance(answer[0], PendingRow)
+        return [replace(row, n=0) for row in answer] if rows else answer  # numbers are each store's own
     except (Held, Occupied) as error:
         return type(error), error.branch
     except CheckpointNotFound as error:

@@ -15,7 +15,7 @@ from phronomy.checkpoint import AgentRef, Checkpoint, pending_of, result_message
 from phronomy.errors import CheckpointError, CheckpointNotFound
 from phronomy.messages import Message, ToolCall, Usage
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, SQLiteStore, Store, Waiting
-from phronomy.stores.base import journal_entry, pending_rows, replay, row_entry
+from phronomy.stores.log import journal_entry, pending_rows, replay, row_entry
 from phronomy.types import Call, CallResult, CallSettled, CallStarted, Decided, Outcome
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
@@ -60,9 +60,9 @@ class Writer:
         now = self.last.model_copy(
             update={"id": f"{self.last.branch_id}-{step}", "parent_id": self.last.id, "step": step, **changes}
         )
-        waiting = {row.pending_id for row in pending_rows(self.last)}
-        opened = tuple(row for row in pending_rows(now) if row.pending_id not in waiting)
-        closed = tuple(waiting - {row.pending_id for row in pending_rows(now)})
+        waiting = {row.pending_id for row in pending_rows(self.last, None)}
+        opened = tuple(row for row in pending_rows(now, None) if row.pending_id not in waiting)
+        closed = tuple(waiting - {row.pending_id for row in pending_rows(now, None)})
         status = now.ended or ("suspended" if now.pending else "running")
         entries = [row_entry(self.last, now, self.settled)]
         self._append(entries, head=now.id, status=status, opened=opened, closed=closed, release=now.ended is not None)

@@ -30,7 +30,8 @@ from phronomy import (
 )
 from phronomy.events import CheckpointSaved, event_from, replay
 from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
-from phronomy.stores.base import Append, Branch, Store
+from phronomy.stores.base import Store
+from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call, say
 
 LIVE = ("model_started", "text_delta", "reasoning_delta", "tool_call_delta", "failed")

@@ -58,6 +58,7 @@ ACTS = {
 """Clocks, threads, networks, files, chance."""
 
 MAY_ACT = {
+    "phronomy._ids": {"secrets"},
     "phronomy._json": {"os"},  # limits from the environment
     "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading"},
     "phronomy._perform": {"asyncio", "time"},
@@ -67,7 +68,7 @@ MAY_ACT = {
     "phronomy.cli._chat": {"time"},
     "phronomy.cli._decide": {"os", "subprocess", "tempfile"},
     "phronomy.cli._runs": {"asyncio"},
-    "phronomy.cli._screen": {"msvcrt", "termios"},
+    "phronomy.cli._screen": {"msvcrt", "termios", "threading"},
     "phronomy.demo": {"os", "sqlite3", "time"},
     "phronomy.models._answer": {"time"},
     "phronomy.models._http": {"asyncio", "http", "httpx", "os", "threading", "urllib"},
@@ -76,31 +77,42 @@ MAY_ACT = {
     "phronomy.models.chat_completions": {"httpx", "os", "tenacity"},
     "phronomy.models.litellm": {"asyncio", "httpx", "os"},
     "phronomy.stores": {"os", "urllib"},  # reading URLs
-    "phronomy.stores._keeper": {"os", "threading"},
-    "phronomy.stores.base": {"time"},
     "phronomy.stores._alone": {"threading"},
+    "phronomy.stores._keeper": {"os", "threading"},
+    "phronomy.stores._listing": {"asyncio", "time"},
+    "phronomy.stores._postgres": {"os", "threading", "time"},
+    "phronomy.stores._redis": {"os"},
+    "phronomy.stores.base": {"time"},
     "phronomy.stores.memory": {"time"},
+    "phronomy.stores.postgres": {"time"},
+    "phronomy.stores.redis": {"time", "urllib"},
     "phronomy.stores.sqlite": {"os", "sqlite3", "time"},
-    "phronomy.testing.scripted": {"asyncio", "threading"},
+    "phronomy.testing._scene": {"asyncio", "os", "signal", "threading"},
+    "phronomy.testing._store_base": {"asyncio", "threading", "time"},
     "phronomy.testing.contract": {"asyncio", "threading"},
+    "phronomy.testing.crash": {"multiprocessing", "os", "secrets", "signal", "tempfile", "time"},
+    "phronomy.testing.scripted": {"asyncio", "threading"},
     "phronomy.testing.server": {"http", "socket", "threading", "time"},
     "phronomy.tools": {"asyncio", "threading"},  # the types of cancellation
 }
 
 LAZY = {
     "phronomy": {"importlib"},
-    "phronomy._schema": {"docstring_parser"},
     "phronomy._input": {"phronomy.models._chat"},
+    "phronomy._schema": {"docstring_parser"},
     "phronomy.cli": {"phronomy.demo"},
     "phronomy.cli._screen": {"msvcrt", "termios"},
     "phronomy.models._answer": {"email.utils"},
     "phronomy.models._http": {"aiohttp", "http.cookiejar", "httpx", "urllib.parse", "urllib.request"},
+    "phronomy.models._openai_client": {"openai.types.chat"},
     "phronomy.models._retry": {"tenacity"},
     "phronomy.models._sse": {"httpx_sse"},
-    "phronomy.models.base": {"phronomy.models.chat_completions", "phronomy.models.litellm"},
+    "phronomy.models.base": {"phronomy.models.chat_completions", "phronomy.models.litellm"},  # which backend
     "phronomy.models.chat_completions": {"aiohttp", "httpx", "httpx_sse", "tenacity"},
     "phronomy.models.litellm": {"httpx"},
-    "phronomy.stores": {"phronomy.stores.sqlite"},
+    "phronomy.stores": {"phronomy.stores.postgres", "phronomy.stores.redis", "phronomy.stores.sqlite"},  # reading URLs
+    "phronomy.stores.redis": {"phronomy.stores._redis"},
+    "phronomy.testing.crash": {"multiprocessing.forkserver"},
 }
 
 RECORDS = {
@@ -156,7 +168,8 @@ TWINS = [
 """The modules in which every async function has a sync twin. The public nouns under them offer both, each in its way."""
 
 RENAMED = {
-    "acall": "call", "aask_gate": "ask_gate", "aclosing": "closing", "acomplete": "complete", "anext": "next",
+    "aannounce": "announce", "acall": "call", "aask_gate": "ask_gate", "aclosing": "closing", "acomplete": "complete",
+    "anext": "next",
     "arender": "render", "asynccontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
     "ADrive": "Drive", "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock",
 }  # fmt: skip

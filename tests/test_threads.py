@@ -9,7 +9,8 @@ import pytest
 from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
 
 from phronomy import Agent, ModelError, ThreadBusy, tool
-from phronomy.stores.base import Append, Branch, Store
+from phronomy.stores.base import Store
+from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 
 

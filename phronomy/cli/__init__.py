@@ -1,7 +1,7 @@
 """The command line: its commands, what they print and ask, and what they exit with.
 
 An error is one line on standard error, and a traceback only with `--debug`. Exit status: 0 done; 1 an error; 2 wrong
-usage; 3 a decision is still pending; 130 interrupted by Ctrl-C.
+usage; 3 a decision is still pending, or nobody said yes; 4 the request has lapsed; 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -22,15 +22,60 @@ from phronomy import __version__
 from phronomy._json import JsonError, parse
 from phronomy.agent import Agent
 from phronomy.approvals import Approve, Reject, Respond
-from phronomy.cli import _decide, _look
+from phronomy.cli import _decide, _lists, _look, _prune, _recover
 from phronomy.cli._apps import new_name, opened
 from phronomy.cli._chat import Chat
-from phronomy.cli._options import Accept, After, AnyId, App, By, Debug, Digest, Id, Json, Reveal, Store, Yes
+from phronomy.cli._options import (
+    Accept,
+    After,
+    AnyId,
+    App,
+    By,
+    Debug,
+    Deps,
+    Digest,
+    Id,
+    Json,
+    Limit,
+    Next,
+    OfAgent,
+    Reveal,
+    Run,
+    Store,
+    Tenant,
+    Thread,
+    Yes,
+)
 from phronomy.cli._screen import WIDEST, Screen, escaped
 from phronomy.cli._views import Mask
-from phronomy.cli._words import DONE, FAILED, INTERRUPTED, MISUSED, PENDING, WrongUsage, explained, login_name
+from phronomy.cli._words import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    LAPSED,
+    MISUSED,
+    PENDING,
+    WrongUsage,
+    age,
+    explained,
+    login_name,
+    status_of,
+)
 
-__all__ = ["DONE", "FAILED", "INTERRUPTED", "MISUSED", "PENDING", "WIDEST", "Screen", "app", "escaped", "main", "run"]
+__all__ = [
+    "DONE",
+    "FAILED",
+    "INTERRUPTED",
+    "LAPSED",
+    "MISUSED",
+    "PENDING",
+    "WIDEST",
+    "Screen",
+    "app",
+    "escaped",
+    "main",
+    "run",
+]
 
 
 @dataclass
@@ -50,6 +95,7 @@ class Invocation:
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 STATUSES = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
+DECIDING = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 4 it has lapsed; 130 Ctrl-C."
 
 
 @app.callback(invoke_without_command=True)
@@ -105,7 +151,9 @@ def chat(
     context: typer.Context,
     *,
     app: App = None,
+    deps: Deps = None,
     store: Store = None,
+    tenant: Tenant = None,
     thread: Annotated[
         str | None, typer.Option(help="The thread to go on with. By default a new one.", metavar="ID")
     ] = None,
@@ -124,11 +172,15 @@ def chat(
     screen = context.obj.begin(context, debug=debug)
     if app is not None and model is not None:
         raise WrongUsage("--app and --model exclude each other")
+    if deps is not None and model is not None:
+        raise WrongUsage("--deps goes with an app, and --model talks without one")
+    if thread == "":
+        raise WrongUsage("--thread names a thread")
     agent: Agent[Any] | None = None
     given = [] if model is None else [f"--model {shlex.quote(model)}"]
     if model is not None:
         agent = Agent(name="chat", model=model)
-    with opened(screen, app, store, runs=True, makes=True, agent=agent) as place:
+    with opened(screen, app, store, tenant=tenant, deps=deps, runs=True, makes=True, agent=agent) as place:
         thread_id = thread or new_name("chat")
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
         mask = Mask(place.agent, reveal=reveal)
@@ -142,16 +194,34 @@ def pending(
     *,
     app: App = None,
     store: Store = None,
-    thread: Annotated[str | None, typer.Option(help="Only of this thread.", metavar="ID")] = None,
-    run: Annotated[str | None, typer.Option(help="Only of this run.", metavar="ID")] = None,
+    tenant: Tenant = None,
+    thread: Thread = None,
+    run: Run = None,
+    agent: OfAgent = None,
+    tool: Annotated[str | None, typer.Option(help="Only of this tool.", metavar="NAME")] = None,
+    label: Annotated[str | None, typer.Option(help="Only of runs and forks with this label.", metavar="TEXT")] = None,
+    risk: Annotated[str | None, typer.Option(help="Only of tools with this risk.", metavar="TEXT")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only what waits longer: seconds, or 10m, 2h, 3d.", metavar="AGE")
+    ] = None,
+    newest: Annotated[bool, typer.Option("--newest", help="Newest first.")] = False,
+    limit: Limit = None,
+    after: Next = None,
+    count: Annotated[bool, typer.Option("--count", help="Print how many there are, and nothing else.")] = False,
     json: Json = False,
     reveal: Reveal = False,
     debug: Debug = False,
 ) -> int:
     """List what waits for a human, oldest first."""
     screen = context.obj.begin(context, debug=debug)
-    with opened(None if json else screen, app, store) as place:
-        return _look.list_pending(screen, place, run_id=run, thread_id=thread, machine=json, reveal=reveal)
+    given = {
+        **{"run_id": run, "thread_id": thread, "agent": agent, "tool": tool, "label": label, "risk": risk},
+        **{"older_than": older_than, "newest": newest, "limit": limit, "after": after},
+    }
+    with opened(None if json or count else screen, app, store, tenant=tenant) as place:
+        if count:
+            return _lists.count_pending(screen, place, given)
+        return _lists.list_pending(screen, place, given, machine=json, reveal=reveal)
 
 
 @app.command(epilog=STATUSES)
@@ -161,6 +231,7 @@ def show(
     *,
     app: App = None,
     store: Store = None,
+    tenant: Tenant = None,
     json: Json = False,
     reveal: Reveal = False,
     debug: Debug = False,
@@ -170,7 +241,7 @@ def show(
     Also since when it waits, what was decided before, and the end of the conversation.
     """
     screen = context.obj.begin(context, debug=debug)
-    with opened(None if json else screen, app, store) as place:
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
         return _look.show(screen, place, id, machine=json, reveal=reveal)
 
 
@@ -181,25 +252,128 @@ def history(
     *,
     app: App = None,
     store: Store = None,
+    tenant: Tenant = None,
     json: Json = False,
     debug: Debug = False,
 ) -> int:
     """List the checkpoints that lead to a place, oldest first."""
     screen = context.obj.begin(context, debug=debug)
-    with opened(None if json else screen, app, store) as place:
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
         return _look.history(screen, place, id, machine=json)
+
+
+@app.command(epilog=STATUSES)
+def diff(
+    context: typer.Context,
+    before: AnyId,
+    after: AnyId,
+    *,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Show how two checkpoints differ.
+
+    Counts, ids and names of tools alone: nothing that was said.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
+        return _look.compare(screen, place, before, after, machine=json)
+
+
+@app.command(epilog=STATUSES)
+def audit(
+    context: typer.Context,
+    *,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    run: Run = None,
+    thread: Thread = None,
+    pending: Annotated[str | None, typer.Option(help="Only of this pending approval.", metavar="ID")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="From then on: a date, a time, or an age such as 2h.", metavar="WHEN")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Up to then.", metavar="WHEN")] = None,
+    table: Annotated[bool, typer.Option("--table", help="Print a table, for people.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Print who decided what, oldest first: a line of JSON each.
+
+    What is here stays when runs are taken away.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    given = {"run_id": run, "thread_id": thread, "pending_id": pending, "since": since, "until": until}
+    with opened(screen if table else None, app, store, tenant=tenant) as place:
+        return _lists.audit(screen, place, given, table=table)
+
+
+@app.command(name="list", epilog=STATUSES)
+def list_checkpoints(
+    context: typer.Context,
+    *,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    run: Run = None,
+    thread: Thread = None,
+    agent: OfAgent = None,
+    label: Annotated[str | None, typer.Option(help="Only with this label.", metavar="TEXT")] = None,
+    labeled: Annotated[bool, typer.Option("--labeled", help="Only with a label.")] = False,
+    limit: Limit = None,
+    after: Next = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """List the checkpoints that are kept, of all runs."""
+    screen = context.obj.begin(context, debug=debug)
+    given = {"run_id": run, "thread_id": thread, "agent": agent, "label": label, "labeled": labeled}
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
+        return _lists.list_checkpoints(screen, place, {**given, "limit": limit, "after": after}, machine=json)
+
+
+@app.command(epilog=STATUSES)
+def prune(
+    context: typer.Context,
+    *,
+    older_than: Annotated[
+        str, typer.Option(help="Ended longer ago than this: seconds, or 10m, 2h, 3d.", metavar="AGE")
+    ],
+    keep_last: Annotated[int, typer.Option(help="Spare the last runs of each thread.", metavar="N", min=0)] = 0,
+    keep_labeled: Annotated[
+        bool, typer.Option("--keep-labeled/--no-keep-labeled", help="Spare runs with a labeled checkpoint.")
+    ] = True,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    yes: Yes = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Take away runs that have ended.
+
+    A run goes as a whole, forks included. What waits for a human or is worked on stays, and so does the audit trail.
+    """
+    screen = context.obj.begin(context, debug=debug)
+    what = _prune.Wanted(older_than=age(older_than), keep_last=keep_last, keep_labeled=keep_labeled)
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
+        return _prune.prune(screen, place, what, yes=yes, machine=json)
 
 
 # The commands that decide
 
 
-@app.command(epilog=STATUSES)
+@app.command(epilog=DECIDING)
 def approve(
     context: typer.Context,
     id: Id,
     *,
     app: App = None,
+    deps: Deps = None,
     store: Store = None,
+    tenant: Tenant = None,
     by: By = None,
     digest: Digest = None,
     yes: Yes = False,
@@ -211,17 +385,19 @@ def approve(
     """Run what waits, as it is shown, and carry the run on."""
     screen = context.obj.begin(context, debug=debug)
     how = _manner(by, digest, yes, json, reveal, accept_changes)
-    with opened(None if json else screen, app, store, runs=True) as place:
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
         return _decide.decide(screen, place, id, Approve(), "Approve it?", how)
 
 
-@app.command(epilog=STATUSES)
+@app.command(epilog=DECIDING)
 def reject(
     context: typer.Context,
     id: Id,
     *,
     app: App = None,
+    deps: Deps = None,
     store: Store = None,
+    tenant: Tenant = None,
     reason: Annotated[str | None, typer.Option(help="Why, for the model.", metavar="TEXT")] = None,
     then: Annotated[
         After,
@@ -238,11 +414,11 @@ def reject(
     """Do not run what waits, and carry the run on."""
     screen = context.obj.begin(context, debug=debug)
     how = _manner(by, digest, yes, json, reveal, accept_changes)
-    with opened(None if json else screen, app, store, runs=True) as place:
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
         return _decide.decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", how)
 
 
-@app.command(epilog=STATUSES)
+@app.command(epilog=DECIDING)
 def respond(
     context: typer.Context,
     id: Id,
@@ -251,7 +427,9 @@ def respond(
     ] = None,
     *,
     app: App = None,
+    deps: Deps = None,
     store: Store = None,
+    tenant: Tenant = None,
     json_content: Annotated[
         str | None, typer.Option(help="The result as JSON; - reads it from standard input.", metavar="JSON")
     ] = None,
@@ -273,18 +451,20 @@ def respond(
         raise WrongUsage("give the result, either as TEXT or with --json-content")
     text = content if content is not None else json_content or ""
     text = sys.stdin.read() if text == "-" else text
-    with opened(None if json else screen, app, store, runs=True) as place:
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
         answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
         return _decide.decide(screen, place, id, answer, "Give this result?", how)
 
 
-@app.command(epilog=STATUSES)
+@app.command(epilog=DECIDING)
 def edit(
     context: typer.Context,
     id: Id,
     *,
     app: App = None,
+    deps: Deps = None,
     store: Store = None,
+    tenant: Tenant = None,
     args: Annotated[
         str | None, typer.Option(help="All the arguments, as JSON. Without it, EDITOR is opened.", metavar="JSON")
     ] = None,
@@ -302,7 +482,7 @@ def edit(
     """
     screen = context.obj.begin(context, debug=debug)
     how = _manner(by, digest, yes, json, reveal, accept_changes)
-    with opened(None if json else screen, app, store, runs=True) as place:
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
         make = partial(_decide.edit, given=args)
         return _decide.decide(screen, place, id, make, "Approve it with these arguments?", how)
 
@@ -315,21 +495,24 @@ def recover(
     ] = None,
     *,
     app: App = None,
+    deps: Deps = None,
     store: Store = None,
+    tenant: Tenant = None,
     yes: Yes = False,
     json: Json = False,
     reveal: Reveal = False,
     accept_changes: Accept = False,
     debug: Debug = False,
 ) -> int:
-    """Carry on runs whose worker was lost.
+    """Carry on what lost workers have left, and what nobody decided in time.
 
-    With an ID that run alone, whatever it stopped on: a failure of the model, too.
+    With an ID that run alone, whatever it stopped on: a failure of the model, too. Without one, what was not announced
+    is announced as well, and runs older than the store keeps are taken away.
     """
     screen = context.obj.begin(context, debug=debug)
-    how = _look.Manner(yes=yes, machine=json, reveal=reveal, accept_changes=accept_changes)
-    with opened(None if json else screen, app, store, runs=True) as place:
-        return _look.recover(screen, place, id, how)
+    how = _recover.Manner(yes=yes, machine=json, reveal=reveal, accept_changes=accept_changes)
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        return _recover.recover(screen, place, id, how)
 
 
 def _manner(
@@ -386,4 +569,4 @@ def run(arguments: Sequence[str]) -> int:
         if invocation.debug:
             raise
         Screen().complain(f"phronomy: error: {explained(error, invocation.command)}")
-        return MISUSED if isinstance(error, WrongUsage) or getattr(error, "exit_code", None) == MISUSED else FAILED
+        return status_of(error)

@@ -1,4 +1,4 @@
-"""What a command works on: the agent that `--app` names, the store that `--store` names, and the run that an id means."""
+"""What a command works on: the agent, its deps and the store that the options name, and the run that an id means."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from contextlib import (
+    AbstractContextManager,
+    AsyncContextDecorator,
+    ContextDecorator,
+    contextmanager,
+    nullcontext,
+    redirect_stdout,
+)
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from phronomy._session import progress_of
@@ -19,7 +26,7 @@ from phronomy.agent import Agent
 from phronomy.approvals import PendingApproval
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._screen import Screen
-from phronomy.cli._words import WrongUsage
+from phronomy.cli._words import PROGRESS, WrongUsage, who_decided
 from phronomy.errors import (
     CheckpointAlreadyResumed,
     CheckpointNotFound,
@@ -28,17 +35,19 @@ from phronomy.errors import (
     UnknownPending,
 )
 from phronomy.stores import open_store
-from phronomy.stores.base import Branch, Store
+from phronomy.stores.base import Store
 from phronomy.stores.memory import MemoryStore
+from phronomy.stores.rows import Branch, PendingFilter
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """An opened store, the agent that works on it if one was named, and the options that name both again."""
+    """An opened store, the agent that works on it if one was named, its deps, and the options that name them all again."""
 
     store: Store
     agent: Agent[Any] | None
     options: tuple[str, ...]
+    deps: Any = field(default=None, repr=False)
 
     def command(self, *words: str) -> str:
         """A command line that does something else here."""
@@ -57,26 +66,32 @@ def opened(
     app: str | None,
     store: str | None,
     *,
+    tenant: str | None = None,
+    deps: str | None = None,
     runs: bool = False,
     makes: bool = False,
     agent: Agent[Any] | None = None,
 ) -> Iterator[Place]:
-    """The place that the options name, or the environment does. That an app is loaded is shown on `screen`.
+    """The place that the options name, or the environment does. That something is loaded is shown on `screen`.
 
-    With `runs` it has an agent; with `makes` its store may be new. `agent` stands in for an app, and its runs are kept in a
-    file of the user's if nothing else is said. Raises `WrongUsage`, `ConfigurationError`, `StoreError`.
+    With `runs` it has an agent, and its deps; with `makes` its store may be new. `agent` stands in for an app, and its runs are
+    kept in a file of the user's if nothing else is said. Raises `WrongUsage`, `ConfigurationError`, `StoreError`.
     """
     given = [f"--app {shlex.quote(app)}"] if app else []
+    given += [f"--deps {shlex.quote(deps)}"] if deps else []
     given += [f"--store {_shown(store)}"] if store else []
+    given += [f"--tenant {shlex.quote(tenant)}"] if tenant is not None else []
+    tenant = tenant if tenant is not None else os.environ.get("PHRONOMY_TENANT") or None
     url = store or os.environ.get("PHRONOMY_STORE") or None
     if agent is None:
         app = app or os.environ.get("PHRONOMY_APP") or None
+        deps = (deps or os.environ.get("PHRONOMY_DEPS") or None) if runs else None
         if app is None and runs:
             raise WrongUsage("give --app module:agent, or set PHRONOMY_APP: the run is carried on here")
         if app is None and url is None:
             raise WrongUsage("give --store URL or --app module:agent, or set PHRONOMY_STORE or PHRONOMY_APP")
         if app is not None:
-            with screen.working(f"Loading {app}") if screen is not None else nullcontext():
+            with _working(screen, f"Loading {app}"):
                 agent = load_agent(app)
     elif url is None:
         url = own_store("chat.db")
@@ -86,14 +101,29 @@ def opened(
             raise WrongUsage(
                 f"agent {agent!r} keeps its runs in memory, where no other process sees them: give --store URL"
             )
-        yield Place(store=agent.store, agent=agent, options=tuple(given))
+        if tenant is not None:
+            agent.store = agent.store.for_tenant(tenant)
+        with brought(screen, deps) as made:
+            yield Place(store=agent.store, agent=agent, options=tuple(given), deps=made)
         return
     if not makes:
         _refuse_missing(url)
-    with open_store(url) as kept:
+    with _opened_store(screen, url, tenant) as kept, brought(screen, deps) as made:
         if agent is not None:
             agent.store = kept
-        yield Place(store=kept, agent=agent, options=tuple(given))
+        yield Place(store=kept, agent=agent, options=tuple(given), deps=made)
+
+
+@contextmanager
+def _opened_store(screen: Screen | None, url: str, tenant: str | None) -> Iterator[Store]:
+    with _working(screen, "Opening the store"):
+        store = open_store(url)
+    with store:
+        yield store if tenant is None else store.for_tenant(tenant)
+
+
+def _working(screen: Screen | None, what: str) -> AbstractContextManager[None]:
+    return screen.working(what) if screen is not None else nullcontext()
 
 
 def _refuse_missing(url: str) -> None:
@@ -117,26 +147,31 @@ def load_agent(app: str) -> Agent[Any]:
 
     What the app prints on the way goes to standard error. Raises `WrongUsage` if it is not there, `ConfigurationError`.
     """
-    module_name, _, attribute = app.partition(":")
+    with redirect_stdout(sys.stderr):
+        return _made(app, _named(app, "--app is module:agent"))
+
+
+def _named(place: str, form: str) -> Any:
+    """What `module:attribute` names; modules of the current directory can be named."""
+    module_name, _, attribute = place.partition(":")
     if not (module_name and attribute):
-        raise WrongUsage(f"--app is module:agent, not {app!r}")
+        raise WrongUsage(f"{form}, not {place!r}")
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
-    with redirect_stdout(sys.stderr):
-        found = _imported(module_name)
-        for name in attribute.split("."):
-            if not hasattr(found, name):
-                raise WrongUsage(f"module {module_name} has no {attribute!r}")
-            found = getattr(found, name)
-        return _made(app, found)
+    found = _imported(module_name, attribute)
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise WrongUsage(f"module {module_name} has no {attribute!r}")
+        found = getattr(found, name)
+    return found
 
 
-def _imported(name: str) -> Any:
+def _imported(name: str, attribute: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            hint = f"; write {name.removesuffix('.py')}:agent" if name.endswith(".py") else ""
+            hint = f"; write {name.removesuffix('.py')}:{attribute}" if name.endswith(".py") else ""
             raise WrongUsage(f"there is no module {name}, in {os.getcwd()} or elsewhere{hint}") from None
         raise _broken(f"module {name} cannot be imported", error) from error
     except (Exception, SystemExit) as error:
@@ -148,23 +183,87 @@ def _made(app: str, found: Any) -> Agent[Any]:
         return found
     if not (inspect.isroutine(found) or (isinstance(found, type) and issubclass(found, Agent))):
         raise WrongUsage(f"{app} is a {type(found).__name__}: an Agent, a class of agents or a function is needed")
+    made = _called(app, found, "no agent")
+    if not isinstance(made, Agent):
+        raise WrongUsage(f"{app} gives a {type(made).__name__}, and no Agent")
+    return made
+
+
+def _called(place: str, found: Any, nothing: str) -> Any:
+    """What a function without parameters gives. A coroutine is closed, and is nothing that anybody wants here."""
     try:
         inspect.signature(found).bind()
     except TypeError:
-        raise WrongUsage(f"{app} needs arguments: a function without parameters is needed") from None
+        raise WrongUsage(f"{place} needs arguments: a function without parameters is needed") from None
+    except ValueError:  # one of C, which tells nobody
+        pass
     try:
         made = found()
     except (Exception, SystemExit) as error:
-        raise _broken(f"{app} gives no agent", error) from error
-    if not isinstance(made, Agent):
-        if inspect.iscoroutine(made):
-            made.close()
-        raise WrongUsage(f"{app} gives a {type(made).__name__}, and no Agent")
+        raise _broken(f"{place} gives {nothing}", error) from error
+    if inspect.iscoroutine(made):
+        made.close()
     return made
 
 
 def _broken(what: str, error: BaseException) -> ConfigurationError:
     return ConfigurationError(f"{what}: {type(error).__name__}: {error} (--debug shows where)")
+
+
+# Its deps
+
+
+@contextmanager
+def brought(screen: Screen | None, place: str | None) -> Iterator[Any]:
+    """The deps that `module:function` gives: made once, for all that the command runs. Without a name, None.
+
+    What a function of `contextlib.contextmanager` gives is entered, and left when the command is over. Raises as `load_agent`
+    does.
+    """
+    if place is None:
+        yield None
+        return
+    with _working(screen, f"Loading {place}"), redirect_stdout(sys.stderr):
+        deps = _made_deps(place, _named(place, "--deps is module:function"))
+        manager = deps if isinstance(deps, ContextDecorator) and isinstance(deps, AbstractContextManager) else None
+        if manager is not None:
+            deps = _entered(place, manager)
+    try:
+        yield deps
+    finally:
+        if manager is not None:
+            _leave(place, manager)
+
+
+def _made_deps(place: str, found: Any) -> Any:
+    if not (inspect.isroutine(found) or isinstance(found, type)):
+        raise WrongUsage(f"{place} is a {type(found).__name__}: a function that gives the deps is needed")
+    made = _called(place, found, "no deps")
+    if inspect.iscoroutine(made) or inspect.isasyncgen(made) or isinstance(made, AsyncContextDecorator):
+        raise WrongUsage(
+            f"{place} is async, and deps are made before any event loop runs: make them in a plain function"
+        )
+    if inspect.isgenerator(made):
+        raise WrongUsage(f"{place} is a generator: decorate it with contextlib.contextmanager")
+    return made
+
+
+def _entered(place: str, manager: AbstractContextManager[Any]) -> Any:
+    try:
+        return manager.__enter__()
+    except (Exception, SystemExit) as error:
+        raise _broken(f"{place} gives no deps", error) from error
+
+
+def _leave(place: str, manager: AbstractContextManager[Any]) -> None:
+    """Leave what was entered. Neither what it returns nor what it raises hides an error of the command."""
+    kind, error, trace = sys.exc_info()
+    try:
+        with redirect_stdout(sys.stderr):
+            manager.__exit__(kind, error, trace)
+    except Exception as failed:
+        if error is None:
+            raise _broken(f"{place} cannot be left", failed) from failed
 
 
 # Files of our own
@@ -226,9 +325,9 @@ class Found:
 def found(store: Store, id: str) -> Found:
     """What a pending id, a checkpoint id, a run id or a branch id means. Raises `CheckpointNotFound`, `WrongUsage`.
 
-    Also `CheckpointAlreadyResumed`, for a pending id that was decided a short time ago.
+    Also `CheckpointAlreadyResumed`, for a pending id that was decided.
     """
-    rows = [row for row in store.pending_rows() if row.pending_id == id]
+    rows = store.select_pending(PendingFilter(pending_id=id))
     if len(rows) > 1:
         places = ", ".join(row.checkpoint_id for row in rows)
         raise WrongUsage(f"{id} waits at several checkpoints: name one of {places}")
@@ -275,22 +374,20 @@ def _several(id: str, pending_ids: list[str]) -> WrongUsage:
     return WrongUsage(f"{id} waits for {len(pending_ids)} decisions: name one of {', '.join(pending_ids)}")
 
 
-LOOKED_AT: Final = 100
-"""Runs that are looked through, the last changed first, for who decided a pending approval that is not there any more."""
-
-
 def _refuse_decided(store: Store, id: str) -> None:
     """Raise `CheckpointAlreadyResumed` if this was the id of something that has been decided."""
-    if not id.startswith("pend_"):
+    record = next(store.audit(pending_id=id), None)
+    if record is None:
         return
-    for branch in sorted(store.branches(), key=lambda each: -each.changed_at)[:LOOKED_AT]:
-        checkpoint = store.head(branch.id)[1]
-        for decision in checkpoint.decisions:
-            if decision.pending_id == id:
-                raise CheckpointAlreadyResumed(
-                    f"pending {id} was decided before",
-                    checkpoint_id=checkpoint.id,
-                    pending_id=id,
-                    decision=decision,
-                    progress=progress_of(branch, live=branch.is_held(store.clock())),
-                )
+    try:
+        branch, checkpoint = store.head(record.branch_id)
+    except CheckpointNotFound:
+        raise CheckpointNotFound(f"{id} was {who_decided(record)}, and its run is not kept any more", id=id) from None
+    progress = progress_of(branch, live=branch.is_held(store.clock()))
+    raise CheckpointAlreadyResumed(
+        f"{id} was {who_decided(record)}; {PROGRESS[progress]}",
+        checkpoint_id=checkpoint.id,
+        pending_id=id,
+        decision=next((each for each in checkpoint.decisions if each.pending_id == id), None),
+        progress=progress,
+    )

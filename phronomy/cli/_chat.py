@@ -15,15 +15,15 @@ from phronomy.approvals import Answer, Approve, PendingApproval, Reject, Respond
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place
 from phronomy.cli._decide import Request, edited_in_place, settle, show_edited
-from phronomy.cli._look import carried_on
+from phronomy.cli._recover import carried_on
 from phronomy.cli._runs import drive, telling
 from phronomy.cli._screen import Screen
 from phronomy.cli._views import Mask, show_request, show_tail
 from phronomy.cli._words import DONE, FAILED, INTERRUPTED, PENDING, explained, who_decided
-from phronomy.errors import CheckpointAlreadyResumed, DecisionError, RunFailed, ThreadBusy
+from phronomy.errors import ApprovalExpired, CheckpointAlreadyResumed, DecisionError, RunFailed, ThreadBusy
 from phronomy.result import Result
-from phronomy.stores.base import ENDED, Branch
 from phronomy.stores.memory import MemoryStore
+from phronomy.stores.rows import ENDED, Branch
 
 PATIENCE = 60.0
 POLL = 0.2
@@ -51,7 +51,8 @@ class Chat:
         """Talk until somebody leaves. The exit status."""
         screen = self.screen
         if screen.interactive:
-            screen.say(f"Thread {self.thread_id}. Ctrl-D or /quit leaves; to go on: {self.again}", style="bold")
+            screen.say(f"Thread {self.thread_id}. Ctrl-D or /quit leaves; to go on:", style="bold")
+            screen.place("", self.again)
         if isinstance(self.place.store, MemoryStore):
             screen.complain("This conversation is kept in memory and ends with this process: --store URL keeps it.")
         try:
@@ -99,28 +100,38 @@ class Chat:
 
     def _picked_up(self) -> Result[Any] | None:
         """The run of the thread that has not ended, carried on to where it rests. None if all have ended."""
-        until = time.monotonic() + PATIENCE
-        while True:
-            branch = self._open_branch()
-            if branch is None:
-                return None
-            if branch.is_held(self.place.store.clock()) and time.monotonic() < until:
-                with self.screen.working("Another worker holds this run, or was killed at it a moment ago"):
-                    time.sleep(POLL)
-                continue
-            checkpoint = self.place.store.head(branch.id)[1]
-            self.screen.say("Picked up where it was left.", style="bold")
-            show_tail(self.screen, checkpoint, self.mask)
-            return self._going(partial(self._go_on, checkpoint))
+        branch = self._open_branch()
+        if branch is None:
+            return None
+        checkpoint = self.place.store.head(branch.id)[1]
+        self.screen.say("Picked up where it was left.", style="bold")
+        show_tail(self.screen, checkpoint, self.mask)
+        return self._going(partial(self._go_on, checkpoint))
 
     def _open_branch(self) -> Branch | None:
+        """The branch of the thread that has not ended, once nobody else holds it, or for too long."""
+        until = time.monotonic() + PATIENCE
+        with self.screen.reading():
+            branch = self._last_branch()
+        if branch is None or not self._is_held(branch):
+            return branch
+        with self.screen.working("Another worker holds this run, or was killed at it a moment ago"):
+            while branch is not None and self._is_held(branch) and time.monotonic() < until:
+                time.sleep(POLL)
+                branch = self._last_branch()
+        return branch
+
+    def _is_held(self, branch: Branch) -> bool:
+        return branch.is_held(self.place.store.clock())
+
+    def _last_branch(self) -> Branch | None:
         branches = self.place.store.branches(thread_id=self.thread_id)
         return next((each for each in reversed(branches) if each.status not in ENDED), None)
 
     def _said(self, text: str) -> Result[Any] | None:
         """What the agent has made of a message."""
         try:
-            return self._going(lambda hear: drive(self.place.worker, text, hear, thread_id=self.thread_id))
+            return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id))
         except ThreadBusy:
             self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
             return self._picked_up()
@@ -170,6 +181,9 @@ class Chat:
         except CheckpointAlreadyResumed as error:
             screen.complain(f"phronomy: error: {explained(error, 'chat')}")
             return self._picked_up() or error.result
+        except ApprovalExpired as error:
+            screen.complain(f"phronomy: error: {explained(error, 'chat')}")
+            return error.result
         except DecisionError as error:
             screen.complain(f"phronomy: error: {error}")
             return Result(status="suspended", checkpoint=checkpoint)

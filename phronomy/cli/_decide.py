@@ -64,7 +64,8 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
     """Show what an id means, ask, and decide it. The exit status."""
     if manner.machine and not manner.yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
-    checkpoint, pending = asked(place.store, id)
+    with screen.reading(machine=manner.machine):
+        checkpoint, pending = asked(place.store, id)
     _check_shown(id, checkpoint, pending, manner)
     mask = Mask(place.agent, reveal=manner.reveal)
     request = Request(
@@ -112,7 +113,7 @@ def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_chang
     """Decide what was shown, and go on. Raises as `stream` does."""
     try:
         return drive(
-            request.place.worker,
+            request.place,
             request.checkpoint,
             hear,
             decisions={request.pending.id: answer},
@@ -242,13 +243,21 @@ def _is_masked(name: str, value: Any, shown: Mapping[str, Any], was: Mapping[str
 
 def in_editor(text: str) -> str:
     """What the human makes of a text in the editor of `VISUAL` or `EDITOR`. Raises `WrongUsage`, `ConfigurationError`."""
-    editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    try:
+        editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    except ValueError as error:
+        raise WrongUsage(f"the command in VISUAL or EDITOR cannot be read: {error}") from None
     if not editor:
         raise WrongUsage("set EDITOR, or give the arguments with --args JSON")
     with tempfile.TemporaryDirectory(prefix="phronomy-") as directory:  # for its owner alone
         path = Path(directory) / "arguments.json"
         path.write_text(f"{text}\n", encoding="utf-8")
-        done = subprocess.run([*editor, str(path)], check=False)  # noqa: S603  # the user's own editor
+        try:
+            done = subprocess.run([*editor, str(path)], check=False)  # noqa: S603  # the user's own editor
+        except OSError as error:
+            raise ConfigurationError(
+                f"the editor {editor[0]} cannot be started: {error.strerror}; nothing was decided"
+            ) from error
         if done.returncode != 0:
             raise ConfigurationError(f"the editor {editor[0]} ended with status {done.returncode}; nothing was decided")
         return path.read_text(encoding="utf-8")

@@ -29,12 +29,26 @@ App = Annotated[
         metavar="MODULE:AGENT",
     ),
 ]
+Deps = Annotated[
+    str | None,
+    typer.Option(
+        "--deps",
+        help="A function that gives what the app's tools get as deps: called once. By default PHRONOMY_DEPS, or None.",
+        metavar="MODULE:FUNCTION",
+    ),
+]
 Store = Annotated[
     str | None,
     typer.Option(
         "--store",
         help="Where the runs are kept, such as sqlite:///runs.db. By default PHRONOMY_STORE, or the store of the app's agent.",
         metavar="URL",
+    ),
+]
+Tenant = Annotated[
+    str | None,
+    typer.Option(
+        "--tenant", help="Whose runs, where a store has those of several. By default PHRONOMY_TENANT.", metavar="NAME"
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
@@ -49,4 +63,14 @@ Digest = Annotated[
 ]
 Accept = Annotated[
     bool, typer.Option("--accept-changes", help="Go on although the agent has changed where it matters.")
+]
+
+# What is wanted of a list
+
+Thread = Annotated[str | None, typer.Option(help="Only of this thread.", metavar="ID")]
+Run = Annotated[str | None, typer.Option(help="Only of this run.", metavar="ID")]
+OfAgent = Annotated[str | None, typer.Option("--agent", help="Only of this agent.", metavar="NAME")]
+Limit = Annotated[int | None, typer.Option(help="So many at most.", metavar="N", min=1)]
+Next = Annotated[
+    str | None, typer.Option("--after", help="The page after the one that ended with this.", metavar="CURSOR")
 ]

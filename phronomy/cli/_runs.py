@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, TypeAlias
 
+from phronomy import _recovery
 from phronomy.agent import Agent
 from phronomy.checkpoint import Checkpoint
+from phronomy.cli._apps import Place
 from phronomy.cli._screen import Flow, Screen, Spinner
 from phronomy.cli._views import Mask, calls_in, cut
 from phronomy.errors import AsyncRequired
@@ -19,16 +21,27 @@ from phronomy.result import Result
 Hear: TypeAlias = Callable[[Event], None]
 
 
-def drive(agent: Agent[Any], at: str | Checkpoint, hear: Hear, **options: Any) -> Result[Any]:
+def drive(place: Place, at: str | Checkpoint, hear: Hear, **options: Any) -> Result[Any]:
     """Begin a run, or go on from a checkpoint, up to where it rests. An agent with anything async in it runs in an event loop."""
+    options["deps"] = place.deps
     try:
-        stream = agent.stream(at, **options)
+        stream = place.worker.stream(at, **options)
     except AsyncRequired:
-        return asyncio.run(_adrive(agent, at, hear, options))
+        return asyncio.run(_adrive(place.worker, at, hear, options))
     with stream:
         for event in stream:
             hear(event)
         return stream.result
+
+
+def tidy(place: Place, limit: int) -> None:
+    """Make the announcements that were not made, and take away what is older than the store keeps."""
+    spec = place.worker.spec
+    with redirect_stdout(sys.stderr):
+        if any(each.is_async for each in spec.announcements):
+            asyncio.run(_recovery.atidy(place.store, spec, limit))
+        else:
+            _recovery.tidy(place.store, spec, limit)
 
 
 async def _adrive(agent: Agent[Any], at: str | Checkpoint, hear: Hear, options: dict[str, Any]) -> Result[Any]:

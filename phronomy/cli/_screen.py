@@ -6,7 +6,9 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
+from threading import Timer
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 WIDEST: Final = 100
 """Columns. Longer lines are hard to read, however wide the terminal is."""
+MOMENT: Final = 0.2
+"""Seconds. What takes no longer is not announced."""
 
 
 class Screen:
@@ -29,8 +33,12 @@ class Screen:
 
     def __init__(self) -> None:
         for stream in (sys.stdin, sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # what an old terminal cannot show is no reason to fail
-                stream.reconfigure(errors="replace" if stream is sys.stdin else "backslashreplace")
+            errors = "replace" if stream is sys.stdin else "backslashreplace"
+            if isinstance(stream, io.TextIOWrapper) and stream.errors != errors:
+                with suppress(
+                    io.UnsupportedOperation
+                ):  # what an old terminal cannot show, or was read, is no reason to fail
+                    stream.reconfigure(errors=errors)
         self._out = Console(highlight=False, markup=False, emoji=False)
         self._err = Console(highlight=False, markup=False, emoji=False, stderr=True)
         self._width = max(20, min(self._out.width, WIDEST))
@@ -100,6 +108,10 @@ class Screen:
         text = json.dumps(value, indent=2)
         self._print(self._out, (text, ""))
 
+    def line(self, value: Any) -> None:
+        """Print a value as one line of JSON, in ASCII alone, on standard output."""
+        self._print(self._out, (json.dumps(value, separators=(",", ":")), ""))
+
     def flowing(self, label: str, *, style: str = "") -> Flow:
         """Text to be printed beside its label piece by piece, as it comes."""
         return Flow(self._put, label, self._width, style)
@@ -128,15 +140,26 @@ class Screen:
 
     @contextmanager
     def working(self, what: str) -> Iterator[None]:
-        """Show that something goes on, for as long as it does, where a terminal can show it."""
+        """Show that something goes on, where a terminal can show it, once it has gone on for a moment."""
         if not _is_terminal(sys.stderr):
             yield
-        elif self._err.is_dumb_terminal:
-            self.complain(f"{what} ...")
+            return
+        status = None if self._err.is_dumb_terminal else self._err.status(Text(escaped(what)), spinner="line")
+        show = partial(self.complain, f"{what} ...") if status is None else status.start
+        soon = Timer(MOMENT, show)
+        soon.daemon = True
+        soon.start()
+        try:
             yield
-        else:
-            with self._err.status(Text(escaped(what)), spinner="line"):
-                yield
+        finally:
+            soon.cancel()
+            soon.join()
+            if status is not None:
+                status.stop()
+
+    def reading(self, *, machine: bool = False) -> AbstractContextManager[None]:
+        """As `working`, for reading from the store. For a machine nothing is shown."""
+        return nullcontext() if machine else self.working("Reading the store")
 
     def _put(self, text: str, style: str) -> None:
         """Print a piece of a line."""

@@ -15,8 +15,11 @@ from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Found
 from phronomy.cli._screen import Screen
 from phronomy.cli._words import ago, time_of
+from phronomy.diff import CheckpointDiff
 from phronomy.messages import Message
-from phronomy.stores.base import Branch, Store, Waiting
+from phronomy.stores._listing import CheckpointInfo, Waiting
+from phronomy.stores.base import Store
+from phronomy.stores.rows import Branch
 from phronomy.tools import Tool
 
 HIDDEN: Final = "[redacted]"
@@ -117,6 +120,8 @@ def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask)
         "reason": item.reason,
         "requested_at": moment(item.requested_at),
         "expires_at": moment(item.expires_at) if item.expires_at is not None else None,
+        "on_expiry": item.on_expiry,
+        "risk": item.tool.risk,
     }
 
 
@@ -189,6 +194,30 @@ def checkpoint_view(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
+def info_view(info: CheckpointInfo) -> dict[str, Any]:
+    """A checkpoint of a list."""
+    return {
+        "checkpoint_id": info.id,
+        "run_id": info.run_id,
+        "branch_id": info.branch_id,
+        "thread_id": info.thread_id,
+        "agent": info.agent,
+        "label": info.label,
+        "created_at": moment(info.created_at),
+    }
+
+
+def diff_view(found: CheckpointDiff) -> dict[str, Any]:
+    """A difference between two checkpoints, without what was said."""
+    numbers = {"before_id", "after_id", "differs", "status", "calls", "pending", "usage", "steps", "turns", "elapsed"}
+    return {
+        **found.model_dump(mode="json", include=numbers),
+        "messages": [{"change": each.change, "at": each.at} for each in found.messages],
+        "decisions": [{"change": each.change, **decision_view(each.decision)} for each in found.decisions],
+        "nested": [{"change": each.change, "path": each.path} for each in found.nested],
+    }
+
+
 def branch_view(branch: Branch) -> dict[str, Any]:
     """A branch, and how it stands."""
     return {
@@ -229,7 +258,11 @@ def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, 
     screen.place("asked by", f"agent {checkpoint.agent.name}{nested}")
     screen.place("since", f"{time_of(item.requested_at)} ({ago(now - item.requested_at.timestamp())})")
     if item.expires_at is not None:
-        screen.place("expires", time_of(item.expires_at))
+        lapsed = item.has_lapsed(datetime.fromtimestamp(now, UTC))
+        late = "; it has lapsed, and a decision comes too late" if lapsed else ""
+        screen.place("expires", f"{time_of(item.expires_at)}{late}")
+    if item.tool.risk is not None:
+        screen.place("risk", item.tool.risk)
     for label, value in (
         ("pending", item.id),
         ("waits at", checkpoint.id),

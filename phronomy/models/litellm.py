@@ -6,21 +6,22 @@ litellm takes seconds to import, so it is loaded by the first call and not befor
 from __future__ import annotations
 
 import asyncio
-import copy
 import functools
 import importlib
 import inspect
 import json
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator
 from contextlib import aclosing, closing, suppress
 from typing import Any
 
 from phronomy._json import JsonValue
-from phronomy.errors import ModelConnectionError, ModelError
+from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError
 from phronomy.models._answer import awhole, is_stream, read_answer, refused, seconds_of, whole
 from phronomy.models._chat import read_completion, request_messages, request_options
 from phronomy.models._chunks import Assembler
+from phronomy.models._openai_client import lean_client
 from phronomy.models._retry import Background, Failure, RetriedModel, chain, of_exception, of_status
 from phronomy.models._sse import apieces, pieces
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
@@ -30,7 +31,13 @@ _KINDS = {  # litellm's names for what the provider said, as words that the poli
     "ContextWindowExceededError": "context_length",
 }
 _UNREADABLE = "Empty or invalid response"  # litellm gives it the status 500; no answer of the provider has it
-
+_NO_KEY = re.compile(
+    r"\bmissing (?:[\w ]+ )?(?:api[ _-]?key|credentials)", re.IGNORECASE
+)  # nothing was sent: the status is made up
+_SET_KEY = (
+    "there is no key for the provider: set its environment variable (OPENAI_API_KEY for OpenAI), or give an api_key"
+)
+_NO_PROVIDER = "LLM Provider NOT provided"
 
 _SECRET = ("_API_KEY", "_ACCESS_KEY", "_TOKEN")
 _FIRST_CALL = ("tenacity", "httpx_sse", "openai.resources.chat", "litellm.proxy.openai_files_endpoints.common_utils")
@@ -80,15 +87,16 @@ class LiteLLMModel(RetriedModel):
 
     def _ask(self, request: ModelRequest) -> ModelReply:
         answer = _Answer()
-        return answer.reply(_load().completion(**self._arguments(request), stream=False, logger_fn=answer.note))
+        arguments = self._arguments(request, awaited=False)
+        return answer.reply(_load().completion(**arguments, stream=False, logger_fn=answer.note))
 
     async def _aask(self, request: ModelRequest) -> ModelReply:
         answer = _Answer()
-        arguments = self._arguments(request)
+        arguments = self._arguments(request, awaited=True)
         return answer.reply(await _load().acompletion(**arguments, stream=False, logger_fn=answer.note))
 
     def _pieces(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
-        stream = _Stream(_load().completion(**self._streamed(request)))
+        stream = _Stream(_load().completion(**self._streamed(request, awaited=False)))
         with closing(stream):
             if stream.is_whole():
                 yield stream.read(whole(stream.response.iter_bytes()))
@@ -102,7 +110,7 @@ class LiteLLMModel(RetriedModel):
             yield stream.reply()
 
     async def _apieces(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
-        stream = _Stream(await _load().acompletion(**self._streamed(request)))
+        stream = _Stream(await _load().acompletion(**self._streamed(request, awaited=True)))
         async with aclosing(stream):
             if stream.is_whole():
                 yield stream.read(await awhole(stream.response.aiter_bytes()))
@@ -117,14 +125,19 @@ class LiteLLMModel(RetriedModel):
                     yield delta
             yield stream.reply()
 
-    def _streamed(self, request: ModelRequest) -> dict[str, Any]:
-        return {"stream_options": {"include_usage": True}, **self._arguments(request), "stream": True}
+    def _streamed(self, request: ModelRequest, *, awaited: bool) -> dict[str, Any]:
+        arguments = self._arguments(request, awaited=awaited)
+        return {"stream_options": {"include_usage": True}, **arguments, "stream": True}
 
-    def _arguments(self, request: ModelRequest) -> dict[str, Any]:
+    def _arguments(self, request: ModelRequest, *, awaited: bool) -> dict[str, Any]:
         settings = self._settings.merged(request.settings)
-        reach = {"api_key": self._api_key, "base_url": self._base_url, "timeout": settings.timeout}
+        client = lean_client(
+            _load(), self._name, key=self._api_key, url=self._base_url, extra=settings.extra, awaited=awaited
+        )
+        reach = {"api_key": self._api_key, "base_url": self._base_url, "timeout": settings.timeout, "client": client}
+        tools = tuple(_copied(tool) for tool in request.tools)  # litellm edits schemas in place
         return {
-            **request_options(settings, tools=copy.deepcopy(request.tools)),  # litellm edits schemas in place
+            **request_options(settings, tools=tools),
             **{name: value for name, value in reach.items() if value is not None},
             "model": self._name,
             "messages": request_messages(request),
@@ -147,6 +160,14 @@ class LiteLLMModel(RetriedModel):
         status = status if isinstance(status, int) else None
         if status == 200 or _UNREADABLE in str(error):
             return Failure(error=ModelError("the answer cannot be read", status_code=200))
+        if status in (None, 401, 500) and _NO_KEY.search(str(error)):
+            return Failure(error=AuthenticationError(_SET_KEY))
+        if _NO_PROVIDER in str(error):
+            return Failure(
+                error=ModelError(
+                    "litellm knows no provider of this name: write provider/model, as in openai/gpt-4o-mini"
+                )
+            )
         names = {kind.__name__ for kind in type(error).__mro__}
         kind = next((word for name, word in _KINDS.items() if name in names), "")
         what = type(error).__name__ + (f", status {status}" if status else "")
@@ -257,6 +278,13 @@ class _Stream:
                     if inspect.isawaitable(waits := close()):
                         await waits
                     return
+
+
+def _copied(value: Any) -> Any:
+    """A JSON value all anew."""
+    if isinstance(value, dict):
+        return {key: _copied(one) for key, one in value.items()}
+    return [_copied(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 def _reply(response: Any, raw: dict[str, Any] | None) -> ModelReply:

@@ -5,41 +5,62 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl, unquote_to_bytes
+from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
+from phronomy.audit import AuditRecord
 from phronomy.errors import StoreError
-from phronomy.stores.base import (
+from phronomy.stores._listing import CheckpointInfo, Page, Waiting
+from phronomy.stores.base import Store
+from phronomy.stores.memory import MemoryStore
+from phronomy.stores.rows import (
     Append,
+    AuditFilter,
+    AuditRow,
     Behind,
     Branch,
+    BranchFilter,
     BranchStatus,
+    CheckpointFilter,
+    CheckpointRow,
     Claim,
     Entry,
     Held,
     Lineage,
     Occupied,
+    PendingFilter,
     PendingRow,
-    Store,
-    Waiting,
 )
-from phronomy.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
+    from phronomy.stores.postgres import PostgresStore
+    from phronomy.stores.redis import RedisStore
     from phronomy.stores.sqlite import SQLiteStore
 
 __all__ = [
     "Append",
+    "AuditFilter",
+    "AuditRecord",
+    "AuditRow",
     "Behind",
     "Branch",
+    "BranchFilter",
     "BranchStatus",
+    "CheckpointFilter",
+    "CheckpointInfo",
+    "CheckpointRow",
     "Claim",
     "Entry",
     "Held",
     "Lineage",
     "MemoryStore",
     "Occupied",
+    "Page",
+    "PendingFilter",
     "PendingRow",
+    "PostgresStore",
+    "RedisStore",
     "SQLiteStore",
     "Store",
     "Waiting",
@@ -53,15 +74,26 @@ def __getattr__(name: str) -> Any:
         from phronomy.stores.sqlite import SQLiteStore  # noqa: PLC0415
 
         return SQLiteStore
+    if name == "PostgresStore":
+        from phronomy.stores.postgres import PostgresStore  # noqa: PLC0415
+
+        return PostgresStore
+    if name == "RedisStore":
+        from phronomy.stores.redis import RedisStore  # noqa: PLC0415
+
+        return RedisStore
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open_store(url: str) -> Store:
-    """Open the store that a URL names: `memory://`, `sqlite:///relative.db` or `sqlite:////absolute.db`.
+    """Open the store that a URL names: `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`,
+    `postgresql://user:password@host:5432/database`, or `redis://user:password@host:6379/0` (`rediss://` with TLS).
 
-    `?lease=` (seconds) can follow each, `&timeout=` (seconds) and `&synchronous=` that of SQLite; a `?`, `#` or `%` in
-    a path is percent-encoded. Raises `StoreError` for another scheme or option, and for what cannot be opened. The URL
-    is never in a message, since it may hold a password; a path may be.
+    `?lease=` and `ttl=` (seconds) and `tenant=` can follow each, joined by `&`, and `timeout=` (seconds) that of a database;
+    a `?`, `#` or `%` in a path is percent-encoded. That of SQLite takes `synchronous`; that of PostgreSQL `schema`, `setup` (true or
+    false), `min_size`, `max_size`, and what libpq knows; that of Redis `prefix`, `require_persistence` (true or false),
+    `max_connections`, and what redis-py calls by a name that begins with `ssl_`. Raises `StoreError` for another scheme or
+    option, and for what cannot be opened. The URL is never in a message, since it may hold a password; a path may be.
     """
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
@@ -85,7 +117,7 @@ def open_store(url: str) -> Store:
 def _open_memory(place: str, options: dict[str, str]) -> Store:
     if place:
         raise StoreError("a memory store has no name: write memory://")
-    return MemoryStore(**_options("memory", options, {"lease": _seconds}))
+    return MemoryStore(**_options("memory", options, _COMMON))
 
 
 def _open_sqlite(place: str, options: dict[str, str]) -> Store:
@@ -94,11 +126,34 @@ def _open_sqlite(place: str, options: dict[str, str]) -> Store:
     from phronomy.stores.sqlite import SQLiteStore  # noqa: PLC0415
 
     path = os.fsdecode(unquote_to_bytes(place[1:]))
-    known = {"lease": _seconds, "synchronous": str.upper, "timeout": _seconds}
+    known = {**_COMMON, "synchronous": str.upper, "timeout": _seconds}
     return SQLiteStore(path, **_options("sqlite", options, known))
 
 
-_SCHEMES: Final[Mapping[str, Callable[[str, dict[str, str]], Store]]] = {"memory": _open_memory, "sqlite": _open_sqlite}
+def _open_postgres(scheme: str, place: str, options: dict[str, str]) -> Store:
+    from phronomy.stores.postgres import PostgresStore  # noqa: PLC0415
+
+    known: dict[str, Callable[[str], Any]] = {
+        **_COMMON,
+        **{"timeout": _seconds, "schema": str, "setup": _switch, "min_size": _count, "max_size": _count},
+    }
+    # What is not ours stays in the URL: libpq has its own words for hosts, certificates and connections.
+    own = _options(scheme, {name: text for name, text in options.items() if name in known}, known)
+    passed = {name: text for name, text in options.items() if name not in known}
+    return PostgresStore(f"{scheme}://{place}{'?' if passed else ''}{urlencode(passed, quote_via=quote)}", **own)
+
+
+def _open_redis(scheme: str, place: str, options: dict[str, str]) -> Store:
+    from phronomy.stores.redis import RedisStore  # noqa: PLC0415
+
+    # What is the driver's stays in the URL: it has its own words for certificates and connections.
+    passed = {name: text for name, text in options.items() if name.startswith("ssl_") or name == "max_connections"}
+    known: dict[str, Callable[[str], Any]] = {
+        **_COMMON,
+        **{"timeout": _seconds, "prefix": str, "require_persistence": _switch},
+    }
+    own = _options(scheme, {name: text for name, text in options.items() if name not in passed}, known)
+    return RedisStore(f"{scheme}://{place}?{urlencode(passed)}", **own)
 
 
 def _options(scheme: str, given: dict[str, str], known: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
@@ -122,6 +177,30 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise StoreError("what is counted in the URL of a store is a whole number, 0 or more")
+    return int(text)
+
+
+def _switch(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise StoreError("what is switched on or off in the URL of a store is true or false")
+    return text == "true"
+
+
 def _shown(scheme: str) -> str:
     """The scheme, if it looks like one."""
     return scheme if scheme.replace("+", "").isalnum() and len(scheme) < 20 else "(a scheme)"
+
+
+_COMMON: Final[Mapping[str, Callable[[str], Any]]] = {"lease": _seconds, "ttl": _seconds, "tenant": str}
+
+_SCHEMES: Final[Mapping[str, Callable[[str, dict[str, str]], Store]]] = {
+    "memory": _open_memory,
+    "sqlite": _open_sqlite,
+    "postgres": partial(_open_postgres, "postgres"),
+    "postgresql": partial(_open_postgres, "postgresql"),
+    "redis": partial(_open_redis, "redis"),
+    "rediss": partial(_open_redis, "rediss"),
+}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
-from phronomy.stores.base import OPEN, Append, Behind, Branch, Claim, Held, Occupied, latest_ended
+from phronomy.stores.rows import ENDED, OPEN, Append, Behind, Branch, BranchFilter, Claim, Held, Occupied
 
 
 def check_new(branch: Branch, change: Append) -> None:
@@ -66,6 +66,7 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
         run_id=branch.run_id,
         thread_id=branch.thread_id,
         agent=branch.agent,
+        label=branch.label,
         parent_branch=branch.parent_branch,
         parent_seq=branch.parent_seq,
         seq=branch.seq + len(change.entries),
@@ -74,7 +75,9 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
         owner=owner,
         fence=fence,
         lease_until=until,
+        created_at=branch.created_at or now,
         changed_at=now,
+        announced=branch.seq if change.announce and branch.announced is None else branch.announced,
     )
 
 
@@ -89,6 +92,30 @@ def check_thread(branch: Branch, others: Sequence[Branch]) -> None:
     last = latest_ended(others)
     if last is not None and last.id != branch.parent_branch:
         raise Behind(last.id)
+
+
+def latest_ended(branches: Sequence[Branch]) -> Branch | None:
+    """Of branches in the order they were made, the one that ended last; None if none has ended."""
+    ended = [branch for branch in branches if branch.status in ENDED]
+    return max(reversed(ended), key=lambda branch: branch.changed_at, default=None)
+
+
+def is_wanted(branch: Branch, wanted: BranchFilter) -> bool:
+    """Whether what a filter says holds for a branch, but for the limit."""
+    return (
+        (wanted.run_id is None or branch.run_id == wanted.run_id)
+        and (wanted.thread_id is None or branch.thread_id == wanted.thread_id)
+        and (wanted.parents is None or branch.parent_branch in wanted.parents)
+        and (wanted.abandoned_at is None or (branch.status == "running" and not branch.is_held(wanted.abandoned_at)))
+        and (wanted.ended_before is None or (branch.status in ENDED and branch.changed_at < wanted.ended_before))
+        and (not wanted.unannounced or (branch.announced is not None and branch.announced < branch.seq))
+    )
+
+
+def check_removal(branch: Branch | None, branch_id: str, seq: int, now: float) -> None:
+    """Refuse to take a branch away that has changed since it was looked at, or is held. Raises `Behind`."""
+    if branch is None or branch.seq != seq or branch.is_held(now):
+        raise Behind(branch_id)
 
 
 def check_parent(branch: Branch, parent: Branch | None) -> None:

@@ -6,17 +6,32 @@ drivers can cache what they prepare. The tables hold text and numbers only; a bo
 `n` numbers the rows of a table; in SQLite it is the row id. That of a log entry says where it stands, branch and place in one
 number, so that the table itself is the index that finds it. (An index beside the table was measured: a page more to write in
 each commit. A clustered text key: a third slower still, and two and a half times the size for bodies of 1,000 bytes.)
+
+What a pending approval can be looked for by stands in a table of its own, a row for each: any list of them is a range of its key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import cleandoc
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from phronomy.errors import StoreError
-from phronomy.stores.base import Append, Branch, Entry, Lineage, PendingRow
+from phronomy.stores.rows import (
+    ENDED,
+    Append,
+    AuditRow,
+    Branch,
+    CheckpointRow,
+    Entry,
+    Lineage,
+    PendingRow,
+)
 
 SIZE: Final = 2**32
 """Numbers that each branch has for its log: entry `seq` of branch `n` has the number `n * SIZE + seq`."""
@@ -29,18 +44,29 @@ Values: TypeAlias = tuple[Any, ...]
 class Dialect:
     """What differs between databases.
 
-    `mark` stands for a value; `key` (numbered by the database), `place` (numbered by us) and `real` are types; `begin` begins a
-    writing transaction, `lock` ends a select whose row is about to be changed, and `has_schema` selects a row if there is a
-    version table.
+    `mark` stands for a value; `key` (numbered by the database), `place` (numbered by us), `real` and `text` (compared by its bytes)
+    are types. `keyed` ends a table that is its primary key, `numbered` an index whose rows are wanted in the order of `n`. `among`
+    says that a column is one of some texts, which `listed` makes one value of. `array` makes JSON text of values. `unindexed` stands
+    before a column whose index is not to be used, where the database knows too little to see that by itself. `between` finds the
+    log entries after one number up to another. `begin` begins a writing transaction; `lock` ends a select whose row is about to be
+    changed, `share` one whose row must stay.
     """
 
     mark: str
     key: str
     place: str
     real: str
+    text: str
+    keyed: str
+    numbered: str
+    among: str
+    listed: Callable[[Sequence[str]], Any]
+    array: str
+    unindexed: str
+    between: str
     begin: str
     lock: str
-    has_schema: str
+    share: str
 
 
 SQLITE: Final = Dialect(
@@ -48,66 +74,141 @@ SQLITE: Final = Dialect(
     key="INTEGER PRIMARY KEY",
     place="INTEGER PRIMARY KEY",
     real="REAL",
+    text="TEXT",
+    keyed=" WITHOUT ROWID",
+    numbered="",
+    among="IN (SELECT value FROM json_each(?))",
+    listed=json.dumps,
+    array="json_array",
+    unindexed="+",
+    between="entry.n > {after} AND entry.n <= {upto}",
     begin="BEGIN IMMEDIATE",
     lock="",
-    has_schema="SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'phronomy_schema'",
+    share="",
 )
 
+POSTGRES: Final = Dialect(
+    mark="%s",
+    key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    place="BIGINT PRIMARY KEY",
+    real="DOUBLE PRECISION",
+    text='TEXT COLLATE "C"',
+    keyed="",
+    numbered=", n",
+    among="= ANY(?)",
+    listed=list,
+    array="json_build_array",
+    unindexed="",
+    # Of a range whose ends are in another table it thinks that it is a ninth of the log, and compiles a program to read it.
+    between="entry.n = ANY (ARRAY(SELECT generate_series({after} + 1, {upto})))",
+    begin="BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+    lock="FOR UPDATE",
+    share="FOR KEY SHARE",
+)
+
+TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit")
+
 MIGRATIONS: Final = (
-    # 1. The first: branches, their logs, and what is pending in them.
+    # 1. The first: branches, their logs, what is pending in them, and the audit trail.
     (
-        """CREATE TABLE phronomy_branches (
-            n {key},
-            id TEXT NOT NULL UNIQUE,
-            run_id TEXT NOT NULL,
-            thread_id TEXT,
-            agent TEXT NOT NULL,
-            parent_branch TEXT,
+        """CREATE TABLE <branches> (
+            n <key>,
+            tenant <text> NOT NULL,
+            id <text> NOT NULL,
+            run_id <text> NOT NULL,
+            thread_id <text>,
+            agent <text> NOT NULL,
+            label <text>,
+            parent_branch <text>,
             parent_seq BIGINT NOT NULL,
             seq BIGINT NOT NULL,
-            head TEXT,
-            status TEXT NOT NULL,
-            owner TEXT,
+            head <text>,
+            status <text> NOT NULL,
+            owner <text>,
             fence BIGINT NOT NULL,
-            lease_until {real} NOT NULL,
-            changed_at {real} NOT NULL
+            lease_until <real> NOT NULL,
+            created_at <real> NOT NULL,
+            changed_at <real> NOT NULL,
+            announced BIGINT
         )""",
-        "CREATE INDEX phronomy_branches_run ON phronomy_branches (run_id)",
-        "CREATE INDEX phronomy_branches_thread ON phronomy_branches (thread_id) WHERE thread_id IS NOT NULL",
-        """CREATE TABLE phronomy_log (
-            n {place},
-            path TEXT NOT NULL,
-            checkpoint_id TEXT,
-            parent_id TEXT,
+        "CREATE UNIQUE INDEX phronomy_branches_id ON <branches> (tenant, id)",
+        "CREATE INDEX phronomy_branches_run ON <branches> (tenant, run_id<numbered>)",
+        """CREATE INDEX phronomy_branches_thread ON <branches> (tenant, thread_id<numbered>)
+            WHERE thread_id IS NOT NULL""",
+        """CREATE INDEX phronomy_branches_parent ON <branches> (tenant, parent_branch<numbered>)
+            WHERE parent_branch IS NOT NULL""",
+        "CREATE INDEX phronomy_branches_running ON <branches> (tenant<numbered>) WHERE status = 'running'",
+        "CREATE INDEX phronomy_branches_ended ON <branches> (tenant, changed_at) WHERE status IN (<ended>)",
+        "CREATE INDEX phronomy_branches_unannounced ON <branches> (tenant<numbered>) WHERE announced < seq",
+        """CREATE TABLE <log> (
+            n <place>,
+            tenant <text> NOT NULL,
+            path <text> NOT NULL,
+            checkpoint_id <text>,
+            parent_id <text>,
+            label <text>,
             body TEXT NOT NULL
         )""",
         # Only root rows are looked up by id: a nested one may stand in two logs, of a branch and of its saved copy.
-        """CREATE UNIQUE INDEX phronomy_log_checkpoint ON phronomy_log (checkpoint_id)
+        """CREATE UNIQUE INDEX phronomy_log_checkpoint ON <log> (tenant, checkpoint_id)
             WHERE path = '' AND checkpoint_id IS NOT NULL""",
-        "CREATE INDEX phronomy_log_parent ON phronomy_log (parent_id) WHERE path = '' AND parent_id IS NOT NULL",
-        """CREATE TABLE phronomy_pending (
-            n {key},
+        """CREATE INDEX phronomy_log_parent ON <log> (tenant, parent_id<numbered>)
+            WHERE path = '' AND parent_id IS NOT NULL""",
+        "CREATE INDEX phronomy_log_label ON <log> (tenant, label<numbered>) WHERE path = '' AND label IS NOT NULL",
+        """CREATE TABLE <pending> (
+            n <key>,
+            tenant <text> NOT NULL,
             branch BIGINT NOT NULL,
-            pending_id TEXT NOT NULL,
-            agent TEXT NOT NULL,
-            tool_name TEXT NOT NULL,
-            requested_at {real} NOT NULL,
+            pending_id <text> NOT NULL,
+            agent <text> NOT NULL,
+            tool_name <text> NOT NULL,
+            label <text>,
+            risk <text>,
+            requested_at <real> NOT NULL,
+            expires_at <real>,
             body TEXT NOT NULL
         )""",
-        "CREATE UNIQUE INDEX phronomy_pending_id ON phronomy_pending (branch, pending_id)",
-        "CREATE INDEX phronomy_pending_order ON phronomy_pending (requested_at)",
+        "CREATE UNIQUE INDEX phronomy_pending_id ON <pending> (tenant, pending_id, branch)",
+        "CREATE INDEX phronomy_pending_expiry ON <pending> (tenant, expires_at) WHERE expires_at IS NOT NULL",
+        """CREATE TABLE <facets> (
+            tenant <text> NOT NULL,
+            facet <text> NOT NULL,
+            value <text> NOT NULL,
+            requested_at <real> NOT NULL,
+            n BIGINT NOT NULL,
+            PRIMARY KEY (tenant, facet, value, requested_at, n)
+        )<keyed>""",
+        """CREATE TABLE <audit> (
+            n <key>,
+            tenant <text> NOT NULL,
+            at <real> NOT NULL,
+            run_id <text> NOT NULL,
+            thread_id <text>,
+            pending_id <text>,
+            body TEXT NOT NULL
+        )""",
+        "CREATE INDEX phronomy_audit_run ON <audit> (tenant, run_id<numbered>)",
+        "CREATE INDEX phronomy_audit_pending ON <audit> (tenant, pending_id<numbered>) WHERE pending_id IS NOT NULL",
     ),
 )
 """The schema, as what each version adds to the one before. Only ever appended to."""
 
 _BRANCH: Final = (
-    *("id", "run_id", "thread_id", "agent", "parent_branch", "parent_seq"),
-    *("seq", "head", "status", "owner", "fence", "lease_until", "changed_at"),
+    *("id", "run_id", "thread_id", "agent", "label", "parent_branch", "parent_seq", "seq", "head", "status"),
+    *("owner", "fence", "lease_until", "created_at", "changed_at", "announced"),
 )
-_COLUMNS: Final = ", ".join(_BRANCH)
-_MARKS: Final = ", ".join("?" * len(_BRANCH))
+_ENTRY: Final = ("path", "checkpoint_id", "parent_id", "label", "body")
+_TIMES: Final = ("lease_until", "created_at", "changed_at")
 
-# The branch comes as the row numbered 0. Numbers grow along a lineage, so the reader can put the rows in order.
+_GO_ON: Final = """
+    UPDATE <branches> SET seq = ?, head = COALESCE(?, head), lease_until = COALESCE(?, lease_until), changed_at = ?<also>
+    WHERE tenant = ? AND id = ? AND seq = ? AND owner = ? AND fence = ?<if> RETURNING <columns>, n
+"""
+# What a statement sets it writes to each index of it, changed or not: a status that is expected to be there is not set anew.
+_STATUS: Final = {"kept": ("", ""), "running": ("", " AND status = 'running'"), "new": (", status = ?", "")}
+
+# The branch comes as the row numbered 0, in the place of a body, apart from times, which JSON would round: each column of its own
+# would be one more of every entry, and a long run has thousands. Numbers grow along a lineage, so the reader can put the rows in order.
 # <place> selects the branch where the lineage ends, and the last number.
 _LINEAGE: Final = """
     WITH RECURSIVE line (n, id, parent_branch, parent_seq, depth, upto) AS (
@@ -115,119 +216,200 @@ _LINEAGE: Final = """
         UNION ALL
         SELECT b.n, b.id, b.parent_branch, b.parent_seq, line.depth + 1,
             CASE WHEN line.parent_seq < line.upto THEN line.parent_seq ELSE line.upto END
-        FROM line JOIN phronomy_branches b ON b.id = line.parent_branch
+        FROM line JOIN <branches> b ON b.tenant = ? AND b.id = line.parent_branch
     )
-    SELECT entry.n - line.n * <size>, line.id, entry.path, entry.checkpoint_id, entry.parent_id, entry.body, <nothing>
-    FROM line JOIN phronomy_log entry ON entry.n > line.n * <size> AND entry.n <= line.n * <size> + line.upto
+    SELECT entry.n - line.n * <size>, line.id, <own entry>, <no times>
+    FROM line JOIN <log> entry ON <line entries>
     UNION ALL
-    SELECT 0, b.id, NULL, NULL, NULL, NULL, <branch>
-    FROM line JOIN phronomy_branches b ON b.n = line.n WHERE line.depth = 0
+    SELECT 0, b.id, NULL, NULL, NULL, NULL, CAST(<array>(<timeless>) AS TEXT), <own times>
+    FROM line JOIN <branches> b ON b.n = line.n WHERE line.depth = 0
 """
 
 _BRANCH_PLACE: Final = """
-    SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, b.seq FROM phronomy_branches b WHERE b.id = ?
+    SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, b.seq FROM <branches> b WHERE b.tenant = ? AND b.id = ?
 """
 
 _CHECKPOINT_PLACE: Final = """
     SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, COALESCE(
         (
-            SELECT entry.n - b.n * <size> - 1 FROM phronomy_log entry
+            SELECT entry.n - b.n * <size> - 1 FROM <log> entry
             WHERE entry.n > place.n AND entry.n < (b.n + 1) * <size> AND entry.path = '' AND entry.checkpoint_id IS NOT NULL
             ORDER BY entry.n LIMIT 1
         ),
         b.seq
     )
-    FROM phronomy_log place JOIN phronomy_branches b ON b.n = place.n / <size>
-    WHERE place.checkpoint_id = ? AND place.path = ''
+    FROM <log> place JOIN <branches> b ON b.n = place.n / <size>
+    WHERE place.tenant = ? AND place.checkpoint_id = ? AND place.path = ''
 """
 
 _CHILDREN: Final = """
-    SELECT n, checkpoint_id FROM phronomy_log WHERE parent_id = ? AND path = '' AND checkpoint_id IS NOT NULL
+    SELECT n, checkpoint_id FROM <log>
+    WHERE tenant = ? AND parent_id = ? AND path = '' AND checkpoint_id IS NOT NULL
     UNION ALL
-    SELECT entry.n, entry.checkpoint_id FROM phronomy_log place JOIN phronomy_log entry ON entry.n = (
-        SELECT after.n FROM phronomy_log after
+    SELECT entry.n, entry.checkpoint_id FROM <log> place JOIN <log> entry ON entry.n = (
+        SELECT after.n FROM <log> after
         WHERE after.n > place.n AND after.n < (place.n / <size> + 1) * <size>
             AND after.path = '' AND after.checkpoint_id IS NOT NULL
         ORDER BY after.n LIMIT 1
     )
-    WHERE place.checkpoint_id = ? AND place.path = '' AND entry.parent_id IS NULL
+    WHERE place.tenant = ? AND place.checkpoint_id = ? AND place.path = '' AND entry.parent_id IS NULL
     ORDER BY 1
 """
 
-_PENDING: Final = """
-    SELECT p.pending_id, b.id, b.run_id, b.thread_id, p.agent, p.tool_name, COALESCE(b.head, ''), p.requested_at, p.body
-    FROM phronomy_pending p JOIN phronomy_branches b ON b.n = p.branch
-"""
+
+class Many:
+    """A statement for rows of values: what it begins with, what stands for one row, and what joins rows.
+
+    A driver that is fast at running a prepared statement often runs it once for each row; where each is a journey, one for all.
+    """
+
+    def __init__(self, head: str, row: str, joint: str) -> None:
+        self._parts = head, row, joint
+        self.one: Final = head + row
+
+    def of(self, count: int) -> str:
+        """The statement for this many rows."""
+        head, row, joint = self._parts
+        return head + joint.join([row] * count)
 
 
-class Statements:
-    """The statements of a dialect."""
+def _words(dialect: Dialect) -> dict[str, str]:
+    """What stands for the words in pointed brackets, but for the tables."""
 
-    def __init__(self, dialect: Dialect) -> None:
-        def sql(text: str) -> str:
-            text = text.replace("<columns>", _COLUMNS).replace("<marks>", _MARKS).replace("<lock>", dialect.lock)
-            return " ".join(text.split()).replace("<size>", str(SIZE)).replace("?", dialect.mark)
+    def between(after: str, upto: str) -> str:
+        return dialect.between.format(after=after, upto=upto).replace("<size>", str(SIZE))
 
-        def lineage(place: str) -> str:
-            others = _BRANCH[1:]
-            text = _LINEAGE.replace("<branch>", ", ".join(f"b.{column}" for column in others))
-            return sql(text.replace("<nothing>", ", ".join(["NULL"] * len(others))).replace("<place>", place))
+    return {
+        "key": dialect.key,
+        "place": dialect.place,
+        "real": dialect.real,
+        "text": dialect.text,
+        "keyed": dialect.keyed,
+        "numbered": dialect.numbered,
+        "among": dialect.among.replace("?", dialect.mark),
+        "unindexed": dialect.unindexed,
+        "line entries": between("line.n * <size> + line.parent_seq", "line.n * <size> + line.upto"),
+        "branch entries": between("b.n * <size> + b.parent_seq", "b.n * <size> + b.seq"),
+        "lock": dialect.lock,
+        "share": dialect.share,
+        "size": str(SIZE),
+        "known": str(len(MIGRATIONS)),
+        "ended": ", ".join(f"'{status}'" for status in ENDED),
+        "columns": ", ".join(_BRANCH),
+        "marks": ", ".join([dialect.mark] * len(_BRANCH)),
+        "branch": ", ".join(f"b.{column}" for column in _BRANCH),
+        "array": dialect.array,
+        "timeless": ", ".join(f"b.{column}" for column in _BRANCH if column not in _TIMES),
+        "own times": ", ".join(f"b.{column}" for column in _TIMES),
+        "no times": ", ".join(["NULL"] * len(_TIMES)),
+        "entry": ", ".join(_ENTRY),
+        "own entry": ", ".join(f"entry.{column}" for column in _ENTRY),
+    }
 
+
+class Texts:
+    """Makes SQL of the texts of this package. `schema` is the quoted name of the schema of the tables, with its dot, or empty."""
+
+    def __init__(self, dialect: Dialect, schema: str) -> None:
+        words, tables = _words(dialect), {table: f"{schema}phronomy_{table}" for table in TABLES}
+        percent = "%%" if dialect.mark == "%s" else "%"  # the driver takes one for the begin of a mark
+        self._mark, self._percent = dialect.mark, percent
+        self._bare = words | tables
+        self._words = words | {table: name.replace("%", percent) for table, name in tables.items()}
+        self._known: dict[str, str] = {}
+
+    def sql(self, text: str) -> str:
+        """The statement for a text with `?` for each value."""
+        known = self._known.get(text)
+        if known is None:
+            marked = " ".join(text.split()).replace("%", self._percent).replace("?", self._mark)
+            known = self._known[text] = _filled(marked, self._words)
+        return known
+
+    def bare(self, text: str) -> str:
+        """The statement for a text without values, as it can be printed."""
+        return _filled(cleandoc(text), self._bare)
+
+    def rows(self, head: str, row: str, joint: str = ", ") -> Many:
+        """The statement for rows of values."""
+        return Many(self.sql(head) + " ", self.sql(row), joint)
+
+
+def _filled(text: str, words: Mapping[str, str]) -> str:
+    return re.sub(r"<([a-z][a-z ]*)>", lambda found: words[found[1]], text)
+
+
+class Statements(Texts):
+    """The statements of a dialect. `schema` is the quoted name of the schema that the tables are in, with its dot, or empty."""
+
+    def __init__(self, dialect: Dialect, schema: str = "") -> None:
+        super().__init__(dialect, schema)
+        sql, bare, rows = self.sql, self.bare, self.rows
+        self.listed: Final = dialect.listed
         self.begin: Final = dialect.begin
-        self.has_schema: Final = dialect.has_schema
-        self.schema: Final = "CREATE TABLE phronomy_schema (version INTEGER NOT NULL)"
-        self.first_version: Final = "INSERT INTO phronomy_schema (version) VALUES (0)"
-        self.version: Final = "SELECT version FROM phronomy_schema"
-        self.new_version: Final = sql("UPDATE phronomy_schema SET version = ?")
-        self.migrations: Final = tuple(
-            tuple(statement.format(key=dialect.key, place=dialect.place, real=dialect.real) for statement in migration)
-            for migration in MIGRATIONS
+        self.schema: Final = bare("CREATE TABLE <schema> (version INTEGER NOT NULL)")
+        self.first_version: Final = bare("INSERT INTO <schema> (version) VALUES (0)")
+        self.version: Final = bare("SELECT version FROM <schema>")
+        self.new_version: Final = bare("UPDATE <schema> SET version = <known>")
+        self.migrations: Final = tuple(tuple(bare(text) for text in migration) for migration in MIGRATIONS)
+        self.branch: Final = sql("SELECT <columns>, n FROM <branches> WHERE tenant = ? AND id = ? <lock>")
+        self.parent: Final = sql("SELECT <columns> FROM <branches> WHERE tenant = ? AND id = ? <share>")
+        self.add_branch: Final = sql(
+            "INSERT INTO <branches> (tenant, <columns>) VALUES (?, <marks>) RETURNING n",
         )
-        self.branch: Final = sql("SELECT <columns>, n FROM phronomy_branches WHERE id = ? <lock>")
-        self.add_branch: Final = sql("INSERT INTO phronomy_branches (<columns>) VALUES (<marks>)")
         self.change_branch: Final = sql(
-            """UPDATE phronomy_branches
-            SET seq = ?, head = ?, status = ?, owner = ?, fence = ?, lease_until = ?, changed_at = ? WHERE n = ?"""
+            """UPDATE <branches> SET seq = ?, head = ?, status = ?, owner = ?, fence = ?, lease_until = ?, changed_at = ?,
+            announced = ? WHERE n = ?"""
         )
-        self.go_on: Final = sql(
-            """UPDATE phronomy_branches
-            SET seq = ?, head = COALESCE(?, head), status = COALESCE(?, status), lease_until = COALESCE(?, lease_until), changed_at = ?
-            WHERE id = ? AND seq = ? AND owner = ? AND fence = ? RETURNING <columns>, n"""
+        announce = ", announced = COALESCE(announced, ?)"
+        self.go_on: Final = {
+            (status, announces): sql(_GO_ON.replace("<also>", also + announce * announces).replace("<if>", condition))
+            for status, (also, condition) in _STATUS.items()
+            for announces in (False, True)
+        }
+        self.renew: Final = sql(
+            """UPDATE <branches> SET lease_until = ? WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?
+            RETURNING <columns>"""
         )
-        self.renew: Final = sql("UPDATE phronomy_branches SET lease_until = ? WHERE id = ? AND owner = ? AND fence = ?")
         self.release: Final = sql(
-            """UPDATE phronomy_branches SET owner = NULL, lease_until = 0, status = COALESCE(?, status)
-            WHERE id = ? AND owner = ? AND fence = ?"""
+            """UPDATE <branches> SET owner = NULL, lease_until = 0, status = COALESCE(?, status)
+            WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?"""
         )
-        self.add_entry: Final = sql(
-            "INSERT INTO phronomy_log (n, path, checkpoint_id, parent_id, body) VALUES (?, ?, ?, ?, ?)"
+        self.announced: Final = sql(
+            "UPDATE <branches> SET announced = ? WHERE tenant = ? AND id = ? AND announced < ?",
         )
+        self.detach: Final = sql("UPDATE <branches> SET parent_branch = NULL WHERE n = ?")
+        self.drop_branch: Final = sql("DELETE FROM <branches> WHERE n = ?")
+        self.add_entries: Final = rows("INSERT INTO <log> (n, tenant, <entry>) VALUES", "(?, ?, ?, ?, ?, ?, ?)")
+        self.change_entry: Final = sql(
+            "UPDATE <log> SET path = ?, checkpoint_id = ?, parent_id = ?, label = ?, body = ? WHERE n = ?"
+        )
+        self.drop_entries: Final = sql("DELETE FROM <log> WHERE n > ? AND n < ?")
         self.add_pending: Final = sql(
-            """INSERT INTO phronomy_pending (branch, pending_id, agent, tool_name, requested_at, body)
-            VALUES (?, ?, ?, ?, ?, ?)"""
+            """INSERT INTO <pending>
+            (tenant, branch, pending_id, agent, tool_name, label, risk, requested_at, expires_at, body)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING n"""
         )
-        self.drop_pending: Final = sql("DELETE FROM phronomy_pending WHERE branch = ? AND pending_id = ?")
+        self.drop_pending: Final = sql(
+            """DELETE FROM <pending> WHERE tenant = ? AND pending_id = ? AND branch = ?
+            RETURNING requested_at, n, label, tool_name, risk, agent"""
+        )
+        self.add_facets: Final = rows(
+            "INSERT INTO <facets> (tenant, facet, value, requested_at, n) VALUES", "(?, ?, ?, ?, ?)"
+        )
+        self.drop_facets: Final = rows(
+            "DELETE FROM <facets> WHERE", "(tenant, facet, value, requested_at, n) = (?, ?, ?, ?, ?)", " OR "
+        )
+        self.pending_of_branch: Final = sql(
+            """SELECT p.pending_id FROM <facets> f JOIN <pending> p ON p.n = f.n
+            WHERE f.tenant = ? AND f.facet = 'run' AND f.value = ? AND p.branch = ?"""
+        )
+        self.add_audit: Final = rows(
+            "INSERT INTO <audit> (tenant, at, run_id, thread_id, pending_id, body) VALUES", "(?, ?, ?, ?, ?, ?)"
+        )
         self.children: Final = sql(_CHILDREN)
-        self.checkpoint_lineage: Final = lineage(_CHECKPOINT_PLACE)
-        self.branch_lineage: Final = lineage(_BRANCH_PLACE)
-        self._branches: Final = sql("SELECT <columns> FROM phronomy_branches b")
-        self._pending: Final = sql(_PENDING)
-        self._filters: Final = (sql("b.run_id = ?"), sql("b.thread_id = ?"))
-
-    def branches(self, *, run_id: str | None, thread_id: str | None) -> tuple[str, Values]:
-        """The statement and its values for the branches of a run, a thread, both, or all."""
-        where, values = self._where(run_id, thread_id)
-        return self._branches + where + " ORDER BY b.n", values
-
-    def pending(self, *, run_id: str | None, thread_id: str | None) -> tuple[str, Values]:
-        """The statement and its values for what is pending in a run, a thread, both, or everywhere."""
-        where, values = self._where(run_id, thread_id)
-        return self._pending + where + " ORDER BY p.requested_at, p.n", values
-
-    def _where(self, *wanted: str | None) -> tuple[str, Values]:
-        given = [(text, value) for text, value in zip(self._filters, wanted, strict=True) if value is not None]
-        where = " WHERE " + " AND ".join(text for text, _ in given) if given else ""
-        return where, tuple(value for _, value in given)
+        self.checkpoint_lineage: Final = sql(_LINEAGE.replace("<place>", _CHECKPOINT_PLACE))
+        self.branch_lineage: Final = sql(_LINEAGE.replace("<place>", _BRANCH_PLACE))
 
 
 # Records from rows, and rows from records
@@ -240,51 +422,83 @@ def branch_of(row: Sequence[Any]) -> Branch:
         run_id=row[1],
         thread_id=row[2],
         agent=row[3],
-        parent_branch=row[4],
-        parent_seq=row[5],
-        seq=row[6],
-        head=row[7],
-        status=row[8],
-        owner=row[9],
-        fence=row[10],
-        lease_until=row[11],
-        changed_at=row[12],
+        label=row[4],
+        parent_branch=row[5],
+        parent_seq=row[6],
+        seq=row[7],
+        head=row[8],
+        status=row[9],
+        owner=row[10],
+        fence=row[11],
+        lease_until=row[12],
+        created_at=row[13],
+        changed_at=row[14],
+        announced=row[15],
     )
 
 
-def branch_values(branch: Branch) -> Values:
-    """The values of a new branch."""
-    return tuple(getattr(branch, column) for column in _BRANCH)
+def branch_values(tenant: str, branch: Branch) -> Values:
+    """The values of `add_branch`."""
+    return tenant, *(getattr(branch, column) for column in _BRANCH)
 
 
 def changed_values(branch: Branch, n: int) -> Values:
     """The values of `change_branch`."""
-    return branch.seq, branch.head, branch.status, branch.owner, branch.fence, branch.lease_until, branch.changed_at, n
+    place = branch.seq, branch.head, branch.status
+    return *place, branch.owner, branch.fence, branch.lease_until, branch.changed_at, branch.announced, n
 
 
-def going_on(change: Append, now: float) -> Values | None:
-    """The values of `go_on`; None for a change that it is not for."""
+def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
+    """The statement `go_on` for a change, and its values; None for a change that it is not for."""
     claim = change.claim
     if claim is None or change.release or claim.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
         return None
     until = now + change.lease if change.lease else None
-    after = change.seq + len(change.entries)
-    return after, change.head, change.status, until, now, claim.branch_id, change.seq, claim.owner, claim.fence
+    values: list[Any] = [change.seq + len(change.entries), change.head, until, now]
+    status = "kept"
+    if change.status is not None:
+        status = "running" if change.status == "running" else "new"
+    if status == "new":
+        values.append(change.status)
+    if change.announce:
+        values.append(change.seq)
+    values += (tenant, claim.branch_id, change.seq, claim.owner, claim.fence)
+    return sql.go_on[status, change.announce], tuple(values)
 
 
-def entry_values(change: Append, n: int) -> list[Values]:
+def entry_values(tenant: str, change: Append, n: int) -> list[Values]:
     """The values of the entries that a change adds to branch number `n`. Raises `StoreError` for a log that is full."""
     if change.seq + len(change.entries) >= SIZE:
         raise StoreError(f"the log of branch {change.branch_id} is full: it holds {SIZE - 1} entries at most")
     return [
-        (place, entry.path, entry.checkpoint_id, entry.parent_id, entry.body)
+        (place, tenant, entry.path, entry.checkpoint_id, entry.parent_id, entry.label, entry.body)
         for place, entry in enumerate(change.entries, n * SIZE + change.seq + 1)
     ]
 
 
-def pending_values(change: Append, n: int) -> list[Values]:
-    """The values of what a change makes pending in branch number `n`."""
-    return [(n, row.pending_id, row.agent, row.tool_name, row.requested_at, row.body) for row in change.opened]
+def changed_entry(entry: Entry, n: int) -> Values:
+    """The values of `change_entry` for an entry of branch number `n`."""
+    return entry.path, entry.checkpoint_id, entry.parent_id, entry.label, entry.body, n * SIZE + entry.seq
+
+
+def pending_values(tenant: str, row: PendingRow, n: int) -> Values:
+    """The values of a new pending approval in branch number `n`."""
+    what = row.pending_id, row.agent, row.tool_name, row.label, row.risk
+    return tenant, n, *what, row.requested_at, row.expires_at, row.body
+
+
+FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent", "")
+"""What pending approvals are looked for by, the one that leaves fewest first, and last the one that all have."""
+
+
+def facet_values(tenant: str, branch: Branch, found: Sequence[Any]) -> list[Values]:
+    """The values of the facets of a pending approval of a branch, from what `drop_pending` gives of it."""
+    at, n, *rest = found
+    return [
+        (tenant, facet, value, at, n)
+        for facet, value in zip(FACETS, (branch.run_id, branch.thread_id, *rest, ""), strict=True)
+        if value is not None
+    ]
 
 
 def pending_of(row: Sequence[Any]) -> PendingRow:
@@ -296,10 +510,38 @@ def pending_of(row: Sequence[Any]) -> PendingRow:
         thread_id=row[3],
         agent=row[4],
         tool_name=row[5],
-        checkpoint_id=row[6],
-        requested_at=row[7],
-        body=row[8],
+        label=row[6],
+        risk=row[7],
+        checkpoint_id=row[8],
+        requested_at=row[9],
+        expires_at=row[10],
+        body=row[11],
+        n=row[12],
     )
+
+
+def checkpoint_of(row: Sequence[Any]) -> CheckpointRow:
+    """The checkpoint in a row."""
+    return CheckpointRow(
+        checkpoint_id=row[0],
+        branch_id=row[1],
+        run_id=row[2],
+        thread_id=row[3],
+        agent=row[4],
+        label=row[5],
+        body=row[6],
+        n=row[7],
+    )
+
+
+def audit_values(tenant: str, row: AuditRow) -> Values:
+    """The values of a new line of the audit trail."""
+    return tenant, row.at, row.run_id, row.thread_id, row.pending_id, row.body
+
+
+def audit_of(row: Sequence[Any]) -> AuditRow:
+    """The line of the audit trail in a row."""
+    return AuditRow(at=row[0], run_id=row[1], thread_id=row[2], pending_id=row[3], body=row[4], n=row[5])
 
 
 def lineage_of(rows: Iterable[Sequence[Any]]) -> Lineage | None:
@@ -307,16 +549,21 @@ def lineage_of(rows: Iterable[Sequence[Any]]) -> Lineage | None:
     ordered = sorted(rows, key=itemgetter(0))
     if not ordered:
         return None
-    first = ordered[0]
-    return Lineage(
-        branch=branch_of((first[1], *first[6:])),
-        entries=tuple(
-            [
-                Entry(seq=seq, branch_id=branch, path=path, checkpoint_id=id, parent_id=parent, body=body)
-                for seq, branch, path, id, parent, body, *_ in ordered[1:]
-            ]
-        ),
-    )
+    *_, body, lease_until, created_at, changed_at = ordered[0]
+    *own, announced = json.loads(body)
+    branch = branch_of((*own, lease_until, created_at, changed_at, announced))
+    return Lineage(branch=branch, entries=entries_of(ordered[1:]))
+
+
+_PUT: Final = tuple(getattr(Entry, column).__set__ for column in ("seq", "branch_id", *_ENTRY))
+
+
+def entries_of(rows: Sequence[Sequence[Any]]) -> tuple[Entry, ...]:
+    """The entries that rows begin with, made column by column: a frozen record takes a call for each value, and these are many."""
+    entries = [object.__new__(Entry) for _ in rows]
+    for put, values in zip(_PUT, zip(*rows, strict=True), strict=False):
+        deque(map(put, entries, values), 0)
+    return tuple(entries)
 
 
 def missing(version: int, statements: Statements, where: str) -> list[str]:

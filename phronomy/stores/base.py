@@ -13,182 +13,83 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from phronomy.approvals import PendingApproval
-from phronomy.checkpoint import Checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
-from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError
+from phronomy.audit import AuditRecord
+from phronomy.checkpoint import Checkpoint
+from phronomy.diff import CheckpointDiff, diff
+from phronomy.errors import CheckpointEdited, CheckpointError, CheckpointNotFound, StoreError
+from phronomy.stores import _changes, _forking, _listing, _retention
 from phronomy.stores._keeper import Keeper
-from phronomy.types import CallSettled
+from phronomy.stores._listing import CheckpointInfo, Page, Waiting
+from phronomy.stores.log import journal_entry, last_of, pending_rows, replay, row_entry
+from phronomy.stores.rows import (
+    Append,
+    AuditFilter,
+    AuditRow,
+    Branch,
+    BranchFilter,
+    BranchStatus,
+    CheckpointFilter,
+    CheckpointRow,
+    Claim,
+    Entry,
+    Lineage,
+    PendingFilter,
+    PendingRow,
+)
+from phronomy.validation import checked
 
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from phronomy.types import Outcome
-
-BranchStatus: TypeAlias = Literal["running", "suspended", "failed", "completed", "rejected", "cancelled", "superseded"]
-"""How a branch stands. `failed`: a fault stopped it between boundaries, and it can be resumed. The last four are ends."""
-
-OPEN: Final = ("running", "suspended", "failed")
-ENDED: Final = ("completed", "rejected", "cancelled", "superseded")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Branch:
-    """One line of a run: the run itself (its id is the run's id), or a fork of it.
-
-    `parent_branch` and `parent_seq` say which log it goes on from, and after which entry. `seq` is the number of the last entry
-    of its own log, which begins after `parent_seq`. `head` is the id of its last root checkpoint. `lease_until` and `changed_at`,
-    the time of the last write, are in seconds since the epoch, by the store's clock.
-    """
-
-    id: str
-    run_id: str
-    thread_id: str | None
-    agent: str
-    parent_branch: str | None = None
-    parent_seq: int = 0
-    seq: int = 0
-    head: str | None = None
-    status: BranchStatus = "running"
-    owner: str | None = None
-    fence: int = 0
-    lease_until: float = 0.0
-    changed_at: float = 0.0
-
-    def is_held(self, now: float) -> bool:
-        """Whether a worker holds the branch whose lease has not expired at this time, by the store's clock."""
-        return self.owner is not None and self.lease_until > now
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint, **fields: Any) -> Branch:
-        """The branch that a checkpoint names."""
-        return cls(
-            id=checkpoint.branch_id,
-            run_id=checkpoint.run_id,
-            thread_id=checkpoint.thread_id,
-            agent=checkpoint.agent.name,
-            **fields,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One entry of a log. A row has a `checkpoint_id`; a journal entry has none. `path` names the nested run it belongs to.
-
-    `parent_id` is there where the parent is not the row of the same path before it in the same log.
-    """
-
-    path: str
-    body: str
-    checkpoint_id: str | None = None
-    parent_id: str | None = None
-    branch_id: str = ""
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingRow:
-    """A pending approval as a store lists it: where it waits, and the request as text (a `PendingApproval`)."""
-
-    pending_id: str
-    branch_id: str
-    run_id: str
-    thread_id: str | None
-    agent: str
-    tool_name: str
-    checkpoint_id: str
-    requested_at: float
-    body: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """The right to write on a branch: who holds it, and the fence number that it was given."""
-
-    branch_id: str
-    run_id: str
-    owner: str
-    fence: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
-    """One atomic write to a branch.
-
-    `seq` is the last entry that the writer has seen. `claim` is the writer's; without one, only journal entries may be written,
-    or a claim be taken by `take` (an owner), which needs the lease to be free or expired. `lease` is how many seconds from now
-    the claim is to last. `release` gives it up. `head`, `status` change the branch; `opened` and `closed` change what is pending.
-    """
-
-    branch_id: str
-    seq: int
-    entries: tuple[Entry, ...] = ()
-    claim: Claim | None = None
-    take: str | None = None
-    lease: float = 0.0
-    release: bool = False
-    head: str | None = None
-    status: BranchStatus | None = None
-    opened: tuple[PendingRow, ...] = ()
-    closed: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
-    """A branch, and the entries that lead to a place in it, oldest first, those of the logs it goes on from included."""
-
-    branch: Branch
-    entries: tuple[Entry, ...]
-
-
-class Behind(Exception):
-    """The writer has not seen the last entry of the log. Nothing was written."""
-
-
-class Held(Exception):
-    """The claim cannot be taken: `branch` is held by its owner, whose lease has not expired. Nothing was written."""
-
-    def __init__(self, branch: Branch) -> None:
-        super().__init__(branch.id)
-        self.branch = branch
-
-
-class Occupied(Exception):
-    """The thread has a branch that is running or suspended. Nothing was written."""
-
-    def __init__(self, branch: Branch) -> None:
-        super().__init__(branch.id)
-        self.branch = branch
-
 
 class Store(ABC):
     """Where checkpoints are kept. Implement the abstract methods; each is atomic and safe to call from any thread.
 
-    `clock` gives seconds since the epoch and is what leases are judged by. `blocking` says whether a call may take long enough
-    that the async driver should make it in a thread. `lease` is how long, in seconds, a claim lasts without being renewed.
+    A store object belongs to one `tenant`: it sees and touches nothing of another's, even under equal ids; `for_tenant` gives
+    that of another on the same connections. `clock` gives seconds since the epoch and is what leases, expiry and age are judged
+    by. `lease` is how long, in seconds, a claim lasts without being renewed. `ttl` is after how many seconds `recover` takes away
+    a run that has ended (None: never). `blocking` says whether a call may take long enough that the async driver should make it
+    in a thread.
     """
 
     blocking: bool = True
 
-    def __init__(self, *, clock: Callable[[], float] = time.time, lease: float = 30.0) -> None:
+    def __init__(
+        self,
+        *,
+        tenant: str = "",
+        clock: Callable[[], float] = time.time,
+        lease: float = 30.0,
+        ttl: float | None = None,
+    ) -> None:
         if not 0 < lease < math.inf:
             raise StoreError(f"the lease is a number of seconds above 0, not {lease!r}")
+        if ttl is not None and not 0 < ttl < math.inf:
+            raise StoreError(f"ttl is a number of seconds above 0, or None, not {ttl!r}")
+        self.tenant = checked_tenant(tenant)
         self.clock = clock
         self.lease = lease
+        self.ttl = ttl
         self.keeper = Keeper(lease)
 
     # Primitives
+
+    @abstractmethod
+    def for_tenant(self, tenant: str) -> Self:
+        """The store of another tenant, on the same connections: closing either closes both. Raises `StoreError` for a bad name."""
 
     @abstractmethod
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         """Add a branch with the first entries of its log, held by `change.take` if that is given.
 
         With `exclusive`, raises `Occupied` if its thread has a branch whose status is in `OPEN`, and `Behind` if the thread's
-        latest end is another branch than its parent. Raises `StoreError` if a branch or a checkpoint of that id is there already.
+        latest end is another branch than its parent. Raises `StoreError` if a branch or a checkpoint of that id is there already,
+        `CheckpointNotFound` if its parent is not there.
         """
 
     @abstractmethod
@@ -196,8 +97,9 @@ class Store(ABC):
         """Write `change` in one transaction and return the branch as it then stands.
 
         Raises `LeaseLost` if `change.claim` is no longer the branch's owner and fence; `Behind` if `change.seq` is not the
-        branch's; `Held` if a claim is to be taken and another's has not expired; `CheckpointNotFound` if there is no such branch.
-        Entries get the numbers that follow `seq`.
+        branch's; `Held` if a claim is to be taken and another's has not expired; `CheckpointNotFound` if there is no such branch;
+        `StoreError` if a checkpoint or a pending id is there already, or for a change without the right to it. Entries get the
+        numbers that follow `seq`.
         """
 
     @abstractmethod
@@ -209,6 +111,23 @@ class Store(ABC):
         """Give up the claim, if it is still held, and set the status. Never raises `LeaseLost`."""
 
     @abstractmethod
+    def announced(self, branch_id: str, seq: int) -> None:
+        """Note that everything up to entry `seq` of a branch has been announced; a number below the one noted changes nothing.
+
+        Raises `CheckpointNotFound` if there is no such branch.
+        """
+
+    @abstractmethod
+    def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
+        """Take branches away as a whole, with their logs and what is pending in them: their ids, each with its last entry's number.
+
+        `detached` are the branches that go on from them, each with entries of its own log to be written anew (numbered by `seq`),
+        after which it needs nothing before its log: it has no parent branch from then on. The audit trail stays. Raises `Behind`
+        if a branch is gone, has another last entry or is held, or if some other branch goes on from one of them. Nothing was
+        changed then.
+        """
+
+    @abstractmethod
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
         """The entries that lead to a checkpoint and the journal after it up to the next root row, or those of a whole branch.
 
@@ -216,12 +135,24 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
-        """The branches of a run or of a thread, oldest first."""
+    def select_branches(self, wanted: BranchFilter) -> list[Branch]:
+        """The branches that are wanted."""
 
     @abstractmethod
-    def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-        """What is pending, everywhere or in a run or a thread, oldest request first. `checkpoint_id` is the branch's head."""
+    def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
+        """The pending approvals that are wanted, found by an index. `checkpoint_id` is the branch's head."""
+
+    @abstractmethod
+    def count_pending(self, wanted: PendingFilter) -> int:
+        """How many pending approvals there are of those that are wanted; `after` and `limit` do not count."""
+
+    @abstractmethod
+    def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
+        """The root checkpoints that are wanted."""
+
+    @abstractmethod
+    def select_audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        """The lines of the audit trail that are wanted."""
 
     @abstractmethod
     def child_ids(self, checkpoint_id: str) -> list[str]:
@@ -247,15 +178,15 @@ class Store(ABC):
     def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `load`, with the branch that the store keeps it on."""
         lineage = self.lineage(checkpoint_id=checkpoint_id)
-        for checkpoint in reversed(replay(lineage.entries)):
-            if checkpoint.id == checkpoint_id:
-                return lineage.branch, checkpoint
+        checkpoint = last_of(lineage.entries)
+        if checkpoint.id == checkpoint_id:
+            return lineage.branch, checkpoint
         raise CheckpointError(f"the log of branch {lineage.branch.id} does not lead to checkpoint {checkpoint_id}")
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
         """A branch and its last checkpoint, with what has been journaled after it. Raises `CheckpointNotFound`."""
         lineage = self.lineage(branch_id=branch_id)
-        return lineage.branch, replay(lineage.entries)[-1]
+        return lineage.branch, last_of(lineage.entries)
 
     def history(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints from the root to this one, oldest first. Raises `CheckpointNotFound`."""
@@ -269,19 +200,166 @@ class Store(ABC):
 
     def latest(self, thread_id: str) -> Checkpoint | None:
         """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
-        last = latest_ended(self.branches(thread_id=thread_id))
+        last = _changes.latest_ended(self.branches(thread_id=thread_id))
         return self.head(last.id)[1] if last is not None else None
 
-    def pending(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Waiting]:
-        """What waits for a human, everywhere or in a run or a thread, oldest request first."""
-        return [Waiting.of(row) for row in self.pending_rows(run_id=run_id, thread_id=thread_id)]
+    def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
+        """The branches of a run or of a thread, or all, oldest first."""
+        return self.select_branches(BranchFilter(run_id=run_id, thread_id=thread_id))
+
+    def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
+        """What is pending, everywhere or in a run or a thread, oldest request first, as the store has it."""
+        return self.select_pending(_listing.pending_filter(run_id=run_id, thread_id=thread_id))
+
+    def pending(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        label: str | None = None,
+        risk: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        newest: bool = False,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[Waiting]:
+        """What waits for a human, oldest request first, or with `newest` newest first: found by an index, however much there is.
+
+        Give any of run, thread, agent, tool, label (of the run or fork) and risk (of the tool); `older_than` and `newer_than` are
+        ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
+        end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
+        """
+        now = self.clock()
+        wanted = _listing.pending_filter(
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=agent,
+            tool=tool,
+            label=label,
+            risk=risk,
+            since=None if newer_than is None else now - newer_than,
+            until=None if older_than is None else now - older_than,
+            newest=newest,
+        )
+        return _listing.pending_page(self, wanted, limit, after)
+
+    def count(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        label: str | None = None,
+        risk: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+    ) -> int:
+        """How many approvals wait for a human, of those that `pending` would list."""
+        now = self.clock()
+        return self.count_pending(
+            _listing.pending_filter(
+                run_id=run_id,
+                thread_id=thread_id,
+                agent=agent,
+                tool=tool,
+                label=label,
+                risk=risk,
+                since=None if newer_than is None else now - newer_than,
+                until=None if older_than is None else now - older_than,
+            )
+        )
+
+    def list(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        label: str | None = None,
+        labeled: bool = False,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[CheckpointInfo]:
+        """The checkpoints that are kept, in the order their branches were made: id, label, when it was made, and where it belongs.
+
+        Give any of run, thread, agent and label; `labeled` means those that have one. Pages are as those of `pending`.
+        """
+        wanted = CheckpointFilter(run_id=run_id, thread_id=thread_id, agent=agent, label=label, labeled=labeled)
+        return _listing.checkpoint_page(self, wanted, limit, after)
+
+    def audit(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        pending_id: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+    ) -> Iterator[AuditRecord]:
+        """Who decided what, when, through which channel, why, and the digest of what was shown, oldest first.
+
+        Give any of run, thread, pending id and times (seconds since the epoch, inclusive). What is here stays when runs are taken
+        away. `record.model_dump_json()` is a line of an export as JSON lines.
+        """
+        return _listing.audit_records(
+            self, AuditFilter(run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until)
+        )
+
+    def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
+        """Wait until a run has ended, however and wherever that happens, and return its last checkpoint.
+
+        With `stops`, being suspended or failed counts as well. `timeout` is in seconds; None waits for ever. Raises `WaitTimeout`
+        when it is over, and `CheckpointNotFound` if there is no such run. A run id means the run's own branch, not its forks; the
+        id of a fork's branch means that.
+        """
+        return _listing.wait(self, run_id, timeout, stops)
+
+    async def await_(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
+        """As `wait`, without blocking the event loop."""
+        return await _listing.await_(self, run_id, timeout, stops)
+
+    def delete(self, id: str, *, force: bool = False) -> bool:
+        """Take a run, a branch, or the branch that ends with this checkpoint away. False if there is no such id, or a worker has it.
+
+        What goes on from it elsewhere stays whole; so does the audit trail. Raises `StillNeeded` if its run has not ended in every
+        branch, unless `force` is given: then what waits is gone, and nobody can decide it any more. Raises it as well for the id of
+        a checkpoint before the last of its branch.
+        """
+        return _retention.delete(self, id, force=force)
+
+    def clear(self) -> int:
+        """Take away every run that has ended in all its branches, and return the number of checkpoints that went."""
+        return _retention.prune(self, older_than=None, keep_labeled=False, keep_last=0)
+
+    def prune(self, *, older_than: float | None = None, keep_labeled: bool = True, keep_last: int = 0) -> int:
+        """Take away runs that ended more than `older_than` seconds ago, and return the number of checkpoints that went.
+
+        A run goes as a whole, forks included, once all of it has ended. `keep_labeled` spares runs with a labeled checkpoint,
+        `keep_last` the last runs of each thread. What waits for a human, or is worked on, always stays; so does the audit trail.
+        A run that goes on from one that was taken away stays whole.
+        """
+        return _retention.prune(self, older_than=older_than, keep_labeled=keep_labeled, keep_last=keep_last)
+
+    def diff(self, before: str, after: str) -> CheckpointDiff:
+        """What is new in a checkpoint against another, by their ids, whichever runs they are of. Raises `CheckpointNotFound`."""
+        return diff(self.load(before), self.load(after))
+
+    def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
+        """Open another branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
+        return _forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Take in a checkpoint that this store has not made, with what is nested in it, as a branch of its own.
 
         Saving one that is there already changes nothing. Where the store has another checkpoint's branch under the same id, the
-        branch is kept under the id of the checkpoint.
+        branch is kept under the id of the checkpoint. Raises `CheckpointError` for what could not be loaded again, and
+        `CheckpointEdited` if the store has another checkpoint of that id.
         """
+        checkpoint = checked(checkpoint)
         sealed = checkpoint.evolve(journal=(), nested=())
         entries = [row_entry(None, sealed, {})]
         for part in checkpoint.nested:
@@ -297,137 +375,23 @@ class Store(ABC):
             entries=tuple(entries),
             head=checkpoint.id,
             status=checkpoint.status if checkpoint.status != "running" else "failed",
-            opened=tuple(pending_rows(checkpoint)),
+            opened=tuple(pending_rows(checkpoint, branch.label)),
         )
         try:
             self.create(branch, change, exclusive=False)
         except StoreError as error:
             try:
-                self.lineage(checkpoint_id=checkpoint.id)
+                known = self.load(checkpoint.id)
             except CheckpointNotFound:
                 raise error from error.__cause__
+            if known.evolve(journal=(), nested=()) != sealed:
+                raise CheckpointEdited(
+                    f"the store has another checkpoint under the id {checkpoint.id}", checkpoint_id=checkpoint.id
+                ) from None
 
 
-def latest_ended(branches: Sequence[Branch]) -> Branch | None:
-    """Of branches in the order they were made, the one that ended last; None if none has ended."""
-    ended = [branch for branch in branches if branch.status in ENDED]
-    return max(reversed(ended), key=lambda branch: branch.changed_at, default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """A pending approval, and where it waits: pass `checkpoint_id` to `agent.resume`."""
-
-    approval: PendingApproval
-    checkpoint_id: str
-    run_id: str
-    branch_id: str
-    thread_id: str | None
-    agent: str
-
-    @classmethod
-    def of(cls, row: PendingRow) -> Waiting:
-        """The pending approval that a store listed. Raises `StoreError` for a row that cannot be read."""
-        try:
-            approval = PendingApproval.model_validate_json(row.body)
-        except ValueError:  # its text would quote the row
-            raise StoreError(
-                f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
-            ) from None
-        return cls(
-            approval=approval,
-            checkpoint_id=row.checkpoint_id,
-            run_id=row.run_id,
-            branch_id=row.branch_id,
-            thread_id=row.thread_id,
-            agent=row.agent,
-        )
-
-
-def row_entry(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled]) -> Entry:
-    """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id."""
-    body = row_text(parent, child, settled)
-    follows = parent is not None and parent.id == child.parent_id and parent.branch_id == child.branch_id
-    return Entry(path=child.path, body=body, checkpoint_id=child.id, parent_id=None if follows else child.parent_id)
-
-
-def journal_entry(outcome: Outcome, path: str) -> Entry:
-    """The journal entry of an outcome."""
-    return Entry(path=path, body=outcome_text(outcome))
-
-
-def pending_rows(checkpoint: Checkpoint) -> list[PendingRow]:
-    """What the store lists for the approvals that a checkpoint waits for."""
-    return [
-        PendingRow(
-            pending_id=item.id,
-            branch_id=checkpoint.branch_id,
-            run_id=checkpoint.run_id,
-            thread_id=checkpoint.thread_id,
-            agent=checkpoint.agent.name,
-            tool_name=item.tool_name,
-            checkpoint_id=checkpoint.id,
-            requested_at=item.requested_at.timestamp(),
-            body=item.model_dump_json(),
-        )
-        for item in checkpoint.pending
-    ]
-
-
-def settled_in(journal: Iterable[Outcome]) -> dict[str, CallSettled]:
-    """The results in a journal, by call id."""
-    return {outcome.id: outcome for outcome in journal if isinstance(outcome, CallSettled)}
-
-
-def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None = None) -> Iterator[Checkpoint]:
-    """Each checkpoint of a log, roots and nested ones, oldest first. `journals` gets what follows the last of each path.
-
-    Raises `CheckpointError` for a log that cannot be read.
-    """
-    journals = {} if journals is None else journals
-    tips: dict[str, Checkpoint] = {}
-    for entry in entries:
-        if entry.checkpoint_id is None:
-            journals.setdefault(entry.path, []).append(outcome_from(entry.body))
-            continue
-        settled = settled_in(journals.pop(entry.path, ()))
-        before = tips.get(entry.path)
-        columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
-        now = row_checkpoint(before, entry.body, settled, **columns)
-        if "run_id" not in now.__dict__:
-            raise CheckpointError(
-                f"the row of checkpoint {now.id} says what changed, and what it goes on from is missing"
-            )
-        if before is not None and entry.path == "" and before.run_id != now.run_id:  # the next run of the thread
-            tips.clear()
-            journals.clear()
-        tips[entry.path] = now
-        yield now
-
-
-def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
-    """The root checkpoints that a log leads through, oldest first; the last with its journal and the live runs nested in it.
-
-    Raises `CheckpointError` for a log that cannot be read.
-    """
-    journals: dict[str, list[Outcome]] = {}
-    found: list[Checkpoint] = []
-    live: dict[str, Checkpoint] = {}
-    for row in rows_of(entries, journals):
-        if row.path == "":
-            if found and found[-1].run_id != row.run_id:
-                live.clear()
-            found.append(row)
-        else:
-            live[row.path] = row
-    if not found:
-        raise CheckpointError("the log holds no checkpoint")
-    last = found[-1]
-    open_ids = {call.id for call in last.calls if call.result is None}
-    nested = tuple(
-        row.evolve(journal=tuple(journals.get(path, ())))
-        for path, row in sorted(live.items())
-        if last.ended is None and (row.ended is None or path.split("/")[0] in open_ids)
-    )
-    found[-1] = last.evolve(journal=tuple(journals.get("", ())), nested=nested)
-    return found
+def checked_tenant(tenant: str) -> str:
+    """The name of a tenant. Raises `StoreError` for what cannot be one."""
+    if not isinstance(tenant, str) or len(tenant) > 200 or not tenant.isprintable():
+        raise StoreError("a tenant is named by printable text of at most 200 characters; the empty text is the default")
+    return tenant

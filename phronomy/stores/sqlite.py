@@ -6,28 +6,18 @@ import os
 import sqlite3
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, NoReturn, TypeVar
 
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
 from phronomy.stores._alone import Alone
-from phronomy.stores._changes import (
-    check_change,
-    check_new,
-    check_parent,
-    check_thread,
-    grown,
-    lost,
-    not_found,
-    one_place,
-    taken_id,
-)
-from phronomy.stores.base import Append, Branch, BranchStatus, Claim, Lineage, PendingRow, Store
+from phronomy.stores._sqlstore import SQLStore, Transaction, damaged
 
 T = TypeVar("T")
 
 _SQL: Final = _sql.Statements(_sql.SQLITE)
+_HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'phronomy_schema'"
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 _SLICE: Final = 0.02
@@ -38,7 +28,7 @@ seconds, and an interrupt is not heard.
 """
 
 
-class SQLiteStore(Store):
+class SQLiteStore(SQLStore):
     """Keeps checkpoints in the SQLite file at `path`, which is made if it is not there; its directory must be.
 
     Any number of threads and processes of one machine may use the file at once (not over a network file system). A
@@ -48,166 +38,124 @@ class SQLiteStore(Store):
     Raises `StoreError` if the file cannot be opened, is no database, or was written by a later release.
     """
 
+    _statements = _SQL
+
     def __init__(
         self,
         path: str | os.PathLike[str],
         *,
+        tenant: str = "",
         clock: Callable[[], float] = time.time,
         lease: float = 30.0,
+        ttl: float | None = None,
         timeout: float = 30.0,
         synchronous: Literal["OFF", "NORMAL", "FULL", "EXTRA"] = "FULL",
     ) -> None:
-        super().__init__(clock=clock, lease=lease)
-        self._path = _checked_path(os.fspath(path))
+        super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
         if not timeout >= 0:
             raise StoreError(f"the timeout must be 0 seconds or more, not {timeout!r}")
         if synchronous not in _SYNCHRONOUS:
             raise StoreError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}")
-        self._timeout = timeout
-        self._synchronous = synchronous
-        self._connection: sqlite3.Connection | None = None
-        self._pid = 0
-        self._closed = False
-        self._forking = False
-        self._alone = Alone()
-        _close_before_fork(self)
-        self._alone(self._ready)
+        self._file = _File(_checked_path(os.fspath(path)), timeout, synchronous)
 
     def __repr__(self) -> str:
-        return f"SQLiteStore({self._path!r})"
-
-    # Primitives
-
-    def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
-        check_new(branch, change)
-        self._write(lambda db: self._create(db, branch, change, exclusive))
-
-    def append(self, change: Append) -> Branch:
-        check_change(change)
-        return self._write(lambda db: self._append(db, change))
-
-    def renew(self, claim: Claim) -> Branch:
-        return self._write(lambda db: self._renew(db, claim))
-
-    def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        self._write(lambda db: db.execute(_SQL.release, (status, claim.branch_id, claim.owner, claim.fence)))
-
-    def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
-        one_place(checkpoint_id, branch_id)
-        statement = _SQL.branch_lineage if checkpoint_id is None else _SQL.checkpoint_lineage
-        id = checkpoint_id or branch_id or ""
-        found = self._read(statement, (id,), _sql.lineage_of)
-        if found is None:
-            raise not_found("branch" if checkpoint_id is None else "checkpoint", id)
-        return found
-
-    def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
-        statement, values = _SQL.branches(run_id=run_id, thread_id=thread_id)
-        return self._read(statement, values, lambda rows: [_sql.branch_of(row) for row in rows])
-
-    def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-        statement, values = _SQL.pending(run_id=run_id, thread_id=thread_id)
-        return self._read(statement, values, lambda rows: [_sql.pending_of(row) for row in rows])
-
-    def child_ids(self, checkpoint_id: str) -> list[str]:
-        return self._read(_SQL.children, (checkpoint_id, checkpoint_id), lambda rows: [row[1] for row in rows])
+        tenant = f", tenant={self.tenant!r}" if self.tenant else ""
+        return f"SQLiteStore({self._file.path!r}{tenant})"
 
     def close(self) -> None:
-        self._alone(self._close)
+        self._file.alone(self._file.close)
 
-    # What the primitives do, inside a transaction
+    def _write(self, work: Callable[[Transaction], T], *, again: bool = False) -> T:
+        return self._file.write(work)
 
-    def _create(self, db: sqlite3.Connection, branch: Branch, change: Append, exclusive: bool) -> None:
-        if exclusive and branch.thread_id is not None:
-            statement, values = _SQL.branches(run_id=None, thread_id=branch.thread_id)
-            check_thread(branch, [_sql.branch_of(row) for row in db.execute(statement, values)])
-        if branch.parent_branch is not None:
-            row = db.execute(_SQL.branch, (branch.parent_branch,)).fetchone()
-            check_parent(branch, _sql.branch_of(row) if row is not None else None)
-        if db.execute(_SQL.branch, (branch.id,)).fetchone() is not None:
-            raise taken_id("branch", branch.id)
-        after = grown(branch, change, now=self.clock(), lease=self.lease)
-        added = db.execute(_SQL.add_branch, _sql.branch_values(after))
-        self._add(db, change, added.lastrowid or 0)
+    def _read(self, statement: str, values: _sql.Values, make: Callable[[list[_sql.Values]], T]) -> T:
+        rows = self._file.read(statement, values)
+        try:
+            return make(rows)
+        except (TypeError, ValueError):
+            raise damaged(f"{self._file.path}: the file") from None
 
-    def _append(self, db: sqlite3.Connection, change: Append) -> Branch:
-        if (values := _sql.going_on(change, self.clock())) is not None:
-            # One statement where all is as the writer thinks; where it is not, the rules say what is wrong.
-            row = db.execute(_SQL.go_on, values).fetchone()
-            if row is not None:
-                self._add(db, change, row[-1])
-                return _sql.branch_of(row)
-        row = db.execute(_SQL.branch, (change.branch_id,)).fetchone()
-        if row is None:
-            raise not_found("branch", change.branch_id)
-        after = grown(_sql.branch_of(row), change, now=self.clock(), lease=self.lease)
-        n = row[-1]
-        db.execute(_SQL.change_branch, _sql.changed_values(after, n))
-        self._add(db, change, n)
-        return after
 
-    def _add(self, db: sqlite3.Connection, change: Append, n: int) -> None:
-        if change.closed:
-            db.executemany(_SQL.drop_pending, [(n, id) for id in change.closed])
-        if change.opened:
-            db.executemany(_SQL.add_pending, _sql.pending_values(change, n))
-        if change.entries:
-            db.executemany(_SQL.add_entry, _sql.entry_values(change, n))
+class _Open:
+    """A transaction of a connection."""
 
-    def _renew(self, db: sqlite3.Connection, claim: Claim) -> Branch:
-        values = (self.clock() + self.lease, claim.branch_id, claim.owner, claim.fence)
-        if db.execute(_SQL.renew, values).rowcount != 1:
-            raise lost(claim)
-        return _sql.branch_of(db.execute(_SQL.branch, (claim.branch_id,)).fetchone())
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
 
-    # The connection
+    def one(self, statement: str, values: _sql.Values) -> _sql.Values | None:
+        row: _sql.Values | None = self._db.execute(statement, values).fetchone()
+        return row
 
-    def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def all(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        return self._db.execute(statement, values).fetchall()
+
+    def run(self, statement: str, values: _sql.Values) -> int:
+        return self._db.execute(statement, values).rowcount
+
+    def many(self, statement: _sql.Many, rows: Sequence[_sql.Values]) -> None:
+        self._db.executemany(statement.one, rows)
+
+    def alone(self, tenant: str, name: str) -> None:
+        """One transaction writes at a time anyway."""
+
+
+class _File:
+    """The connection to a file, which the stores of all its tenants share: one call at a time uses it."""
+
+    def __init__(self, path: str, timeout: float, synchronous: str) -> None:
+        self.path = path
+        self._timeout = timeout
+        self._synchronous = synchronous
+        self.connection: sqlite3.Connection | None = None
+        self.pid = 0
+        self._closed = False
+        self._forking = False
+        self.alone = Alone()
+        _close_before_fork(self)
+        self.alone(self.ready)
+
+    def write(self, work: Callable[[Transaction], T]) -> T:
         """What `work` gives, in a transaction: it is there as a whole, or nothing of it."""
 
         def transaction() -> T:
-            db = self._ready()
+            db = self.ready()
             try:
                 self._run(db, _SQL.begin)
-                answer = work(db)
+                answer = work(_Open(db))
                 self._run(db, "COMMIT")
             except BaseException as error:
                 self._undo(db)
                 self._explain(error)
             return answer
 
-        return self._alone(transaction)
+        return self.alone(transaction)
 
-    def _read(self, statement: str, values: _sql.Values, make: Callable[[list[_sql.Values]], T]) -> T:
-        """What `make` makes of the rows of one statement."""
+    def read(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        """The rows of one statement."""
 
         def select() -> list[_sql.Values]:
-            db = self._ready()
+            db = self.ready()
             try:
                 return self._run(db, statement, values).fetchall()
             except UnicodeEncodeError:
                 return []  # A lone surrogate: no stored text has one, so nothing can match.
-            except (sqlite3.Error, UnicodeDecodeError) as error:
+            except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
                 self._explain(error)
 
-        rows = self._alone(select)
-        try:
-            return make(rows)
-        except TypeError:
-            raise StoreError(f"{self._path}: the file is damaged: a row in it is not of this schema") from None
+        return self.alone(select)
 
-    def _ready(self) -> sqlite3.Connection:
+    def ready(self) -> sqlite3.Connection:
         """The connection, opened if need be, in no transaction."""
         if self._closed:
-            raise StoreError(f"the store of {self._path} is closed")
-        if self._connection is not None and self._pid != os.getpid():
+            raise StoreError(f"the store of {self.path} is closed")
+        if self.connection is not None and self.pid != os.getpid():
             # Not safe to use, to close, or to open a second time: the locks that SQLite remembers are the parent's.
             raise StoreError(
-                f"{self._path} was open when this process was forked by other means than os.fork: open it afterwards"
+                f"{self.path} was open when this process was forked by other means than os.fork: open it afterwards"
             )
-        if self._connection is not None and self._connection.in_transaction:
-            self._undo(self._connection)  # A second interrupt, in the middle of a rollback, left it so.
-        return self._connection or self._open()
+        if self.connection is not None and self.connection.in_transaction:
+            self._undo(self.connection)  # A second interrupt, in the middle of a rollback, left it so.
+        return self.connection or self._open()
 
     def _undo(self, db: sqlite3.Connection) -> None:
         """End the transaction, if there is one, with nothing written."""
@@ -215,20 +163,20 @@ class SQLiteStore(Store):
             if db.in_transaction:
                 db.execute("ROLLBACK")
         except sqlite3.Error:
-            self._disconnect()  # Closing undoes what a rollback could not.
+            self.disconnect()  # Closing undoes what a rollback could not.
 
     def _open(self) -> sqlite3.Connection:
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         try:
-            self._connection = db = sqlite3.connect(
-                self._path, timeout=min(self._timeout, _SLICE), isolation_level=None, check_same_thread=False
+            self.connection = db = sqlite3.connect(
+                self.path, timeout=min(self._timeout, _SLICE), isolation_level=None, check_same_thread=False
             )
             self._run(db, f"PRAGMA synchronous = {self._synchronous}")
             if self._run(db, "PRAGMA journal_mode").fetchone()[0] != "wal":
                 self._run(db, "PRAGMA journal_mode = WAL")
             self._migrate(db)
         except BaseException as error:
-            self._disconnect()
+            self.disconnect()
             self._explain(error)
         return db
 
@@ -246,58 +194,62 @@ class SQLiteStore(Store):
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         """Bring the schema up to date. Of several that open a new file one does, and the others wait for it."""
-        if not _sql.missing(self._version(db), _SQL, self._path):
+        if not _sql.missing(self._version(db), _SQL, self.path):
             return
         self._run(db, _SQL.begin)
-        if db.execute(_SQL.has_schema).fetchone() is None:
+        if db.execute(_HAS_SCHEMA).fetchone() is None:
             db.execute(_SQL.schema)
             db.execute(_SQL.first_version)
-        for statement in _sql.missing(self._version(db), _SQL, self._path):
+        for statement in _sql.missing(self._version(db), _SQL, self.path):
             db.execute(statement)
-        db.execute(_SQL.new_version, (len(_SQL.migrations),))
+        db.execute(_SQL.new_version)
         self._run(db, "COMMIT")
 
     def _version(self, db: sqlite3.Connection) -> int:
         """The version of the file's schema, 0 if there is none."""
-        if self._run(db, _SQL.has_schema).fetchone() is None:
+        if self._run(db, _HAS_SCHEMA).fetchone() is None:
             return 0
         row = self._run(db, _SQL.version).fetchone()
         if row is None or type(row[0]) is not int:
-            raise StoreError(f"{self._path}: the version of its schema cannot be read: the file is damaged")
+            raise StoreError(f"{self.path}: the version of its schema cannot be read: the file is damaged")
         return row[0]
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Let go of the file for good."""
         self._closed = True
-        self._disconnect()
+        self.disconnect()
 
-    def _before_fork(self) -> None:
-        if not self._alone.inside:
-            self._alone.lock.acquire()
+    def before_fork(self) -> None:
+        """Let go of the file, and keep all others off it until the fork is made."""
+        if not self.alone.inside:
+            self.alone.lock.acquire()
             self._forking = True
-            self._disconnect()
+            self.disconnect()
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
+        """Let the others at the file again."""
         if self._forking:
             self._forking = False
-            self._alone.lock.release()
+            self.alone.lock.release()
 
-    def _disconnect(self) -> None:
-        if self._connection is not None and self._pid == os.getpid():
-            self._connection.close()
-            self._connection = None
+    def disconnect(self) -> None:
+        """Close the connection, if there is one and it is this process's."""
+        if self.connection is not None and self.pid == os.getpid():
+            self.connection.close()
+            self.connection = None
 
     def _explain(self, error: BaseException) -> NoReturn:
         """Raise the error anew, as a `StoreError` if it is the database's. Values are not in the message."""
         if isinstance(error, sqlite3.IntegrityError):
-            raise StoreError(f"{self._path}: an id is in the store already, nothing was written: {error}") from error
+            raise StoreError(f"{self.path}: an id is in the store already, nothing was written: {error}") from error
         if isinstance(error, sqlite3.Error):
-            raise StoreError(f"{self._path}: {error}") from error
+            raise StoreError(f"{self.path}: {error}") from error
         if isinstance(error, UnicodeDecodeError):
-            raise StoreError(f"{self._path}: the file is damaged: a text in it is not UTF-8") from None
+            raise StoreError(f"{self.path}: the file is damaged: a text in it is not UTF-8") from None
         if isinstance(error, UnicodeEncodeError):
-            raise StoreError(f"{self._path}: text with a lone surrogate cannot be stored") from None
+            raise StoreError(f"{self.path}: text with a lone surrogate cannot be stored") from None
         if isinstance(error, OverflowError):
-            raise StoreError(f"{self._path}: {error}") from error
+            raise StoreError(f"{self.path}: {error}") from error
         raise error
 
 
@@ -312,22 +264,22 @@ def _checked_path(path: str) -> str:
     return os.path.abspath(path)
 
 
-def _close_before_fork(store: SQLiteStore) -> None:
-    """Have the store's connection closed before each `os.fork`; parent and child open their own when they need one.
+def _close_before_fork(file: _File) -> None:
+    """Have the file's connection closed before each `os.fork`; parent and child open their own when they need one.
 
     That the child opens a second one is not enough. SQLite notes the locks on a file once for the whole process, so the
     child would count on those of the inherited connection, which the operating system gave to the parent alone. When
     the parent closes the file then, what the child commits is lost (seen with SQLite 3.40).
     """
-    known = weakref.ref(store)
+    known = weakref.ref(file)
 
     def before() -> None:
-        if (store := known()) is not None:
-            store._before_fork()
+        if (file := known()) is not None:
+            file.before_fork()
 
     def after() -> None:
-        if (store := known()) is not None:
-            store._after_fork()
+        if (file := known()) is not None:
+            file.after_fork()
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)

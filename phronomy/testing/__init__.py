@@ -1,22 +1,48 @@
-"""For tests: a model that says what it is told, and a provider on the loopback interface."""
+"""For tests: a model that says what it is told, a provider on the loopback interface, and what models and stores must do."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phronomy.testing.scripted import ScriptedModel, ScriptExhausted, call, check_history, say
 
 if TYPE_CHECKING:
     from phronomy.testing.contract import ModelContract
+    from phronomy.testing.crash import sweep
     from phronomy.testing.server import ChatServer, Fault
+    from phronomy.testing.store_contract import StoreContract
 
-__all__ = ["ChatServer", "Fault", "ModelContract", "ScriptExhausted", "ScriptedModel", "call", "check_history", "say"]
+__all__ = [
+    "ChatServer",
+    "Fault",
+    "ModelContract",
+    "ScriptExhausted",
+    "ScriptedModel",
+    "StoreContract",
+    "call",
+    "check_history",
+    "say",
+    "sweep",
+]
 
-_LAZY = {"ChatServer": "server", "Fault": "server", "ModelContract": "contract"}  # most tests need no HTTP server
+# Most tests need no HTTP server, and no contract.
+_LAZY = {
+    "ChatServer": "server",
+    "Fault": "server",
+    "ModelContract": "contract",
+    "StoreContract": "store_contract",
+    "sweep": "crash",
+}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "StoreContract" and (pytest := sys.modules.get("pytest")) is not None:
+        # An assertion that fails then shows its values, as in a test file. Modules that are loaded already stay as they are.
+        parts = [f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("_store_*.py")]
+        pytest.register_assert_rewrite(*(part for part in parts if part not in sys.modules))
     return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,0 +1,37 @@
+"""What an option or an argument may be."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+from phronomy._json import JsonValue
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_timeout(value: object) -> bool:
+    """Whether it is a number of seconds above 0, or None for none."""
+    return value is None or (is_number(value) and value > 0)  # type: ignore[operator]
+
+
+def is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def is_exception_class(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+def is_series(value: object) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def leaves(value: JsonValue) -> Iterable[str]:
+    if isinstance(value, Mapping):
+        value = [*value.keys(), *value.values()]
+    if isinstance(value, list):
+        return [leaf for inner in value for leaf in leaves(inner)]
+    return [str(value)]

@@ -1,0 +1,89 @@
+"""Recovery: what lost workers left in a store, found and carried on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
+
+from phronomy._ledger import call as in_store
+from phronomy._spec import AgentSpec
+from phronomy.announcements import aannounce, announce
+from phronomy.errors import PhronomyError, RunBusy
+from phronomy.result import Output, Result
+from phronomy.stores.base import Store
+from phronomy.stores.rows import Branch, BranchFilter, PendingFilter
+
+if TYPE_CHECKING:
+    from phronomy.agent import Agent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery(Generic[Output]):
+    """What became of one run that was recovered: its result, or the error that it failed with."""
+
+    run_id: str
+    branch_id: str
+    result: Result[Output] | None = None
+    error: PhronomyError | None = None
+
+
+def found(store: Store, spec: AgentSpec, limit: int) -> list[tuple[str, str]]:
+    """The runs and branches of this agent whose worker is gone, or that wait for a decision that comes too late."""
+    now = store.clock()
+    left = [each for each in abandoned(store) if each.agent == spec.name]
+    late = store.select_pending(PendingFilter(facets={"agent": spec.name}, expired_at=now, limit=limit))
+    places = [(branch.run_id, branch.id) for branch in left[:limit]] + [(row.run_id, row.branch_id) for row in late]
+    return list(dict.fromkeys(places))
+
+
+def abandoned(store: Store) -> list[Branch]:
+    """The branches whose worker is gone. A fork that nobody has driven yet, and a run that is gone through step by step, are not."""
+    running = store.select_branches(BranchFilter(abandoned_at=store.clock()))
+    return [each for each in running if each.owner is not None or store.head(each.id)[1].journal]
+
+
+def carried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
+    """What became of a run that is carried on; None if another worker has it."""
+    run_id, branch_id = place
+    try:
+        return Recovery(run_id=run_id, branch_id=branch_id, result=agent.recover(branch_id, **options))
+    except RunBusy:
+        return None
+    except PhronomyError as error:
+        return Recovery(run_id=run_id, branch_id=branch_id, error=error)
+
+
+async def acarried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
+    """As `carried_on`."""
+    run_id, branch_id = place
+    try:
+        return Recovery(run_id=run_id, branch_id=branch_id, result=await agent.arecover(branch_id, **options))
+    except RunBusy:
+        return None
+    except PhronomyError as error:
+        return Recovery(run_id=run_id, branch_id=branch_id, error=error)
+
+
+def tidy(store: Store, spec: AgentSpec, limit: int) -> None:
+    """Make the announcements that were not made, and take away what is older than the store keeps."""
+    for branch_id in unannounced(store, spec, limit):
+        announce(store, branch_id, spec.announcements)
+    if store.ttl is not None:
+        store.prune(older_than=store.ttl)
+
+
+async def atidy(store: Store, spec: AgentSpec, limit: int) -> None:
+    """As `tidy`."""
+    for branch_id in await in_store(store, unannounced, store, spec, limit):
+        await aannounce(store, branch_id, spec.announcements)
+    if store.ttl is not None:
+        await in_store(store, store.prune, older_than=store.ttl)
+
+
+def unannounced(store: Store, spec: AgentSpec, limit: int) -> list[str]:
+    """The branches of this agent, held by nobody, of which not everything was announced."""
+    if not spec.announcements:
+        return []
+    now = store.clock()
+    branches = store.select_branches(BranchFilter(unannounced=True))
+    return [each.id for each in branches if each.agent == spec.name and not each.is_held(now)][:limit]

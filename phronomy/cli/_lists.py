@@ -1,0 +1,146 @@
+"""The commands that list: what waits for a human, the checkpoints that are kept, and who has decided what."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from phronomy.audit import AuditRecord
+from phronomy.cli._apps import Place
+from phronomy.cli._screen import Screen
+from phronomy.cli._views import Mask, info_view, pending_view
+from phronomy.cli._words import DONE, WrongUsage, age, ago, ahead, moment_of, time_of
+from phronomy.stores import Page, Waiting
+
+
+def list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool, reveal: bool) -> int:
+    """What waits for a human. `given` are the options that say what is wanted, by their names."""
+    wanted = _with_age(given)
+    with screen.reading(machine=machine):
+        page = place.store.pending(**wanted)
+    if machine:
+        mask = Mask(place.agent, reveal=reveal)
+        items = [{**pending_view(item.approval, item, mask), "label": item.label} for item in page]
+        screen.document({"items": items, "next": page.next})
+    elif not page:
+        screen.say("Nothing waits for a decision.")
+    else:
+        _table(screen, page, place.store.clock())
+        _more(screen, place, "pending", given, page.next)
+    return DONE
+
+
+def count_pending(screen: Screen, place: Place, given: Mapping[str, Any]) -> int:
+    """How many approvals wait for a human."""
+    wanted = _with_age(given)
+    paging = [wanted.pop(name) for name in ("newest", "limit", "after")]
+    if any(paging):
+        raise WrongUsage("--count counts all that waits: leave --newest, --limit and --after out")
+    screen.document(place.store.count(**wanted))
+    return DONE
+
+
+def _with_age(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with the age in seconds."""
+    return {**given, "older_than": age(given["older_than"]) if given["older_than"] is not None else None}
+
+
+def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
+    """A line for each; what none of them has gets no column."""
+    heads = ("PENDING", "TOOL", "AGENT", "THREAD", "SINCE", "WHY", "RISK", "LAPSES", "LABEL")
+    rows = [
+        (
+            item.approval.id,
+            item.approval.tool_name,
+            item.agent,
+            item.thread_id or "-",
+            ago(now - item.approval.requested_at.timestamp()),
+            item.approval.why,
+            item.approval.tool.risk or "-",
+            _lapses(item, now),
+            item.label or "-",
+        )
+        for item in page
+    ]
+    shown = [at for at, head in enumerate(heads) if head not in _OPTIONAL or any(row[at] != "-" for row in rows)]
+    screen.table([heads[at] for at in shown], [[row[at] for at in shown] for row in rows])
+
+
+_OPTIONAL = ("RISK", "LAPSES", "LABEL")
+
+
+def _lapses(item: Waiting, now: float) -> str:
+    if item.approval.expires_at is None:
+        return "-"
+    told = ahead(item.approval.expires_at.timestamp() - now)
+    return {"over": "overdue" if item.approval.on_expiry == "stay" else "lapsed"}.get(told, told)
+
+
+def list_checkpoints(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool) -> int:
+    """The checkpoints that are kept. `given` are the options that say what is wanted, by their names."""
+    with screen.reading(machine=machine):
+        page = place.store.list(**given)
+    if machine:
+        screen.document({"items": [info_view(each) for each in page], "next": page.next})
+    elif not page:
+        screen.say("No checkpoint is kept.")
+    else:
+        rows = [
+            (each.id, each.run_id, each.thread_id or "-", each.agent, time_of(each.created_at), each.label or "-")
+            for each in page
+        ]
+        screen.table(("CHECKPOINT", "RUN", "THREAD", "AGENT", "AT", "LABEL"), rows)
+        _more(screen, place, "list", given, page.next)
+    return DONE
+
+
+def _more(screen: Screen, place: Place, command: str, given: Mapping[str, Any], after: str | None) -> None:
+    """Say how to see the page that follows, if there is one."""
+    if after is None:
+        return
+    screen.say()
+    screen.say("There are more:", style="bold")
+    screen.place("", place.command(command, *_options({**given, "after": after})))
+
+
+def _options(given: Mapping[str, Any]) -> Iterator[str]:
+    """The options as they are typed."""
+    for name, value in given.items():
+        option = f"--{name.removesuffix('_id').replace('_', '-')}"
+        if value is True:
+            yield option
+        elif value not in (None, False):
+            yield f"{option}={shlex.quote(str(value))}"
+
+
+def audit(screen: Screen, place: Place, given: Mapping[str, str | None], *, table: bool) -> int:
+    """Who decided what, oldest first: a line of JSON each, as it is read, or a table. `given` are the options, by their names."""
+    now = place.store.clock()
+    times = {name: moment_of(text, now) for name in ("since", "until") if (text := given[name]) is not None}
+    wanted: dict[str, Any] = {**given, **times}
+    records = place.store.audit(**wanted)
+    if not table:
+        for record in records:
+            screen.line(record.model_dump(mode="json"))
+        return DONE
+    with screen.reading():
+        rows = [_row(record) for record in records]
+    if rows:
+        screen.table(("AT", "DECISION", "TOOL", "BY", "CHANNEL", "PENDING", "RUN", "REASON"), rows)
+    else:
+        screen.say("Nothing was decided.")
+    return DONE
+
+
+def _row(record: AuditRecord) -> tuple[str, ...]:
+    return (
+        time_of(record.at),
+        f"{record.kind}, edited" if record.edited else record.kind,
+        record.tool_name or "-",
+        (record.by.name or record.by.id) if record.by is not None else "-",
+        record.channel or "-",
+        record.pending_id or "-",
+        record.run_id,
+        record.reason or "-",
+    )

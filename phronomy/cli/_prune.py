@@ -1,0 +1,74 @@
+"""The command that takes away runs that have ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from phronomy.cli._apps import Place
+from phronomy.cli._decide import confirmed
+from phronomy.cli._screen import Screen
+from phronomy.cli._words import DONE, PENDING, WrongUsage, time_of
+from phronomy.stores._retention import may_go, spared
+from phronomy.stores.rows import BranchFilter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """Which runs are to go: those that ended so many seconds ago, but for some that are spared."""
+
+    older_than: float
+    keep_last: int
+    keep_labeled: bool
+
+
+def prune(screen: Screen, place: Place, wanted: Wanted, *, yes: bool, machine: bool) -> int:
+    """Say what goes and what stays, ask, and take it away. The exit status."""
+    if machine and not yes:
+        raise WrongUsage("--json asks nobody, so it goes with --yes")
+    before = place.store.clock() - wanted.older_than
+    if not machine:
+        with screen.reading():
+            going = going_before(place, wanted, before)
+        screen.say(
+            f"{_counted(going, 'run')} that ended before {time_of(datetime.fromtimestamp(before, UTC))} can go.",
+            style="bold",
+        )
+        screen.say(f"Spared: {'; '.join(_spared(wanted))}.")
+        if not going:
+            return DONE
+    try:
+        sure = yes or confirmed(screen, "Take them away?")
+    except EOFError:
+        sure = False
+    if not sure:
+        screen.say("Nothing was taken away.", style="bold")
+        return PENDING
+    gone = place.store.prune(older_than=wanted.older_than, keep_labeled=wanted.keep_labeled, keep_last=wanted.keep_last)
+    if machine:
+        screen.document({"checkpoints": gone})
+    else:
+        screen.say(f"{_counted(gone, 'checkpoint')} taken away.", style="bold")
+    return DONE
+
+
+def going_before(place: Place, wanted: Wanted, before: float) -> int:
+    """How many runs would go."""
+    store = place.store
+    ids = dict.fromkeys(branch.run_id for branch in store.select_branches(BranchFilter(ended_before=before)))
+    runs = [store.branches(run_id=run_id) for run_id in ids]
+    ended = [run for run in runs if all(may_go(branch, before) for branch in run)]
+    return sum(not spared(store, run, wanted.keep_labeled, wanted.keep_last) for run in ended)
+
+
+def _spared(wanted: Wanted) -> list[str]:
+    found = ["what waits for a human, is worked on, or can be resumed"]
+    if wanted.keep_labeled:
+        found.append("runs with a labeled checkpoint")
+    if wanted.keep_last:
+        found.append(f"the last {_counted(wanted.keep_last, 'run')} of each thread")
+    return [*found, "the audit trail"]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

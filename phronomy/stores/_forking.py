@@ -1,0 +1,72 @@
+"""Forking: another branch of a run, opened at one of its checkpoints."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from phronomy import _rules
+from phronomy._ids import new_id
+from phronomy.checkpoint import Checkpoint
+from phronomy.errors import CheckpointError
+from phronomy.stores.log import pending_rows, row_entry, rows_of
+from phronomy.stores.rows import Append, Branch
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import Store
+
+
+def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool) -> Checkpoint:
+    """The first checkpoint of a new branch that goes on from `checkpoint`, without what was decided after it."""
+    if checkpoint.ended is not None:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
+        )
+    sealed = sealed_at(checkpoint)
+    entries = store.lineage(checkpoint_id=checkpoint.id).entries
+    place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
+    row, inside = entries[place], {part.path for part in checkpoint.nested}
+    nested = {part.path: part for part in rows_of(entries[: place + 1]) if part.path in inside}  # as they were then
+    branch_id, at = new_id("branch"), datetime.fromtimestamp(store.clock(), UTC)
+    salt = branch_id if rerun else sealed.salt
+    forks: dict[str, Checkpoint] = {}
+    rows = []
+    for part in sorted((*nested.values(), sealed), key=lambda part: -len(part.path)):  # those inside come first
+        part = sealed_at(part)
+        unused = [
+            call
+            for call in part.calls
+            if call.status in ("asking", "pending") or (call.status == "ready" and call.approved)
+        ]
+        forked = _rules.branch_off(
+            part,
+            id=new_id("ckpt"),
+            branch_id=branch_id,
+            at=at,
+            salt=salt,
+            ids={call.id: new_id("pend") for call in unused},
+            nested={
+                call.id: forks[path] for call in part.calls if (path := f"{part.path}/{call.id}".lstrip("/")) in forks
+            },
+        )
+        if part.path == "":
+            forked = forked.evolve(label=label)
+        forks[part.path] = forked
+        rows.append(row_entry(part, forked, {}))
+    state = forks[""]
+    branch = Branch.of(state, parent_branch=row.branch_id, parent_seq=row.seq, seq=row.seq)
+    change = Append(
+        branch_id=branch.id,
+        seq=branch.seq,
+        entries=tuple(rows),
+        head=state.id,
+        status="suspended" if state.pending else "running",
+        opened=tuple(pending_rows(state, label)),
+    )
+    store.create(branch, change, exclusive=False)
+    return store.load(state.id)
+
+
+def sealed_at(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint as it was sealed."""
+    return checkpoint.evolve(journal=(), nested=())

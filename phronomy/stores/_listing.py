@@ -1,0 +1,237 @@
+"""Lists that a store gives: pages of what is pending and of checkpoints, the audit trail, and waiting for a run."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from phronomy.approvals import PendingApproval
+from phronomy.audit import AuditRecord
+from phronomy.checkpoint import Checkpoint
+from phronomy.errors import CheckpointNotFound, StoreError, WaitTimeout
+from phronomy.stores.rows import (
+    ENDED,
+    AuditFilter,
+    BranchFilter,
+    CheckpointFilter,
+    CheckpointRow,
+    PendingFilter,
+    PendingRow,
+)
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import Store
+
+T = TypeVar("T")
+
+PATIENCE: Final = (0.01, 0.5)
+"""Seconds between two looks at a run that is waited for: at first, and at most."""
+
+BATCH: Final = 500
+"""Lines of the audit trail that are read at a time."""
+
+
+class Page(list[T], Generic[T]):
+    """A page of a list: its items, and in `next` what to give as `after` for the page behind it, None at the end."""
+
+    def __init__(self, items: list[T], next: str | None = None) -> None:
+        super().__init__(items)
+        self.next = next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A pending approval, and where it waits: pass `checkpoint_id` to `agent.resume`.
+
+    `label` is that of its run or fork.
+    """
+
+    approval: PendingApproval
+    checkpoint_id: str
+    run_id: str
+    branch_id: str
+    thread_id: str | None
+    agent: str
+    label: str | None = None
+
+    @classmethod
+    def of(cls, row: PendingRow) -> Waiting:
+        """The pending approval that a store listed. Raises `StoreError` for a row that cannot be read."""
+        try:
+            approval = PendingApproval.model_validate_json(row.body)
+        except ValueError:  # its text would quote the row
+            raise StoreError(
+                f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
+            ) from None
+        return cls(
+            approval=approval,
+            checkpoint_id=row.checkpoint_id,
+            run_id=row.run_id,
+            branch_id=row.branch_id,
+            thread_id=row.thread_id,
+            agent=row.agent,
+            label=row.label,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """What a list says of a checkpoint. `store.load(info.id)` gives the whole."""
+
+    id: str
+    label: str | None
+    created_at: datetime
+    run_id: str
+    branch_id: str
+    thread_id: str | None
+    agent: str
+
+    @classmethod
+    def of(cls, row: CheckpointRow) -> CheckpointInfo:
+        """The checkpoint that a store listed. Raises `StoreError` for a row that cannot be read."""
+        try:
+            created_at = datetime.fromisoformat(json.loads(row.body)["created_at"])
+        except (ValueError, LookupError, TypeError):
+            raise StoreError(f"the row of checkpoint {row.checkpoint_id} cannot be read: it is damaged") from None
+        return cls(
+            id=row.checkpoint_id,
+            label=row.label,
+            created_at=created_at,
+            run_id=row.run_id,
+            branch_id=row.branch_id,
+            thread_id=row.thread_id,
+            agent=row.agent,
+        )
+
+
+def pending_filter(
+    *,
+    run_id: str | None = None,
+    thread_id: str | None = None,
+    agent: str | None = None,
+    tool: str | None = None,
+    label: str | None = None,
+    risk: str | None = None,
+    **rest: Any,
+) -> PendingFilter:
+    """The filter of these values."""
+    given = {"run": run_id, "thread": thread_id, "agent": agent, "tool": tool, "label": label, "risk": risk}
+    return PendingFilter(facets={name: value for name, value in given.items() if value is not None}, **rest)
+
+
+def pending_page(store: Store, wanted: PendingFilter, limit: int | None, after: str | None) -> Page[Waiting]:
+    """A page of pending approvals. Raises `StoreError` for a limit or a cursor that is none."""
+    place = read_cursor(after, "p", float, int)
+    rows = store.select_pending(replace(wanted, after=place, limit=one_more(limit)))
+    kept = rows[:limit]
+    last = kept[-1] if len(rows) > len(kept) else None
+    return Page([Waiting.of(row) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
+
+
+def checkpoint_page(
+    store: Store, wanted: CheckpointFilter, limit: int | None, after: str | None
+) -> Page[CheckpointInfo]:
+    """A page of checkpoints. Raises `StoreError` for a limit or a cursor that is none."""
+    place = read_cursor(after, "c", int)
+    rows = store.select_checkpoints(replace(wanted, after=place and place[0], limit=one_more(limit)))
+    kept = rows[:limit]
+    last = kept[-1] if len(rows) > len(kept) else None
+    return Page([CheckpointInfo.of(row) for row in kept], cursor("c", last.n) if last else None)
+
+
+def audit_records(store: Store, wanted: AuditFilter) -> Iterator[AuditRecord]:
+    """The audit trail, read a batch at a time."""
+    while True:
+        rows = store.select_audit(replace(wanted, limit=BATCH))
+        for row in rows:
+            try:
+                yield AuditRecord.model_validate_json(row.body)
+            except ValueError:
+                raise StoreError(f"line {row.n} of the audit trail cannot be read: it is damaged") from None
+        if len(rows) < BATCH:
+            return
+        wanted = replace(wanted, after=rows[-1].n)
+
+
+# Cursors
+
+
+def one_more(limit: int | None) -> int | None:
+    """How many rows to ask for, so that it is seen whether more follow. Raises `StoreError`."""
+    if limit is None:
+        return None
+    if type(limit) is not int or limit < 1:
+        raise StoreError("limit is a whole number, 1 or more, or None for all")
+    return limit + 1
+
+
+def cursor(kind: str, *place: float) -> str:
+    """The text that stands for a place in a list of this kind."""
+    return base64.urlsafe_b64encode(json.dumps([kind, *place]).encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str | None, kind: str, *types: type) -> Any:
+    """The place that a cursor stands for, None for no cursor. Raises `StoreError` for a text that is none of this list."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+    except (TypeError, ValueError, RecursionError, binascii.Error):
+        found = None
+    if not (
+        isinstance(found, list)
+        and [type(part) for part in found] == [str, *types]
+        and found[0] == kind
+        and all(abs(part) < 2**63 for part in found[1:])  # as no NaN is
+    ):
+        raise StoreError("`after` is the `next` of a page of the same list, and nothing else")
+    return tuple(found[1:])
+
+
+# Waiting
+
+
+def wait(store: Store, run_id: str, timeout: float | None, stops: bool) -> Checkpoint:
+    """The last checkpoint of a run, once it has ended or, with `stops`, rests."""
+    looks = _looks(store, run_id, timeout, stops)
+    for pause in looks:
+        time.sleep(pause)
+    return store.head(run_id)[1]
+
+
+async def await_(store: Store, run_id: str, timeout: float | None, stops: bool) -> Checkpoint:
+    """As `wait`."""
+    looks = _looks(store, run_id, timeout, stops)
+    while (pause := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110  # it may happen in another process
+        await asyncio.sleep(pause)
+    return (await asyncio.to_thread(store.head, run_id))[1]
+
+
+def _looks(store: Store, branch_id: str, timeout: float | None, stops: bool) -> Iterator[float]:
+    """The seconds to wait before each further look; over once there is nothing to wait for."""
+    if timeout is not None and not timeout >= 0:
+        raise StoreError(f"timeout is a number of seconds, 0 or more, or None, not {timeout!r}")
+    until = None if timeout is None else time.monotonic() + timeout
+    run_id, (pause, longest) = store.lineage(branch_id=branch_id).branch.run_id, PATIENCE
+    while True:
+        branch = next((one for one in store.select_branches(BranchFilter(run_id=run_id)) if one.id == branch_id), None)
+        if branch is None:
+            raise CheckpointNotFound(f"run {branch_id} was taken away while it was waited for", id=branch_id)
+        if branch.status in ENDED or (stops and branch.status != "running"):
+            return
+        left = pause if until is None else until - time.monotonic()
+        if left <= 0:
+            raise WaitTimeout(
+                f"run {branch_id} is {branch.status} after {timeout:g} seconds; wait again, or look at it with store.head",
+                run_id=branch_id,
+                status=branch.status,
+            )
+        yield min(pause, left)
+        pause = min(pause * 2, longest)

@@ -1,0 +1,50 @@
+"""The Lua scripts of the Redis store, from the files in `lua`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
+
+from phronomy.stores.rows import ENDED, OPEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A script: its text, and the digest that Redis knows it by. `writes` says whether it changes anything."""
+
+    text: bytes
+    sha: str
+    writes: bool
+
+
+def _part(name: str) -> str:
+    return files("phronomy.stores").joinpath("lua", f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _set(name: str, values: Sequence[str]) -> str:
+    return f"local {name} = {{{', '.join(f'{value} = true' for value in values)}}}\n"
+
+
+def _script(name: str, *, writes: bool = False) -> Script:
+    parts = [_part("common")]
+    if writes:
+        parts += [_set("OPEN", OPEN), _set("ENDED", ENDED), _part("write")]
+    text = "\n".join([*parts, _part(name)]).encode()
+    return Script(text=text, sha=hashlib.sha1(text, usedforsecurity=False).hexdigest(), writes=writes)
+
+
+CREATE: Final = _script("create", writes=True)
+APPEND: Final = _script("append", writes=True)
+RENEW: Final = _script("renew", writes=True)
+RELEASE: Final = _script("release", writes=True)
+ANNOUNCED: Final = _script("announced", writes=True)
+REMOVE: Final = _script("remove", writes=True)
+LINEAGE: Final = _script("lineage")
+CHILDREN: Final = _script("children")
+BRANCHES: Final = _script("branches")
+PENDING: Final = _script("pending")
+CHECKPOINTS: Final = _script("checkpoints")
+AUDIT: Final = _script("audit")

@@ -1,0 +1,405 @@
+"""The connections of a PostgreSQL store: transactions that are whole, made again only where that is safe, and errors in words.
+
+Nothing here lasts longer than a transaction: whoever pools the connections, in this process or between it and the server, may
+give each transaction another one. No statement is prepared on the server, and no session is told anything.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+
+from phronomy.errors import StoreError
+from phronomy.stores import _sql
+from phronomy.stores._alone import Alone
+from phronomy.stores._sqlstore import Transaction
+
+T = TypeVar("T")
+
+_LOST: Final = ("08", "57P", "25P03", "25P04")
+"""How the codes of errors begin that end a connection."""
+_AGAIN: Final = ("40001", "40P01")
+"""The codes of errors of transactions that were in each other's way: nothing of them was written."""
+_LOOKS: Final = (0.01, 0.5)
+"""Seconds between two looks at what became of a transaction: at first, and at most."""
+_WORDS: Final = {
+    "23505": "an id is in the store already, nothing was written",
+    "3F000": "there is no such schema",
+    "42501": "the database user lacks a right that the store needs",
+    "42P01": "a table of the store is missing: run `setup()`, or the SQL that `PostgresStore.setup_sql()` gives",
+    "54000": "a text is too long for an index, nothing was written",
+    "55P03": "another transaction kept a row locked for as long as the store's timeout, nothing was written",
+    "25006": "the server takes no writes: it is a standby, or set to read only",
+}
+"""What is said of an error of this code. The server's own words quote values."""
+
+
+class Gone(Exception):
+    """The transaction was cut off before it was to be committed, or undone: nothing of it was written."""
+
+
+class InDoubt(Exception):
+    """The connection was lost with the answer to COMMIT: transaction `id` was committed, or not. If so, its answer is `answer`."""
+
+    def __init__(self, id: str, answer: Any) -> None:
+        super().__init__(id)
+        self.id = id
+        self.answer = answer
+
+
+class Open:
+    """A transaction on a connection, from its beginning to its end."""
+
+    def __init__(self, connection: psycopg.Connection[Any], begin: str) -> None:
+        self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        # Several statements at once, of which the last gives the number of the transaction.
+        self._cursor.execute(begin.encode(), prepare=False)
+        while self._cursor.nextset():
+            pass
+        found = self._cursor.fetchone()
+        assert found is not None
+        self.id: Final[str] = found[0]
+
+    def _execute(self, statement: str, values: _sql.Values) -> psycopg.Cursor[_sql.Values]:
+        return self._cursor.execute(statement.encode(), values, prepare=False)
+
+    def one(self, statement: str, values: _sql.Values) -> _sql.Values | None:
+        return self._execute(statement, values).fetchone()
+
+    def all(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        return self._execute(statement, values).fetchall()
+
+    def run(self, statement: str, values: _sql.Values) -> int:
+        return self._execute(statement, values).rowcount
+
+    def many(self, statement: _sql.Many, rows: Sequence[_sql.Values]) -> None:
+        for first in range(0, len(rows), 1000):
+            some = rows[first : first + 1000]
+            self._execute(statement.of(len(some)), tuple(value for row in some for value in row))
+
+    def alone(self, tenant: str, name: str) -> None:
+        self._execute("SELECT pg_advisory_xact_lock(%s)", (lock_number("thread", tenant, name),))
+
+    def commit(self) -> None:
+        """Commit it. Raises `Gone` if the server undid it instead."""
+        self._cursor.execute("COMMIT", prepare=False)
+        if self._cursor.statusmessage != "COMMIT":
+            raise Gone
+
+
+class Server:
+    """The connections to a server, which the stores of all its tenants share. `name` stands for it in messages.
+
+    `pool` is somebody else's; without one, a pool of its own is made when it is needed, and anew in a forked child. `prepare` is
+    called once with a connection, before anything else is asked.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], ConnectionPool[Any]] | None,
+        pool: ConnectionPool[Any] | None,
+        connect: Callable[[], psycopg.Connection[Any]] | None,
+        timeout: float,
+    ) -> None:
+        self.name = name
+        self.prepare: Callable[[psycopg.Connection[Any]], None] | None = None
+        self._make = make
+        self._pool = pool
+        self._connect = connect
+        self._timeout = timeout
+        milliseconds = max(1, min(int(timeout * 1000), 2**31 - 1))
+        # A worker that is gone must not keep its rows locked, even if the server does not notice that it is gone; and what became
+        # of its last transaction is known before others stop waiting. The number of the transaction is what is asked for then.
+        idle = max(1000, milliseconds // 2)
+        self._begin = (
+            f"{_sql.POSTGRES.begin}; SET LOCAL lock_timeout = {milliseconds};"
+            f" SET LOCAL idle_in_transaction_session_timeout = {idle}; SELECT pg_current_xact_id()::text"
+        )
+        self._closed = False
+        self._ready = False
+        self._lock = threading.Lock()
+        self._mine = threading.local()
+        self._pid = os.getpid()
+        _renew_after_fork(self)
+
+    # Transactions
+
+    def write(self, work: Callable[[Transaction], T], again: bool) -> T:
+        """What `work` gives, in a transaction. It is done twice if nothing was written the first time, or it does no harm."""
+        return self._alone(lambda: self._write(work, again))
+
+    def _write(self, work: Callable[[Transaction], T], again: bool) -> T:
+        for last in (False, True):
+            try:
+                return self._attempt(work)
+            except Gone:
+                pass
+            except InDoubt as doubt:
+                if not (again and not last) and self._was_committed(doubt.id):
+                    answer: T = doubt.answer
+                    return answer
+            if not last:
+                self._refresh()
+        raise StoreError(f"{self.name}: the connection was lost twice, nothing was written: try again")
+
+    def _attempt(self, work: Callable[[Transaction], T]) -> T:
+        failure: BaseException
+        sent, id, answer = False, "", None
+        with self._connection() as connection:
+            try:
+                transaction = Open(connection, self._begin)
+                id = transaction.id
+                answer = work(transaction)
+                sent = True
+                transaction.commit()
+                return answer
+            except psycopg.Error as error:
+                if not _is_lost(connection, error):
+                    failure = Gone() if error.sqlstate in _AGAIN else self.explained(error)
+                elif sent:
+                    failure = InDoubt(id, answer)
+                else:
+                    failure = Gone()
+            except UnicodeEncodeError:
+                failure = StoreError(f"{self.name}: text with a lone surrogate cannot be stored")
+            finally:
+                _undo(connection)
+        raise failure  # here, so that the driver's error, which quotes values, is not its context
+
+    def _was_committed(self, id: str) -> bool:
+        """Whether transaction `id` was committed. Raises `StoreError` if the server does not say so in time."""
+        until, pause = time.monotonic() + self._timeout, _LOOKS[0]
+        while time.monotonic() < until:
+            status = None
+            with suppress(StoreError):
+                self._refresh()
+                status = self._rows("SELECT pg_xact_status(%s::xid8)", (id,))[0][0]
+                if status is None:
+                    break  # so long ago that the server has forgotten
+            if status in ("committed", "aborted"):
+                return bool(status == "committed")
+            time.sleep(pause)
+            pause = min(pause * 2, _LOOKS[1])
+        raise StoreError(
+            f"{self.name}: the connection was lost during a commit, and the server does not say whether it was done:"
+            " load the run to see how far it is before anything is decided again"
+        )
+
+    def read(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        """The rows of one statement."""
+        return self._alone(lambda: self._rows(statement, values))
+
+    def _rows(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        for last in (False, True):
+            try:
+                return self._select(statement, values)
+            except Gone:
+                if not last:
+                    self._refresh()
+        raise StoreError(f"{self.name}: the connection was lost twice: try again")
+
+    def _select(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        failure: BaseException
+        with self._connection() as connection:
+            try:
+                cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+                return cursor.execute(statement.encode(), values, prepare=False).fetchall()
+            except psycopg.Error as error:
+                if _is_unstorable(error):
+                    return []  # A NUL character: no stored text has one, so nothing can match.
+                again = _is_lost(connection, error) or error.sqlstate in _AGAIN
+                failure = Gone() if again else self.explained(error)
+            except UnicodeEncodeError:
+                return []  # A lone surrogate: as above.
+        raise failure
+
+    # Connections
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        """Refuse a call from within another on the same thread: it might wait for it. Threads do not wait for each other."""
+        alone: Alone | None = getattr(self._mine, "alone", None)
+        if alone is None:
+            alone = self._mine.alone = Alone()
+        return alone(work)
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection of the pool that commits each statement by itself, in no transaction."""
+        pool = self._opened()
+        connection = self._taken(pool)
+        kept = connection.autocommit
+        try:
+            if not kept:
+                _set_autocommit(connection, True)
+            yield connection
+        finally:
+            _undo(connection)
+            if not kept:
+                with suppress(Gone):
+                    _set_autocommit(connection, False)
+            pool.putconn(connection)
+
+    def _taken(self, pool: ConnectionPool[Any]) -> psycopg.Connection[Any]:
+        try:
+            connection: psycopg.Connection[Any] = pool.getconn(timeout=self._timeout)
+        except PoolTimeout:
+            failure = (
+                f"no connection could be had in {self._timeout:g} seconds: the server is down, or the pool too small"
+            )
+        except TooManyRequests:
+            failure = "too many wait for a connection of the pool already"
+        except PoolClosed:
+            failure = "the pool of connections is closed"
+        else:
+            return connection
+        raise StoreError(f"{self.name}: {failure}")
+
+    def _opened(self) -> ConnectionPool[Any]:
+        """The pool, once what must be done first is done."""
+        if self._ready and self._pool is not None and self._pid == os.getpid():
+            return self._pool
+        self._check()
+        with self._lock:
+            return self._open()
+
+    def _check(self) -> None:
+        """Refuse what cannot be used any more. Raises `StoreError`."""
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"{self.name}: the process was forked by other means than os.fork: make the store in the child"
+            )
+        if self._closed:
+            raise StoreError(f"{self.name}: the store is closed")
+        if self._pool is None and self._make is None:
+            raise StoreError(
+                f"{self.name}: its pool was made by the parent process, before the fork: give a new store a new pool"
+            )
+
+    def _open(self) -> ConnectionPool[Any]:
+        if not self._ready and self.prepare is not None:
+            with self.any_connection() as connection:
+                self.prepare(connection)
+        pool = self._pool
+        if pool is None:
+            assert self._make is not None
+            pool = self._make()
+            pool.open()
+            self._pool = pool
+        self._ready = True
+        return pool
+
+    @contextmanager
+    def any_connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection to set up the store with. What is wrong with its address or password is said at once. Raises `StoreError`."""
+        self._check()
+        failure: BaseException
+        try:
+            if self._connect is not None:
+                with self._connect() as connection:
+                    yield connection
+            else:
+                assert self._pool is not None
+                connection = self._taken(self._pool)
+                try:
+                    with connection.transaction():
+                        yield connection
+                finally:
+                    self._pool.putconn(connection)
+            return
+        except psycopg.Error as error:
+            failure = self.explained(error)
+        raise failure
+
+    def _refresh(self) -> None:
+        """Have the pool look at its connections, and make those anew that were lost, as all are when a server is restarted."""
+        pool = self._pool
+        if pool is not None:
+            with suppress(psycopg.Error):
+                pool.check()
+
+    def close(self) -> None:
+        """Close the pool, unless it is somebody else's."""
+        with self._lock:
+            self._closed, self._ready = True, False
+            pool, self._pool = self._pool, None
+        if pool is not None and self._make is not None and self._pid == os.getpid():
+            pool.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: leave the parent's connections alone."""
+        # Kept to the end: a pool that is collected waits for its threads, which are not there.
+        atexit.register(lambda _: None, self._pool)
+        self._pool, self._ready = None, False
+        self._lock, self._mine, self._pid = threading.Lock(), threading.local(), os.getpid()
+
+    def explained(self, error: psycopg.Error) -> StoreError:
+        """An error as a `StoreError`, without a word of the server's: they quote values, and say who connects to what."""
+        if _is_unstorable(error):
+            return StoreError(
+                f"{self.name}: text with a NUL character cannot be stored in PostgreSQL, nothing was written"
+            )
+        code = error.sqlstate or ""
+        what = _WORDS.get(code) or type(error).__name__
+        if isinstance(error, psycopg.OperationalError) and not code:
+            what = "no connection: the server is down, or refuses the address, the user, the password or the database"
+        return StoreError(f"{self.name}: {what}{f' ({code})' if code else ''}")
+
+
+def lock_number(*names: str) -> int:
+    """The number of the lock for these names: two that share one by chance wait for each other, and no more."""
+    text = "\0".join(("phronomy", *names))
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)
+
+
+def _is_lost(connection: psycopg.Connection[Any], error: psycopg.Error) -> bool:
+    """Whether the connection ended with this error."""
+    if connection.closed or (error.sqlstate or "").startswith(_LOST):
+        return True
+    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+
+
+def _is_unstorable(error: psycopg.Error) -> bool:
+    """Whether the driver refused a value: it is the one thing that it looks at itself."""
+    return isinstance(error, psycopg.DataError) and error.sqlstate is None
+
+
+def _set_autocommit(connection: psycopg.Connection[Any], value: bool) -> None:
+    """Say whether a statement is a transaction by itself; nothing is sent for it. Raises `Gone` for a connection that is lost."""
+    try:
+        connection.autocommit = value
+    except psycopg.Error:
+        raise Gone from None
+
+
+def _undo(connection: psycopg.Connection[Any]) -> None:
+    """End the transaction, if there is one, with nothing written. A connection on which this fails is one that the pool drops."""
+    if not connection.closed and connection.info.transaction_status in (
+        TransactionStatus.INTRANS,
+        TransactionStatus.INERROR,
+    ):
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK", prepare=False)
+
+
+def _renew_after_fork(server: Server) -> None:
+    known = weakref.ref(server)
+
+    def after() -> None:
+        if (server := known()) is not None:
+            server.after_fork()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=after)

@@ -1,0 +1,54 @@
+-- Write a change to a branch. KEYS: its b, l, r and o, then the c of the root checkpoints in it.
+local id, now, seq, most = arg(), arg(), arg(), number()
+local claim, owner, fence = arg(), arg(), arg()
+local take, lease, release = opt(), opt(), arg() == '1'
+local head, status, announce = opt(), opt(), arg() == '1'
+local what = added()
+
+local b = branch(id)
+if not b then
+  return {OP, 'none'}
+end
+if noted(b.ops) then
+  b.seq = string.format('%.0f', tonumber(seq) + #what.entries) -- as it was then: what others wrote since is still to be read
+  return {OP, 'ok', shown(b)}
+end
+if claim == 'other' or (claim == 'own' and (fence ~= b.fence or owner ~= b.own)) then
+  return {OP, 'lost'}
+end
+if seq ~= b.seq then
+  return {OP, 'behind', id}
+end
+if take and held(b, now) then
+  return {OP, 'held', shown(b)}
+end
+local before = tonumber(b.seq)
+if before + #what.entries >= most then
+  return {OP, 'full'}
+end
+local kind, taken_id = taken(id, what)
+if kind then
+  return {OP, 'taken', kind, taken_id}
+end
+
+local was = b.st
+if take then
+  b.own, b.fence = take, string.format('%.0f', tonumber(b.fence) + 1)
+end
+if lease then
+  b['until'] = lease
+end
+if release then
+  b.own, b['until'] = false, '0.0'
+end
+if announce and not b.ann then
+  b.ann = b.seq
+end
+if tonumber(b.made) == 0 then
+  b.made = now
+end
+b.seq = string.format('%.0f', before + #what.entries)
+b.head, b.st, b.at, b.ops = head or b.head, status or b.st, now, note(b.ops)
+save(b, was)
+add(b, before, what)
+return {OP, 'ok', shown(b)}

@@ -1,0 +1,9 @@
+-- Make a lease last until a time. KEYS: the branch's b.
+local id, owner, fence, lease = arg(), arg(), arg(), arg()
+local b = branch(id)
+if not b or b.own ~= owner or b.fence ~= fence then
+  return {OP, 'lost'}
+end
+b['until'] = lease
+save(b, b.st)
+return {OP, 'ok', shown(b)}

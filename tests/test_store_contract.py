@@ -1,0 +1,94 @@
+"""Every store keeps the contract that is published for stores: whoever reads a store cannot tell which one it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from redis_server import redis_url
+from servers import postgres_schema, postgres_url
+
+from phronomy.stores import MemoryStore, PostgresStore, RedisStore, SQLiteStore, Store
+from phronomy.testing import StoreContract
+
+
+class TestMemoryStore(StoreContract):
+    durable = False
+
+    def make_store(self, **options: Any) -> MemoryStore:
+        return MemoryStore(**options)
+
+
+class TestSQLiteStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def database(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "runs.db"
+
+    def make_store(self, **options: Any) -> Store:
+        return SQLiteStore(self.path, synchronous="OFF", **options)
+
+
+class Opening(Store):
+    """A SQLite store whose file is closed and opened again between any two calls."""
+
+    def __init__(self, path: Path, **options: Any) -> None:
+        super().__init__(**options)
+        self._path = path
+
+    def for_tenant(self, tenant: str) -> Self:
+        return type(self)(self._path, tenant=tenant, clock=self.clock, lease=self.lease, ttl=self.ttl)
+
+    def _do(self, name: str, *args: Any, **options: Any) -> Any:
+        given: dict[str, Any] = {"tenant": self.tenant, "clock": self.clock, "lease": self.lease, "ttl": self.ttl}
+        with SQLiteStore(self._path, synchronous="OFF", **given) as store:
+            return getattr(store, name)(*args, **options)
+
+
+def through(name: str) -> Any:
+    """The method of this name, of a store that is opened for the call."""
+    return lambda self, *args, **options: self._do(name, *args, **options)
+
+
+PRIMITIVES = sorted(Store.__abstractmethods__ - {"for_tenant"})
+Reopened = type("Reopened", (Opening,), {name: through(name) for name in PRIMITIVES})
+
+
+class TestSQLiteStoreReopened(TestSQLiteStore):
+    def make_store(self, **options: Any) -> Store:
+        store: Store = Reopened(self.path, **options)
+        return store
+
+
+class TestPostgresStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def database(self) -> Iterator[None]:
+        with postgres_schema() as self.schema:
+            yield
+            self.close_stores()
+
+    def make_store(self, **options: Any) -> PostgresStore:
+        return PostgresStore(postgres_url(), schema=self.schema, **options)
+
+
+class TestRedisStore(StoreContract):
+    @pytest.fixture(autouse=True)
+    def database(self) -> None:
+        self.url = redis_url()
+
+    def make_store(self, **options: Any) -> RedisStore:
+        return RedisStore(self.url, **options)
+
+
+def test_the_contract_asks_for_a_store() -> None:
+    with pytest.raises(NotImplementedError):
+        StoreContract().make_store()
+
+
+def test_no_test_of_the_contract_hides_another() -> None:
+    """Its parts are apart for reading alone: a name that stands in two of them would be a test that never runs."""
+    names = Counter(name for part in StoreContract.__mro__ for name in vars(part) if name.startswith("test_"))
+    assert len(names) > 100
+    assert [name for name, times in names.items() if times > 1] == []
