@@ -281,8 +281,7 @@ def branch_off(
             again = {"pending_id": ids[call.id], "requested_at": at, "expires_at": lapses}
             call = _set(call, status="pending", approved=None, **again)
         elif call.id in nested:
-            waiting = nested[call.id].pending
-            call = _set(call, status="nested" if waiting else "ready", waiting=waiting)
+            call = _set(call, status="nested" if (left := nested[call.id].pending) else "ready", waiting=left)
         calls.append(call)
     update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt}
     return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
