@@ -157,7 +157,7 @@ def _no_constant(name: str) -> JsonValue:
 def _finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise JsonError(f"the number {text[:40]} is out of range")
+        raise JsonError("a number is out of range")
     return number
 
 

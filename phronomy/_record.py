@@ -113,7 +113,9 @@ _put = object.__setattr__
 class Record(BaseModel):
     """A stored value: frozen, keyword-only, strict, valid once built."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False, hide_input_in_errors=True
+    )
 
     _fields_set: ClassVar[set[str]] = set()
     """What counts as set in a record that was made from another: all of it. Nobody changes it."""

@@ -42,9 +42,20 @@ def abandoned(store: Store) -> list[Branch]:
     return [each for each in running if each.owner is not None or store.head(each.id)[1].journal]
 
 
-def carried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
-    """What became of a run that is carried on; None if another worker has it."""
+def is_left(store: Store, place: tuple[str, str]) -> bool:
+    """Whether nobody has carried the run on since it was found."""
     run_id, branch_id = place
+    now = store.clock()
+    late = store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))
+    branches = store.select_branches(BranchFilter(run_id=run_id, abandoned_at=now))
+    return branch_id in {row.branch_id for row in late} | {branch.id for branch in branches}
+
+
+def carried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
+    """What became of a run that is carried on; None if another worker has it, or has carried it on meanwhile."""
+    run_id, branch_id = place
+    if not is_left(agent.store, place):
+        return None
     try:
         return Recovery(run_id=run_id, branch_id=branch_id, result=agent.recover(branch_id, **options))
     except RunBusy:
@@ -56,6 +67,8 @@ def carried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) 
 async def acarried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
     """As `carried_on`."""
     run_id, branch_id = place
+    if not await in_store(agent.store, is_left, agent.store, place):
+        return None
     try:
         return Recovery(run_id=run_id, branch_id=branch_id, result=await agent.arecover(branch_id, **options))
     except RunBusy:

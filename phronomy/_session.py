@@ -114,7 +114,8 @@ def _create(store: Store, spec: AgentSpec, deps: Any, parent: Checkpoint | None,
     branch = Branch.of(state)
     if parent is not None:
         origin = next(item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id)
-        branch = replace(branch, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
+        place = Branch.of(state, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
+        branch = replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
     owner = new_owner()
     change = Append(
         branch_id=branch.id,

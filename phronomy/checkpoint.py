@@ -201,7 +201,9 @@ def decode(text: str | bytes | bytearray) -> Checkpoint:
     return Checkpoint.model_validate_json(text)
 
 
-_REQUEST: Final[PendingApproval] = cast("Any", PendingApproval).model_construct()
+_REQUEST: Final[PendingApproval] = cast("Any", PendingApproval).model_construct(
+    **dict.fromkeys(PendingApproval.model_fields)
+)
 
 
 def pending_of(call: Call, path: str) -> PendingApproval:

@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -135,9 +136,17 @@ def _sweep() -> None:
             shutil.rmtree(place, ignore_errors=True)
 
 
-@cache
+_starting = threading.Lock()
+
+
 def postgres() -> Postgres:
     """The server of this process."""
+    with _starting:  # threads that ask first at once are to get the same
+        return _postgres()
+
+
+@cache
+def _postgres() -> Postgres:
     return Postgres()
 
 

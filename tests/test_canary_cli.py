@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from test_canary import CANARIES, CARD, DEPS, PASSWORD, Spy, place, secret_url, spy
-from test_failures_stores import Place
+from test_failures_stores import KINDS, Place
 
 from phronomy import Checkpoint, cli, open_store
 
@@ -45,12 +45,11 @@ def make():
 """
 
 
+@pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # no other process sees a memory
 def test_the_command_line_tells_nobody(
     place: Place, spy: Spy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every command, for people and for machines, going well and badly, with and without `--debug`."""
-    if place.kind == "memory":
-        return  # no other process sees it
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "stdin", io.StringIO())

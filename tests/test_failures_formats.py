@@ -303,55 +303,13 @@ def test_no_part_of_the_package_reads_a_codec_that_revives() -> None:
 
 # Versions
 
-GOLDEN = (
-    '{"version":1,"id":"ckpt_772f85a991e81ff36da39813","parent_id":"ckpt_efaca89810e6eaec884e730c","branc'
-    'h_id":"run_7c483787d529d5974b987cf0","run_id":"run_7c483787d529d5974b987cf0","thread_id":"t","kind":'
-    '"agent","path":"","step":1,"created_at":"2026-01-01T00:00:00Z","label":null,"metadata":"{\\"a\\":[1.0,'
-    'null]}","agent":{"name":"clerk","fingerprint":"{\\"tools\\":{\\"pay\\":[\\"4543cab664e5def01d800a50527f8d'
-    'b5cd2b0cd68f0167655a2e5e46852d5558\\",\\"always\\"]},\\"instructions\\":\\"7764af0bd2efebaf14444dd1e48a54d'
-    'e45c5ce1c84a9ec9fe2412f29eca2facc\\",\\"model\\":\\"scripted\\"}"},"original_input":"\\"go\\"","messages":['
-    '{"role":"user","content":"\\"go\\"","tool_calls":[],"tool_call_id":null,"settlement":null,"provider":"'
-    '{}"},{"role":"assistant","content":"null","tool_calls":[{"id":"call_1","name":"pay","arguments":"{\\"'
-    'order\\": 1}","original_id":null}],"tool_call_id":null,"settlement":null,"provider":"{}"}],"turn":1,"'
-    'called":1,"refused":0,"calls":[{"id":"1.0","call_id":"call_1","name":"pay","status":"pending","argum'
-    'ents":null,"tool":{"path":"","source":"local","name":"pay","schema_hash":"4543cab664e5def01d800a5052'
-    '7f8db5cd2b0cd68f0167655a2e5e46852d5558","gate":"always","risk":null},"args":"{\\"order\\":1,\\"amount\\"'
-    ':10}","digest":"fe000e890c8bfaf2622754edb2514898e447521762b7af7766d0114be77fc5b3","pending_id":"pend'
-    '_803e00735e27cbde15b6cabd","why":"approval","reason":null,"requested_at":"2026-01-01T00:00:00Z","exp'
-    'ires_at":null,"on_expiry":"reject","approved":null,"edited":false,"stopped":false,"attempt":0,"fallb'
-    'ack":0,"repeatable":false,"waiting":[],"result":null}],"decisions":[],"blocked":[],"ending":null,"re'
-    'jecting":false,"ended":null,"output":"null","usage":{"requests":1,"input_tokens":0,"output_tokens":0'
-    ',"cost":null},"elapsed":80,"salt":"","state":"null","journal":[],"nested":[],"status":"suspended","p'
-    'ending":[{"path":"","why":"approval","reason":null,"expires_at":null,"on_expiry":"reject","id":"pend'
-    '_803e00735e27cbde15b6cabd","call_id":"call_1","tool":{"path":"","source":"local","name":"pay","schem'
-    'a_hash":"4543cab664e5def01d800a50527f8db5cd2b0cd68f0167655a2e5e46852d5558","gate":"always","risk":nu'
-    'll},"args":"{\\"order\\":1,\\"amount\\":10}","digest":"fe000e890c8bfaf2622754edb2514898e447521762b7af776'
-    '6d0114be77fc5b3","requested_at":"2026-01-01T00:00:00Z"}],"digest":"b49db23af725a0750cce9e744ebc3af85'
-    '3e7e2bc0ff7675a1deccf6af7f35566"}'
-)
+CORPUS = Path(__file__).parent / "corpus"
+
+GOLDEN = (CORPUS / "checkpoint-1.json").read_text().rstrip()
 """A checkpoint as version 1 of the schema wrote it: never to be changed."""
 
-GOLDEN_ROWS: tuple[tuple[str, str | None], ...] = (
-    (
-        '{"messages":[{"role":"user","content":"\\"go\\""}],"branch_id":"run_7c483787d529d5974b987cf0","run_id"'
-        ':"run_7c483787d529d5974b987cf0","thread_id":"t","kind":"agent","step":0,"created_at":"2026-01-01T00:'
-        '00:00Z","label":null,"metadata":"{\\"a\\":[1.0,null]}","agent":{"name":"clerk","fingerprint":"{\\"tools'
-        '\\":{\\"pay\\":[\\"4543cab664e5def01d800a50527f8db5cd2b0cd68f0167655a2e5e46852d5558\\",\\"always\\"]},\\"ins'
-        'tructions\\":\\"7764af0bd2efebaf14444dd1e48a54de45c5ce1c84a9ec9fe2412f29eca2facc\\",\\"model\\":\\"scripte'
-        'd\\"}"},"original_input":"\\"go\\"","turn":0,"called":0,"refused":0,"calls":[],"blocked":[],"ending":nu'
-        'll,"rejecting":false,"ended":null,"output":"null","usage":{},"elapsed":0,"salt":"","state":"null"}',
-        "ckpt_efaca89810e6eaec884e730c",
-    ),
-    (
-        '{"messages":[{"role":"assistant","tool_calls":[{"id":"call_1","name":"pay","arguments":"{\\"order\\": '
-        '1}"}]}],"step":1,"created_at":"2026-01-01T00:00:00Z","turn":1,"called":1,"calls":[{"id":"1.0","call_'
-        'id":"call_1","name":"pay","status":"pending","tool":{"name":"pay","schema_hash":"4543cab664e5def01d8'
-        '00a50527f8db5cd2b0cd68f0167655a2e5e46852d5558","gate":"always"},"args":"{\\"order\\":1,\\"amount\\":10}"'
-        ',"digest":"fe000e890c8bfaf2622754edb2514898e447521762b7af7766d0114be77fc5b3","pending_id":"pend_803e'
-        '00735e27cbde15b6cabd","why":"approval","requested_at":"2026-01-01T00:00:00Z"}],"usage":{"requests":1'
-        '},"elapsed":80}',
-        "ckpt_772f85a991e81ff36da39813",
-    ),
+GOLDEN_ROWS: tuple[tuple[str, str | None], ...] = tuple(
+    (row["body"], row["checkpoint_id"]) for row in map(json.loads, (CORPUS / "log-1.jsonl").read_text().splitlines())
 )
 """The log of a run as version 1 wrote it: bodies, and the ids of those that are checkpoints. Never to be changed."""
 

@@ -76,7 +76,7 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
         fence=fence,
         lease_until=until,
         created_at=branch.created_at or now,
-        changed_at=now,
+        changed_at=max(now, branch.changed_at),
         announced=branch.seq if change.announce and branch.announced is None else branch.announced,
     )
 

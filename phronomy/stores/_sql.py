@@ -63,6 +63,7 @@ class Dialect:
     listed: Callable[[Sequence[str]], Any]
     array: str
     unindexed: str
+    later: str
     between: str
     begin: str
     lock: str
@@ -81,6 +82,7 @@ SQLITE: Final = Dialect(
     listed=json.dumps,
     array="json_array",
     unindexed="+",
+    later="MAX",
     between="entry.n > {after} AND entry.n <= {upto}",
     begin="BEGIN IMMEDIATE",
     lock="",
@@ -99,6 +101,7 @@ POSTGRES: Final = Dialect(
     listed=list,
     array="json_build_array",
     unindexed="",
+    later="GREATEST",
     # Of a range whose ends are in another table it thinks that it is a ninth of the log, and compiles a program to read it.
     between="entry.n = ANY (ARRAY(SELECT generate_series({after} + 1, {upto})))",
     begin="BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
@@ -201,7 +204,8 @@ _ENTRY: Final = ("path", "checkpoint_id", "parent_id", "label", "body")
 _TIMES: Final = ("lease_until", "created_at", "changed_at")
 
 _GO_ON: Final = """
-    UPDATE <branches> SET seq = ?, head = COALESCE(?, head), lease_until = COALESCE(?, lease_until), changed_at = ?<also>
+    UPDATE <branches> SET seq = ?, head = COALESCE(?, head), lease_until = COALESCE(?, lease_until),
+        changed_at = <later>(changed_at, ?)<also>
     WHERE tenant = ? AND id = ? AND seq = ? AND owner = ? AND fence = ?<if> RETURNING <columns>, n
 """
 # What a statement sets it writes to each index of it, changed or not: a status that is expected to be there is not set anew.
@@ -288,6 +292,7 @@ def _words(dialect: Dialect) -> dict[str, str]:
         "numbered": dialect.numbered,
         "among": dialect.among.replace("?", dialect.mark),
         "unindexed": dialect.unindexed,
+        "later": dialect.later,
         "line entries": between("line.n * <size> + line.parent_seq", "line.n * <size> + line.upto"),
         "branch entries": between("b.n * <size> + b.parent_seq", "b.n * <size> + b.seq"),
         "lock": dialect.lock,

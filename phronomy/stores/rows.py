@@ -69,7 +69,7 @@ class Entry:
     """
 
     path: str
-    body: str
+    body: str = field(repr=False)
     checkpoint_id: str | None = None
     parent_id: str | None = None
     label: str | None = None
@@ -96,7 +96,7 @@ class PendingRow:
     checkpoint_id: str
     requested_at: float
     expires_at: float | None = None
-    body: str
+    body: str = field(repr=False)
     n: int = 0
 
     def facets(self) -> dict[str, str]:
@@ -123,7 +123,7 @@ class AuditRow:
     run_id: str
     thread_id: str | None
     pending_id: str | None
-    body: str
+    body: str = field(repr=False)
     n: int = 0
 
 
@@ -137,7 +137,7 @@ class CheckpointRow:
     thread_id: str | None
     agent: str
     label: str | None
-    body: str
+    body: str = field(repr=False)
     n: int
 
 

@@ -48,7 +48,10 @@ if tonumber(b.made) == 0 then
   b.made = now
 end
 b.seq = string.format('%.0f', before + #what.entries)
-b.head, b.st, b.at, b.ops = head or b.head, status or b.st, now, note(b.ops)
+if tonumber(now) > tonumber(b.at) then
+  b.at = now
+end
+b.head, b.st, b.ops = head or b.head, status or b.st, note(b.ops)
 save(b, was)
 add(b, before, what)
 return {OP, 'ok', shown(b)}
