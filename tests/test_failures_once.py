@@ -568,7 +568,11 @@ def test_the_open_calls_of_a_turn_are_kept_as_a_whole(desk: Desk) -> None:
 
     desk.script([[call("look", {"order": n}) for n in range(3)], "end"], tool(timeout=60)(look))
     settled = itertools.count()
-    cut(desk, lambda change: '"type":"settled"' in str(change.entries) and next(settled) == 1, after=True)
+    cut(
+        desk,
+        lambda change: any('"type":"settled"' in entry.body for entry in change.entries) and next(settled) == 1,
+        after=True,
+    )
     with pytest.raises(PowerCut):
         desk.invoke(thread_id="t")
     assert sorted(desk.done) == ["look 0", "look 1", "look 2"]

@@ -546,9 +546,11 @@ HOSTILE = (
 
 def tree(place: Place) -> list[str]:
     """The files beside the database, and where the process stands."""
-    found = [*place.folder.parent.rglob("*"), *Path.cwd().glob("*"), Path("/etc/passwd")]
+    beside = [path for path in place.folder.parent.glob("*") if not path.name.startswith("test_")]  # of other tests
+    found = [*beside, *place.folder.rglob("*"), *Path.cwd().glob("*"), Path("/etc/passwd")]
     own = {f"runs.db{end}" for end in ("", "-wal", "-shm", "-journal")}
-    return sorted(f"{path} {path.stat().st_size if path.is_file() else ''}" for path in found if path.name not in own)
+    theirs = [path for path in found if path.name not in own and not path.name.startswith(".coverage")]
+    return sorted(f"{path} {path.stat().st_size if path.is_file() else ''}" for path in theirs)
 
 
 def test_an_id_is_text_and_never_a_path(desk: Shop) -> None:

@@ -46,7 +46,7 @@ class HangingStore(SQLiteStore):
         return branch
 
     def _hang(self, change: Append, place: str) -> None:
-        if self.place == place and '"type":"settled"' in str(change.entries):
+        if self.place == place and any('"type":"settled"' in entry.body for entry in change.entries):
             ready()
             os.read(0, 1)
 

@@ -311,7 +311,7 @@ def test_a_url_with_options_opens_a_store(url: str) -> None:
     assert isinstance(open_store("rediss://me:hunter2@host:6380/0?ssl_cert_reqs=none"), RedisStore)
     with pytest.raises(StoreError, match="true or false"):
         open_store("redis://host?require_persistence=hunter2")
-    with pytest.raises(StoreError, match="the known ones are lease, timeout, ttl"):
+    with pytest.raises(StoreError, match="the known ones are lease, ttl, tenant, timeout"):
         open_store("redis://host?password=hunter2")
 
 

@@ -37,13 +37,18 @@ class ModelSettings(Record):
 
     def merged(self, other: ModelSettings | None) -> ModelSettings:
         """These settings with those of `other` put over them: what `other` sets wins, option by option in `extra`."""
-        if other is None:
+        if other is None or other == _UNSET:
             return self
+        if self == _UNSET:
+            return other
         fields: dict[str, Any] = {}
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(other, name)
             fields[name] = {**mine, **theirs} if name == "extra" else mine if theirs is None else theirs
         return ModelSettings(**fields)
+
+
+_UNSET: Final = ModelSettings()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
