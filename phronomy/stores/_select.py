@@ -11,11 +11,12 @@ _PENDING: Final = """
     p.pending_id, b.id, b.run_id, b.thread_id, p.agent, p.tool_name, p.label, p.risk, COALESCE(b.head, ''), p.requested_at,
     p.expires_at, p.body, p.n
 """
+# No EXISTS: PostgreSQL would make a join of it, and read all of both facets before it gives the first row.
 _OTHER: Final = """
-    EXISTS (
+    (
         SELECT 1 FROM <facets> o WHERE o.tenant = ? AND o.facet = ? AND o.value = ?
             AND o.requested_at = <row>.requested_at AND o.n = <row>.n
-    )
+    ) IS NOT NULL
 """
 _CHECKPOINT: Final = "entry.checkpoint_id, b.id, b.run_id, b.thread_id, b.agent, entry.label, entry.body, entry.n"
 _AUDIT: Final = "a.at, a.run_id, a.thread_id, a.pending_id, a.body, a.n"
