@@ -58,6 +58,7 @@ def smoke(session: nox.Session) -> None:
     session.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(home), ".")
     session.install(str(next(home.glob("phronomy-*.whl"))))
     session.run("python", "-I", "-c", LOADS_NOTHING_HEAVY)
+    session.run("python", "-I", "-c", "from phronomy import *")  # every public name is there without the extras
     session.run("python", "benchmarks/import_cost.py")
     with session.chdir(home):
         for answer, word in DEMO.items():

@@ -826,6 +826,8 @@ def test_the_driver_is_loaded_for_this_store_alone_and_its_absence_says_what_to_
         "import sys, phronomy, phronomy.stores\n"
         "assert not [name for name in sys.modules if name.startswith('psycopg')]\n"
         "sys.modules['psycopg'] = None\n"
+        "from phronomy import PostgresStore\n"
+        "from phronomy.stores import *\n"
         "try:\n    phronomy.stores.open_store('postgresql://u:hunter2@h/d')\n"
         "except phronomy.StoreError as error:\n    print(error)\n"
     )

@@ -111,6 +111,7 @@ LAZY = {
     "phronomy.models.chat_completions": {"aiohttp", "httpx", "httpx_sse", "tenacity"},
     "phronomy.models.litellm": {"httpx"},
     "phronomy.stores": {"phronomy.stores.postgres", "phronomy.stores.redis", "phronomy.stores.sqlite"},  # reading URLs
+    "phronomy.stores.postgres": {"phronomy.stores._postgres"},
     "phronomy.stores.redis": {"phronomy.stores._redis"},
     "phronomy.testing.crash": {"multiprocessing.forkserver"},
 }

@@ -7,7 +7,7 @@ give each transaction another one. No statement is prepared on the server, and n
 from __future__ import annotations
 
 import atexit
-import hashlib
+import math
 import os
 import threading
 import time
@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
@@ -24,6 +25,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequest
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
 from phronomy.stores._alone import Alone
+from phronomy.stores._sql import lock_number
 from phronomy.stores._sqlstore import Transaction
 
 T = TypeVar("T")
@@ -345,6 +347,27 @@ class Server:
         self._pool, self._ready = None, False
         self._lock, self._mine, self._pid = threading.Lock(), threading.local(), os.getpid()
 
+    def explain(self, work: Callable[[], None]) -> None:
+        """Do the work. Raises `StoreError` for an error of the driver's, which is not its context: it quotes values."""
+        failure: StoreError | None = None
+        try:
+            work()
+        except psycopg.Error as error:
+            failure = self.explained(error)
+        if failure is not None:
+            raise failure
+
+    @staticmethod
+    def run(connection: psycopg.Connection[Any], text: str) -> None:
+        """Execute a text of any number of statements."""
+        psycopg.Cursor(connection).execute(text.encode(), prepare=False)
+
+    @staticmethod
+    def row(connection: psycopg.Connection[Any], statement: str, values: _sql.Values = ()) -> _sql.Values | None:
+        """The first row that a statement gives, None if it gives none."""
+        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        return cursor.execute(statement.encode(), values or None, prepare=False).fetchone()
+
     def explained(self, error: psycopg.Error) -> StoreError:
         """An error as a `StoreError`, without a word of the server's: they quote values, and say who connects to what."""
         if _is_unstorable(error):
@@ -356,12 +379,6 @@ class Server:
         if isinstance(error, psycopg.OperationalError) and not code:
             what = "no connection: the server is down, or refuses the address, the user, the password or the database"
         return StoreError(f"{self.name}: {what}{f' ({code})' if code else ''}")
-
-
-def lock_number(*names: str) -> int:
-    """The number of the lock for these names: two that share one by chance wait for each other, and no more."""
-    text = "\0".join(("phronomy", *names))
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)
 
 
 def _is_lost(connection: psycopg.Connection[Any], error: psycopg.Error) -> bool:
@@ -403,3 +420,46 @@ def _renew_after_fork(server: Server) -> None:
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=after)
+
+
+def shared_server(pool: object, *, timeout: float) -> Server:
+    """The connections of a pool that is somebody else's. Raises `StoreError` for what is none."""
+    if not isinstance(pool, ConnectionPool):
+        raise StoreError(
+            "the pool of a PostgreSQL store is a psycopg_pool.ConnectionPool, whose connections are not async"
+        )
+    return Server("PostgreSQL", None, pool, None, timeout)
+
+
+def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -> Server:
+    """The connections to the server of this conninfo, in a pool of our own. Raises `StoreError` for what cannot be one."""
+    _check_conninfo(conninfo)
+    if not 0 <= min_size <= max_size or max_size < 1:
+        raise StoreError(
+            "the pool of a PostgreSQL store has max_size connections, 1 or more, and keeps min_size of them"
+        )
+
+    def connect() -> psycopg.Connection[Any]:
+        return psycopg.connect(conninfo, autocommit=True, connect_timeout=max(2, math.ceil(timeout)))
+
+    def make() -> ConnectionPool[Any]:
+        options = {"autocommit": True, "prepare_threshold": None}
+        return ConnectionPool(
+            conninfo, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=options, num_workers=1, open=False
+        )
+
+    return Server("PostgreSQL", make, None, connect, timeout)
+
+
+def _check_conninfo(conninfo: str) -> None:
+    """Refuse what libpq cannot read, without quoting it. Raises `StoreError`."""
+    try:
+        conninfo_to_dict(conninfo)
+        readable = "\0" not in conninfo
+    except (psycopg.Error, UnicodeEncodeError):
+        readable = False
+    if readable:
+        return
+    raise StoreError(
+        "the conninfo of a PostgreSQL store cannot be read: it is a postgresql:// URL, or host=... dbname=..."
+    )

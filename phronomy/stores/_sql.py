@@ -12,6 +12,7 @@ What a pending approval can be looked for by stands in a table of its own, a row
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import deque
@@ -579,3 +580,9 @@ def missing(version: int, statements: Statements, where: str) -> list[str]:
             f"{where} has schema version {version}, and this release reads up to {known}: upgrade phronomy"
         )
     return [statement for migration in statements.migrations[version:] for statement in migration]
+
+
+def lock_number(*names: str) -> int:
+    """The number of the lock for these names: two that share one by chance wait for each other, and no more."""
+    text = "\0".join(("phronomy", *names))
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)

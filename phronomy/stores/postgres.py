@@ -6,21 +6,15 @@ import math
 import time
 from collections.abc import Callable
 from textwrap import indent
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
 from phronomy.stores._sqlstore import SQLStore, Transaction, damaged
 
-try:
+if TYPE_CHECKING:
     import psycopg
-    from psycopg.conninfo import conninfo_to_dict
-    from psycopg.rows import tuple_row
     from psycopg_pool import ConnectionPool
-
-    from phronomy.stores._postgres import Server, lock_number
-except ImportError as missing:
-    raise StoreError("the PostgreSQL store needs psycopg and its pool: pip install 'phronomy[postgres]'") from missing
 
 T = TypeVar("T")
 
@@ -47,8 +41,8 @@ class PostgresStore(SQLStore):
     seconds for a connection, and for rows that others have locked.
 
     A connection that was lost is replaced, and what was not written is written again; where the server does not say whether a
-    write was done, that is a `StoreError`. Raises `StoreError` for what cannot be read or reached; no message holds the address,
-    a password, or a value.
+    write was done, that is a `StoreError`. Raises `StoreError` for what cannot be read or reached, and where the packages are missing
+    (`pip install 'phronomy[postgres]'`); no message holds the address, a password, or a value.
     """
 
     def __init__(
@@ -71,38 +65,19 @@ class PostgresStore(SQLStore):
             raise StoreError(f"the timeout is a number of seconds above 0, not {timeout!r}")
         if (conninfo is None) == (pool is None):
             raise StoreError("a PostgreSQL store needs a conninfo (a postgresql:// URL) or a pool, one of the two")
-        if pool is not None and not isinstance(pool, ConnectionPool):
-            raise StoreError(
-                "the pool of a PostgreSQL store is a psycopg_pool.ConnectionPool, whose connections are not async"
-            )
         self._schema = schema
         self._setup = setup
         self._statements = _sql.Statements(_sql.POSTGRES, _prefix(schema))
+        try:
+            from phronomy.stores import _postgres  # noqa: PLC0415  # a process without this store needs no driver
+        except ImportError:
+            raise StoreError(
+                "the PostgreSQL store needs psycopg and its pool: pip install 'phronomy[postgres]'"
+            ) from None
         if conninfo is None:
-            self._server = Server("PostgreSQL", None, pool, None, timeout)
+            self._server = _postgres.shared_server(pool, timeout=timeout)
         else:
-            _check_conninfo(conninfo)
-
-            def connect() -> psycopg.Connection[Any]:
-                return psycopg.connect(conninfo, autocommit=True, connect_timeout=max(2, math.ceil(timeout)))
-
-            def make() -> ConnectionPool[Any]:
-                options = {"autocommit": True, "prepare_threshold": None}
-                return ConnectionPool(
-                    conninfo,
-                    min_size=min_size,
-                    max_size=max_size,
-                    timeout=timeout,
-                    kwargs=options,
-                    num_workers=1,
-                    open=False,
-                )
-
-            if not 0 <= min_size <= max_size or max_size < 1:
-                raise StoreError(
-                    "the pool of a PostgreSQL store has max_size connections, 1 or more, and keeps min_size of them"
-                )
-            self._server = Server("PostgreSQL", make, None, connect, timeout)
+            self._server = _postgres.own_server(conninfo, min_size=min_size, max_size=max_size, timeout=timeout)
         self._server.prepare = self._prepare
 
     def __repr__(self) -> str:
@@ -120,13 +95,7 @@ class PostgresStore(SQLStore):
             with self._server.any_connection() as own:
                 self._bring_up(own)
         else:
-            failure = None
-            try:
-                self._bring_up(connection)
-            except psycopg.Error as error:
-                failure = self._server.explained(error)
-            if failure is not None:
-                raise failure
+            self._server.explain(lambda: self._bring_up(connection))
 
     @staticmethod
     def setup_sql(schema: str | None = None) -> str:
@@ -159,17 +128,15 @@ class PostgresStore(SQLStore):
             self._bring_up(connection)
 
     def _bring_up(self, connection: psycopg.Connection[Any]) -> None:
-        psycopg.Cursor(connection).execute(_setup_text(self._schema).encode(), prepare=False)
+        self._server.run(connection, _setup_text(self._schema))
         _sql.missing(self._version(connection), self._statements, _WHERE)
 
     def _version(self, connection: psycopg.Connection[Any]) -> int:
         """The version of the tables, 0 if there are none."""
-        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         table = _prefix(self._schema) + "phronomy_schema"
-        found = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (table,), prepare=False).fetchone()
-        if found != (True,):
+        if self._server.row(connection, "SELECT to_regclass(%s) IS NOT NULL", (table,)) != (True,):
             return 0
-        row = cursor.execute(self._statements.version.encode(), prepare=False).fetchone()
+        row = self._server.row(connection, self._statements.version)
         if row is None or type(row[0]) is not int:
             raise StoreError(f"{_WHERE}: the version of its tables cannot be read: they are damaged")
         return row[0]
@@ -177,7 +144,7 @@ class PostgresStore(SQLStore):
 
 def _setup_text(schema: str | None) -> str:
     sql = _sql.Statements(_sql.POSTGRES, _prefix(schema))
-    lines = [f"PERFORM pg_advisory_xact_lock({lock_number('setup', schema or '')});"]
+    lines = [f"PERFORM pg_advisory_xact_lock({_sql.lock_number('setup', schema or '')});"]
     if schema is not None:
         lines += [
             f"IF to_regnamespace({_literal(_quoted(schema))}) IS NULL THEN",
@@ -219,17 +186,3 @@ def _quoted(name: str) -> str:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _check_conninfo(conninfo: str) -> None:
-    """Refuse what libpq cannot read, without quoting it. Raises `StoreError`."""
-    try:
-        conninfo_to_dict(conninfo)
-        readable = "\0" not in conninfo
-    except (psycopg.Error, UnicodeEncodeError):
-        readable = False
-    if readable:
-        return
-    raise StoreError(
-        "the conninfo of a PostgreSQL store cannot be read: it is a postgresql:// URL, or host=... dbname=..."
-    )
