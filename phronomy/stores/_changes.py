@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
-from phronomy.stores.rows import ENDED, OPEN, Append, Behind, Branch, BranchFilter, Claim, Held, Occupied
+from phronomy.stores.rows import ENDED, OPEN, SIZE, Append, Behind, Branch, BranchFilter, Claim, Held, Occupied
 
 
 def check_new(branch: Branch, change: Append) -> None:
@@ -35,6 +35,17 @@ def check_change(change: Append) -> None:
                 f"a change of branch {change.branch_id} needs a claim: without one, only journal entries can be"
                 " written and what is pending be closed"
             )
+
+
+def check_room(change: Append) -> None:
+    """Refuse a change for which the log of its branch has no numbers left. Raises `StoreError`."""
+    if change.seq + len(change.entries) >= SIZE:
+        raise full(change.branch_id)
+
+
+def full(branch_id: str) -> StoreError:
+    """What is raised when the log of a branch has no numbers left."""
+    return StoreError(f"the log of branch {branch_id} is full: it holds {SIZE - 1} entries at most")
 
 
 def _check_lease(change: Append) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from phronomy.stores._sql import FACETS, SIZE, Statements, Values
-from phronomy.stores.rows import AuditFilter, BranchFilter, CheckpointFilter, PendingFilter
+from phronomy.stores._sql import Statements, Values
+from phronomy.stores.rows import FACETS, SIZE, AuditFilter, BranchFilter, CheckpointFilter, PendingFilter
 
 _PENDING: Final = """
     p.pending_id, b.id, b.run_id, b.thread_id, p.agent, p.tool_name, p.label, p.risk, COALESCE(b.head, ''), p.requested_at,

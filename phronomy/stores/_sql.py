@@ -23,8 +23,11 @@ from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from phronomy.errors import StoreError
+from phronomy.stores._changes import check_room
 from phronomy.stores.rows import (
     ENDED,
+    FACETS,
+    SIZE,
     Append,
     AuditRow,
     Branch,
@@ -33,9 +36,6 @@ from phronomy.stores.rows import (
     Lineage,
     PendingRow,
 )
-
-SIZE: Final = 2**32
-"""Numbers that each branch has for its log: entry `seq` of branch `n` has the number `n * SIZE + seq`."""
 
 Values: TypeAlias = tuple[Any, ...]
 """A row of the database, or the values of a statement."""
@@ -474,8 +474,7 @@ def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[
 
 def entry_values(tenant: str, change: Append, n: int) -> list[Values]:
     """The values of the entries that a change adds to branch number `n`. Raises `StoreError` for a log that is full."""
-    if change.seq + len(change.entries) >= SIZE:
-        raise StoreError(f"the log of branch {change.branch_id} is full: it holds {SIZE - 1} entries at most")
+    check_room(change)
     return [
         (place, tenant, entry.path, entry.checkpoint_id, entry.parent_id, entry.label, entry.body)
         for place, entry in enumerate(change.entries, n * SIZE + change.seq + 1)
@@ -493,16 +492,12 @@ def pending_values(tenant: str, row: PendingRow, n: int) -> Values:
     return tenant, n, *what, row.requested_at, row.expires_at, row.body
 
 
-FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent", "")
-"""What pending approvals are looked for by, the one that leaves fewest first, and last the one that all have."""
-
-
 def facet_values(tenant: str, branch: Branch, found: Sequence[Any]) -> list[Values]:
-    """The values of the facets of a pending approval of a branch, from what `drop_pending` gives of it."""
+    """The values of the facets of a pending approval of a branch, from what `drop_pending` gives of it; all have the last one."""
     at, n, *rest = found
     return [
         (tenant, facet, value, at, n)
-        for facet, value in zip(FACETS, (branch.run_id, branch.thread_id, *rest, ""), strict=True)
+        for facet, value in zip((*FACETS, ""), (branch.run_id, branch.thread_id, *rest, ""), strict=True)
         if value is not None
     ]
 

@@ -23,6 +23,7 @@ from phronomy.stores._changes import (
 )
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.rows import (
+    SIZE,
     Append,
     AuditFilter,
     AuditRow,
@@ -236,7 +237,7 @@ class SQLStore(Store):
             assert branch is not None
             pending = db.all(self._statements.pending_of_branch, (self.tenant, branch.run_id, n))
             self._close(db, branch, n, [row[0] for row in pending])
-            db.run(self._statements.drop_entries, (n * _sql.SIZE, (n + 1) * _sql.SIZE))
+            db.run(self._statements.drop_entries, (n * SIZE, (n + 1) * SIZE))
             db.run(self._statements.drop_branch, (n,))
 
 

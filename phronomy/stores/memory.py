@@ -29,6 +29,8 @@ from phronomy.stores._changes import (
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.rows import (
     ENDED,
+    FACETS,
+    SIZE,
     Append,
     AuditFilter,
     AuditRow,
@@ -50,8 +52,6 @@ T = TypeVar("T")
 _Pending: TypeAlias = Mapping[str, PendingRow]
 _Place: TypeAlias = tuple[float, int]
 _NOTHING: Final[_Pending] = {}
-_SIZE: Final = 2**32
-"""Numbers that each branch has for its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,7 +376,7 @@ def _pending(mine: _Tenant, wanted: PendingFilter) -> Iterator[PendingRow]:
     facets = dict(wanted.facets)
     if wanted.pending_id is not None:
         facets["id"] = wanted.pending_id
-    by = next((name for name in ("id", "run", "thread", "label", "tool", "risk", "agent") if name in facets), "")
+    by = next((name for name in ("id", *FACETS) if name in facets), "")
     if not by and wanted.expired_at is not None:
         by = "expires"
     places = mine.order.get((by, facets.get(by, "")), [])
@@ -384,7 +384,7 @@ def _pending(mine: _Tenant, wanted: PendingFilter) -> Iterator[PendingRow]:
     if wanted.since is not None:
         first = bisect_left(places, (wanted.since, 0))
     if wanted.until is not None:
-        last = bisect_left(places, (wanted.until, _SIZE**2))
+        last = bisect_left(places, (wanted.until, SIZE**2))
     if wanted.after is not None and wanted.newest:
         last = min(last, bisect_left(places, wanted.after))
     elif wanted.after is not None:
@@ -410,7 +410,7 @@ def _checkpoints(mine: _Tenant, wanted: CheckpointFilter) -> Iterator[Checkpoint
         ):
             continue
         for entry in line.until(branch.seq):
-            n = line.n * _SIZE + entry.seq
+            n = line.n * SIZE + entry.seq
             if not _is_root(entry) or (wanted.after is not None and n <= wanted.after):
                 continue
             if (wanted.label is None or entry.label == wanted.label) and not (wanted.labeled and entry.label is None):

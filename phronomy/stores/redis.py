@@ -18,6 +18,8 @@ from phronomy.stores._changes import (
     check_change,
     check_new,
     check_parent,
+    check_room,
+    full,
     grown,
     is_wanted,
     lost,
@@ -27,6 +29,8 @@ from phronomy.stores._changes import (
 )
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.rows import (
+    FACETS,
+    SIZE,
     Append,
     AuditFilter,
     AuditRow,
@@ -51,10 +55,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SIZE: Final = 2**32
-"""Numbers that each branch has for its log: entry `seq` of branch `n` has the number `n * SIZE + seq`."""
-
-_FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent")
 _BATCH: Final = 500
 """Branches, rows or lines that one script reads at a time: while it runs, Redis does nothing else."""
 
@@ -124,7 +124,7 @@ class RedisStore(Store):
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
-        _check_size(branch.id, change)
+        check_room(change)
         after = grown(branch, change, now=self.clock(), lease=self.lease)
         fields = [_opt(text) for text in _branch_texts(after, start=branch.seq)]
         args = [b"1" if exclusive else b"0", _bytes(branch.id), *fields, *_added(change)]
@@ -166,7 +166,7 @@ class RedisStore(Store):
             case b"taken":
                 raise taken_id(rest[0].decode(), rest[1].decode())
             case b"full":
-                raise _full(change.branch_id)
+                raise full(change.branch_id)
             case _:
                 raise not_found("branch", change.branch_id)
 
@@ -339,7 +339,7 @@ class RedisStore(Store):
 
     def _pending(self, wanted: PendingFilter, counting: bool, most: int) -> list[Any]:
         facets = dict(wanted.facets)
-        if not facets.keys() <= set(_FACETS):
+        if not facets.keys() <= set(FACETS):
             return [0 if counting else [], b"", b""]
         if wanted.pending_id is not None:
             facets["id"] = wanted.pending_id
@@ -374,15 +374,6 @@ def _time(value: float) -> bytes:
     if math.isnan(value):
         raise StoreError("a time is a number of seconds, not nan")
     return repr(float(value)).encode()
-
-
-def _check_size(branch_id: str, change: Append) -> None:
-    if change.seq + len(change.entries) >= SIZE:
-        raise _full(branch_id)
-
-
-def _full(branch_id: str) -> StoreError:
-    return StoreError(f"the log of branch {branch_id} is full: it holds {SIZE - 1} entries at most")
 
 
 def _json(*values: Any) -> bytes:

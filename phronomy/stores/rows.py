@@ -16,6 +16,13 @@ OPEN: Final = ("running", "suspended", "failed")
 ENDED: Final = ("completed", "rejected", "cancelled", "superseded")
 
 
+SIZE: Final = 2**32
+"""Numbers that each branch has for its log: entry `seq` of branch `n` has the number `n * SIZE + seq`."""
+
+FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent")
+"""What pending approvals are looked for by, that which leaves fewest first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
     """One line of a run: the run itself (its id is the run's id), or a fork of it.
@@ -101,15 +108,8 @@ class PendingRow:
 
     def facets(self) -> dict[str, str]:
         """What it can be looked for by, besides its id: one value for each name, those that it has none for left out."""
-        found = {
-            "run": self.run_id,
-            "thread": self.thread_id,
-            "label": self.label,
-            "tool": self.tool_name,
-            "risk": self.risk,
-            "agent": self.agent,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        values = (self.run_id, self.thread_id, self.label, self.tool_name, self.risk, self.agent)
+        return {name: value for name, value in zip(FACETS, values, strict=True) if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
