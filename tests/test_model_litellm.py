@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import respx
-from drivers import DRIVERS, Driver
+from drivers import DRIVERS, Driver, run
 
 from phronomy import Agent
 from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError, RateLimitError
@@ -212,6 +212,47 @@ def test_a_model_in_no_price_list_has_no_known_cost() -> None:
     assert last.usage == Usage(requests=1, input_tokens=1, output_tokens=2)
 
 
+def ask_once(model: LiteLLMModel, driver: Driver, *, wait: threading.Event | None = None) -> str:
+    async def ask() -> str:
+        text = (await model.acomplete(REQUEST)).message.text
+        if wait is not None:
+            await asyncio.to_thread(wait.wait, 30)
+        return text
+
+    return run(ask()) if driver.is_async else model.complete(REQUEST).message.text
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=str)
+def test_whoever_listens_to_litellm_hears_of_a_call(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    litellm, heard = module._load(), threading.Event()
+    ears = "_async_success_callback" if driver.is_async else "success_callback"
+
+    async def hear_async(*_: Any) -> None:
+        heard.set()
+
+    monkeypatch.setattr(litellm, ears, [hear_async if driver.is_async else lambda *_: heard.set()])
+    with ChatServer(["Hi"]) as server:
+        model = LiteLLMModel("openai/my-own", base_url=server.base_url, api_key=KEY)
+        assert ask_once(model, driver, wait=heard) == "Hi"
+    assert heard.wait(30)
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=str)
+def test_where_nobody_listens_litellm_prepares_nothing_to_tell(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    litellm, told = module._load(), []
+    for listeners in module._HEARERS[:-1]:
+        monkeypatch.setattr(litellm, listeners, [])
+    monkeypatch.setattr(litellm.utils.executor, "submit", lambda *args: told.append(args))
+    monkeypatch.setattr(litellm.utils, "_schedule_async_success_logging", lambda **kwargs: told.append(kwargs))
+    with ChatServer(["Hi", "Hi"]) as server:
+        model = LiteLLMModel("openai/my-own", base_url=server.base_url, api_key=KEY)
+        assert ask_once(model, driver) == "Hi"
+        assert told == []
+        monkeypatch.setattr(litellm, "success_callback", [lambda *_: None])
+        assert ask_once(model, driver) == "Hi"
+    assert told
+
+
 # Loading
 
 
@@ -263,7 +304,7 @@ def test_an_import_that_fails_is_heard_of_by_the_call(monkeypatch: pytest.Monkey
         tried.set()
         raise ImportError(f"no {name}")
 
-    monkeypatch.setattr(module.importlib, "import_module", broken)
+    monkeypatch.setattr(module, "import_module", broken)
     module._load.cache_clear()
     monkeypatch.setattr(module, "_SOON", _retry.Background(module._load_all))
     LiteLLMModel.prepare()

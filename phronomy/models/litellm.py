@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 import inspect
 import json
+import logging
 import os
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator
-from contextlib import aclosing, closing, suppress
+from contextlib import aclosing, closing, contextmanager, suppress
+from importlib import import_module
 from typing import Any
 
 from phronomy._json import JsonValue
@@ -40,6 +41,16 @@ _SET_KEY = (
 _NO_PROVIDER = "LLM Provider NOT provided"
 
 _SECRET = ("_API_KEY", "_ACCESS_KEY", "_TOKEN")
+# Who hears how a call went, beside its caller. Where nobody does, litellm prices each call once more for nobody, in a thread.
+_HEARERS = (
+    "_async_failure_callback",
+    "_async_success_callback",
+    "callbacks",
+    "failure_callback",
+    "service_callback",
+    "success_callback",
+    "max_budget",
+)
 _FIRST_CALL = ("tenacity", "httpx_sse", "openai.resources.chat", "litellm.proxy.openai_files_endpoints.common_utils")
 
 
@@ -88,12 +99,14 @@ class LiteLLMModel(RetriedModel):
     def _ask(self, request: ModelRequest) -> ModelReply:
         answer = _Answer()
         arguments = self._arguments(request, awaited=False)
-        return answer.reply(_load().completion(**arguments, stream=False, logger_fn=answer.note))
+        with _unheard(arguments):
+            return answer.reply(_load().completion(**arguments, stream=False, logger_fn=answer.note))
 
     async def _aask(self, request: ModelRequest) -> ModelReply:
         answer = _Answer()
         arguments = self._arguments(request, awaited=True)
-        return answer.reply(await _load().acompletion(**arguments, stream=False, logger_fn=answer.note))
+        with _unheard(arguments):
+            return answer.reply(await _load().acompletion(**arguments, stream=False, logger_fn=answer.note))
 
     def _pieces(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
         stream = _Stream(_load().completion(**self._streamed(request, awaited=False)))
@@ -172,6 +185,24 @@ class LiteLLMModel(RetriedModel):
         kind = next((word for name, word in _KINDS.items() if name in names), "")
         what = type(error).__name__ + (f", status {status}" if status else "")
         return of_status(status, f"{kind} {error}", retry_after=_retry_after(error), what=what)
+
+
+@contextmanager
+def _unheard(arguments: dict[str, Any]) -> Iterator[None]:
+    """A call of which litellm need tell nobody, if that is so: the arguments hold its client then, and no callbacks of theirs."""
+    litellm = _load()
+    internal: Any = None
+    with suppress(ImportError, AttributeError):  # another release of litellm: it tells then
+        internal = import_module("litellm._internal_context").is_internal_call
+    heard = "client" not in arguments or any(getattr(litellm, name, True) for name in _HEARERS)
+    if internal is None or heard or litellm.verbose_logger.isEnabledFor(logging.DEBUG):
+        yield
+        return
+    before = internal.set(True)
+    try:
+        yield
+    finally:
+        internal.reset(before)
 
 
 class _Answer:
@@ -381,7 +412,7 @@ def _retry_after(error: BaseException) -> float | None:
 def _load() -> Any:
     """litellm, set up to keep to itself: no fetch of its price list, no hints on standard output."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    litellm: Any = importlib.import_module("litellm")
+    litellm: Any = import_module("litellm")
     litellm.suppress_debug_info = True
     return litellm
 
@@ -391,7 +422,7 @@ def _load_all() -> None:
     _load()
     for name in _FIRST_CALL:
         with suppress(ImportError):  # another release of litellm need not have it
-            importlib.import_module(name)
+            import_module(name)
 
 
 _SOON = Background(_load_all)
