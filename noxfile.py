@@ -11,11 +11,14 @@ nox.options.error_on_missing_interpreters = True
 PROJECT = nox.project.load_toml("pyproject.toml")
 
 # The files whose every branch is tested: what they get wrong runs a tool twice, or without approval.
-CORE = "phronomy/_rules.py,phronomy/_drive.py,phronomy/_perform.py,phronomy/_judge.py,phronomy/checkpoint.py"
+CORE = ",".join(
+    f"phronomy/{name}.py"
+    for name in ("_rules", "_texts", "_drive", "_perform", "_nested", "_judge", "_answers", "interrupts", "checkpoint")
+)
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.
 HEAVY = [
-    *("aiohttp", "docstring_parser", "httpx", "httpx_sse", "litellm", "openai"),
+    *("aiohttp", "docstring_parser", "httpx", "httpx_sse", "jsonschema", "litellm", "openai"),
     *("psycopg", "redis", "rich", "sqlite3", "tenacity", "typer"),
 ]
 LOADS_NOTHING_HEAVY = f"""

@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 """The pages beside the README."""
 
-MODULES = ["phronomy", "phronomy.testing"]
-"""What the reference is of: every name in their `__all__`."""
+MODULES = ["phronomy", "phronomy.graph", "phronomy.testing"]
+"""What the reference is of: every name in their `__all__`, once."""
 
 
 def lay_out(folder: Path) -> None:
@@ -54,11 +54,11 @@ def as_on_site(text: str) -> str:
 
 def references() -> str:
     """The part of the reference that is made: every public name, by the module that it is imported from."""
-    parts = []
+    parts: list[str] = []
     for name in MODULES:
         module = import_module(name)
-        parts.append(f"\n## {name}\n")
-        parts += [f"\n::: {home(module.__name__, each)}\n" for each in module.__all__]
+        found = [f"\n::: {home(module.__name__, each)}\n" for each in module.__all__]
+        parts += [f"\n## {name}\n", *(each for each in found if each not in parts)]
     return "".join(parts)
 
 

@@ -16,6 +16,7 @@ from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome
 from phronomy.messages import Message, ToolCall
 from phronomy.types import (
+    Advanced,
     Call,
     CallFailed,
     CallResult,
@@ -28,6 +29,7 @@ from phronomy.types import (
     Deferred,
     Ending,
     Finished,
+    Halted,
     Interrupted,
     Judged,
     Judgement,
@@ -47,6 +49,7 @@ DONE = CallResult(kind="completed", content="done")
 INNER = PendingApproval(
     id="inner", call_id="i", tool=TOOL, args={"amount": 5}, digest=DIGEST, path="1.0", requested_at=AT
 )
+QUESTION = INNER.evolve(id="question", path="", why="question")
 
 
 def call(status: CallStatus, id: str = "1.0", **fields: Any) -> Call:
@@ -58,6 +61,8 @@ def call(status: CallStatus, id: str = "1.0", **fields: Any) -> Call:
         facts = {"pending_id": f"ask-{id}", "requested_at": AT, "why": "approval", **facts}
     if status == "nested":
         facts = {"waiting": (INNER,), **facts}
+    if status == "failed":
+        facts = {"why": "failed", "reason": "broken", "attempt": 1, **facts}
     if status == "settled":
         facts = {"result": DONE, **facts}
     return Call(id=id, call_id=f"call-{id}", name="refund", status=status, **facts)
@@ -125,7 +130,8 @@ STATES = {
         state(call("started", waiting=(INNER,))),
         state(call("started"), ending=ENDING),
     ],
-    "call nested": [state(call("nested"))],
+    "call nested": [state(call("nested")), state(call("nested", waiting=(QUESTION,)))],
+    "call failed": [state(call("failed")), state(call("failed", waiting=(INNER,)))],
     "call settled": [state(call("settled"), call("ready", "1.1"))],
 }
 """Specimens of every state. Where a call is at stake it is the first, and alone unless it has settled."""
@@ -145,6 +151,8 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Decided: respond", decided("respond", content="done")),
     ("Decided: cancel, expire or supersede", decided("expire")),
     ("Decided, for a nested run", decided("approve", "inner")),
+    ("Decided: a question is answered", decided("respond", "question", content="yes")),
+    ("Decided: a question is rejected", decided("reject", "question")),
     ("CallStarted", CallStarted(id="1.0", attempt=1, at=AT)),
     ("Withdrawn", Withdrawn(ids=("1.0",))),
     ("CallSettled", CallSettled(id="1.0", call_id="call-1.0", key="k", result=DONE)),
@@ -152,11 +160,15 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("CallFailed: try the fallback", failed("fallback")),
     ("CallFailed: tell the model", failed("model")),
     ("CallFailed: ask a human", failed("human")),
+    ("CallFailed: stop the run", failed("stop")),
     ("CallUnknown", CallUnknown(id="1.0", reason="lost", pending_id="again", requested_at=AT)),
     ("CallWaits", CallWaits(id="1.0", pending=(INNER,))),
+    ("CallWaits, for an answer", CallWaits(id="1.0", pending=(QUESTION,))),
     ("Interrupted", Interrupted(pending_ids={"1.0": "again"}, at=AT)),
     ("Ending", ENDING),
     ("OutputRefused", OutputRefused(error="no")),
+    ("Advanced", Advanced(state={}, at=AT)),
+    ("Halted", Halted(pending_id="halt", at=AT)),
     ("Finished", Finished(status="completed", output="gone")),
 ]
 """Every outcome, in the ways that it can turn out; those of calls are for the first call."""
@@ -215,6 +227,11 @@ def legal(states: list[str]) -> list[str]:
     return lines
 
 
+def never(states: list[str]) -> list[str]:
+    """The outcomes that are legal in none of these states."""
+    return [f"`{kind.__name__}`" for kind in get_args(Outcome) if not any(kind in TABLE[name] for name in states)]
+
+
 def page() -> str:
     """The whole page."""
     runs = [name for name in TABLE if not name.startswith("call ")]
@@ -224,6 +241,7 @@ def page() -> str:
         "",
         "Which outcome is legal in which state, and what follows. Drawn from the rules by `python docs/transitions.py`.",
         "An outcome that is not legal raises `IllegalOutcome`, which names both, and changes nothing.",
+        f"Legal in no state of an agent: {', '.join(never(list(TABLE)))}. Other kinds of run have them.",
         "",
         "## A run",
         "",
@@ -238,8 +256,8 @@ def page() -> str:
         "## A call",
         "",
         "While a run is `acting`, an outcome that concerns a call must be legal for that call as well. `Interrupted` (the",
-        "worker was lost), `Ending` (the run was cancelled or superseded) and `Finished` concern all calls of a run at",
-        "once: they are in the diagram.",
+        "worker was lost, or a run is resumed in which calls failed), `Ending` (the run was cancelled or superseded) and",
+        "`Finished` concern all calls of a run at once: they are in the diagram.",
         "",
         *diagram(calls),
         "",

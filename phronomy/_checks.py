@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping
 
@@ -35,3 +36,8 @@ def leaves(value: JsonValue) -> Iterable[str]:
     if isinstance(value, list):
         return [leaf for inner in value for leaf in leaves(inner)]
     return [str(value)]
+
+
+def is_function(value: object) -> bool:
+    """Whether this is a function or a method that was written in Python."""
+    return inspect.isfunction(value) or inspect.ismethod(value)

@@ -13,11 +13,12 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
 
 from phronomy._perform import aperform, intents_of, perform, reaches_out
+from phronomy._pieces import Piece
 from phronomy._runner import Asking, Moment, Runner
 from phronomy.models.base import DELTAS
 from phronomy.types import Done, Wait
 
-PASSING = (Asking, *DELTAS)
+PASSING = (Asking, Piece, *DELTAS)
 """What comes of a move besides outcomes: it is given on, and nothing is kept of it."""
 
 

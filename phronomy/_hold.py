@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager, closing, contextmanager, s
 from phronomy import _session, hooks
 from phronomy._drive import asteps, steps
 from phronomy._ledger import call as in_store
+from phronomy._pieces import Piece
 from phronomy._runner import Asking, Moment, Runner, Written
 from phronomy.announcements import aannounce, announce
 from phronomy.checkpoint import Checkpoint
@@ -151,7 +152,15 @@ def events_of(runner: Runner) -> Generator[Event]:
             with closing(steps(runner)) as moments:
                 for moment in moments:
                     for event in watch.hear(moment):
-                        yield event
+                        try:
+                            yield event
+                        except GeneratorExit:
+                            runner.streams = False
+                            if isinstance(
+                                moment, Piece
+                            ):  # what gives it is under way: what comes of that is waited for
+                                next(moments, None)
+                            raise
     except Exception:
         if watch is not None and watch.failure is not None:
             yield watch.failure
@@ -169,7 +178,13 @@ async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
             async with aclosing(asteps(runner)) as moments:
                 async for moment in moments:
                     for event in watch.hear(moment):
-                        yield event
+                        try:
+                            yield event
+                        except GeneratorExit:
+                            runner.streams = False
+                            if isinstance(moment, Piece):
+                                await anext(moments, None)
+                            raise
     except Exception:
         if watch is not None and watch.failure is not None:
             yield watch.failure

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from phronomy._checks import is_series
 from phronomy._json import canonical
 from phronomy.checkpoint import explain
 from phronomy.errors import ConfigurationError
@@ -41,6 +42,8 @@ def read_input(given: Input) -> tuple[Any, Message]:
 
 def read_history(given: History) -> tuple[Message, ...]:
     """The messages to begin from. Raises `ConfigurationError` unless every call in them has exactly one result."""
+    if not is_series(given):
+        raise ConfigurationError(f"messages is a list of messages, not {type(given).__name__}")
     messages: list[Message] = []
     for item in given:
         messages.append(item if isinstance(item, Message) else _read_message(item))
@@ -63,7 +66,7 @@ def read_history(given: History) -> tuple[Message, ...]:
 def _read_message(item: Mapping[str, Any]) -> Message:
     from phronomy.models._chat import reply_from  # noqa: PLC0415  # only where plain mappings are given
 
-    role = item.get("role")
+    role = item.get("role") if isinstance(item, Mapping) else None
     try:
         if role == "assistant":
             return reply_from(dict(item), None, None).message

@@ -76,12 +76,14 @@ def is_canonical(text: str) -> bool:
 def parse(text: str | bytes | bytearray) -> JsonValue:
     """The plain value of a JSON text from outside.
 
-    Raises `JsonError` for bytes that are not UTF-8, text that is not JSON, a repeated key, NaN or infinity, or excess depth or
-    size.
+    Raises `JsonError` for what is neither text nor bytes, bytes that are not UTF-8, text that is not JSON, a repeated key, NaN or
+    infinity, or excess depth or size.
     """
     if not isinstance(text, str):
+        if not isinstance(text, bytes | bytearray):
+            raise JsonError(f"text or bytes are needed, not {type(text).__name__}")
         try:
-            text = bytes(text).decode("utf-8")
+            text = text.decode("utf-8")
         except UnicodeDecodeError as error:
             raise JsonError(f"not UTF-8 at byte {error.start}") from None
     if len(text) > MAX_BYTES:

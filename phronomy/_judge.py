@@ -46,14 +46,14 @@ def judge_call(runner: Runner, call: Call) -> Judgement:
     if tool is None or judgement.verdict == "invalid":
         return judgement
     if tool.gate != "predicate":
-        return gated(runner, judgement, tool, tool.gate == "always")
+        return gated(runner, call, judgement, tool, tool.gate == "always")
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
     answer = tool.ask_gate(values, context)
-    return gated(runner, judgement, tool, answer)
+    return gated(runner, call, judgement, tool, answer)
 
 
 async def ajudge_call(runner: Runner, call: Call) -> Judgement:
@@ -63,14 +63,14 @@ async def ajudge_call(runner: Runner, call: Call) -> Judgement:
     if tool is None or judgement.verdict == "invalid":
         return judgement
     if tool.gate != "predicate":
-        return gated(runner, judgement, tool, tool.gate == "always")
+        return gated(runner, call, judgement, tool, tool.gate == "always")
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
     answer = await tool.aask_gate(values, context)
-    return gated(runner, judgement, tool, answer)
+    return gated(runner, call, judgement, tool, answer)
 
 
 def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
@@ -93,9 +93,10 @@ def invalid(call: Call, told: str) -> Judgement:
     return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
 
 
-def gated(runner: Runner, judgement: Judgement, tool: Tool, answer: bool | Reject) -> Judgement:
+def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: bool | Reject) -> Judgement:
     """The judgement with what the gate answered. Only a plain False lets the call run unasked."""
-    if answer is False:
+    looks = answer is False and runner.spec.stops(runner.state, call)
+    if answer is False and not looks:
         return judgement.evolve(verdict="run")
     if isinstance(answer, Reject):
         reason = f" Reason: {answer.reason}" if answer.reason else ""
@@ -106,6 +107,8 @@ def gated(runner: Runner, judgement: Judgement, tool: Tool, answer: bool | Rejec
     timeout, on_expiry = runner.spec.expiry(tool)
     if timeout is not None:
         request |= {"expires_at": at + timedelta(seconds=timeout), "on_expiry": on_expiry}
+    if looks:
+        return judgement.evolve(verdict="pend", why="breakpoint", **request)
     return judgement.evolve(verdict="ask" if runner.spec.handler is not None else "pend", **request)
 
 
@@ -122,6 +125,7 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         attempt=call.attempt,
         deps=runner.deps,
         _cancel=runner.ledger.signal(),
+        _state=state.__dict__["state"],
     )
 
 
@@ -202,7 +206,7 @@ def decide(
 ) -> Decided:
     """The outcome of an answer. Edited arguments are validated and gated anew. Raises `InvalidDecision`."""
     edited: Judgement | None = None
-    if isinstance(answer, Approve) and answer.args is not None:
+    if isinstance(answer, Approve) and answer.args is not None and call.why != "question":
         edited = judge_call(runner, edited_call(answer, call))
     return decided(runner, call, answer, edited, by, channel)
 
@@ -217,7 +221,7 @@ async def adecide(
 ) -> Decided:
     """As `decide`."""
     edited: Judgement | None = None
-    if isinstance(answer, Approve) and answer.args is not None:
+    if isinstance(answer, Approve) and answer.args is not None and call.why != "question":
         edited = await ajudge_call(runner, edited_call(answer, call))
     return decided(runner, call, answer, edited, by, channel)
 
@@ -247,6 +251,28 @@ def edited_call(answer: Approve, call: Call) -> Call:
     return call.evolve(arguments=str(answer.json_text("args")))
 
 
+def check_reply(call: Call, answer: Approve | Reject | Respond) -> None:
+    """Refuse an answer that is not of the type which the body asked for. Raises `InvalidDecision`."""
+    question = call.args or {}
+    schema = question.get("answer")
+    if isinstance(answer, Approve) and answer.args is not None:
+        raise InvalidDecision(
+            f"pending {call.pending_id} is a question, and has no arguments to edit: answer it with Respond",
+            pending_id=call.pending_id,
+        )
+    if isinstance(answer, Reject) or schema is None:
+        return
+    from phronomy._answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
+
+    value = True if isinstance(answer, Approve) else answer.content
+    if (wrong := misfit(value, schema)) is not None:
+        raise InvalidDecision(
+            f"the answer to question {question.get('key')!r} (pending {call.pending_id}) is not of the type that was asked for:"
+            f" {wrong}",
+            pending_id=call.pending_id,
+        )
+
+
 def decided(
     runner: Runner,
     call: Call,
@@ -257,6 +283,13 @@ def decided(
 ) -> Decided:
     """The outcome of an answer whose edits, if any, have been judged."""
     assert call.pending_id is not None and call.digest is not None
+    if call.why == "question":
+        check_reply(call, answer)
+    elif isinstance(answer, Respond) and (tool := runner.spec.tool(call)) is not None:
+        try:
+            tool.check_response(answer.content)
+        except InvalidArguments as error:
+            raise InvalidDecision(f"pending {call.pending_id}: {error}", pending_id=call.pending_id) from None
     if edited is not None and edited.result is not None:
         raise InvalidDecision(
             f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}",

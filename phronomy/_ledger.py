@@ -15,13 +15,15 @@ from datetime import UTC, datetime
 from typing import ParamSpec, TypeVar
 from weakref import WeakSet
 
+from phronomy._leave import Leave
 from phronomy._record import digest_of
 from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import LeaseLost
+from phronomy.stores._native import on_loop
 from phronomy.stores.base import Store
 from phronomy.stores.log import audit_row, pending_rows
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
-from phronomy.types import CallResult, Decided, Ending, Outcome
+from phronomy.types import CallResult, Decided, Ending, Halted, Outcome
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,6 +54,8 @@ class Ledger:
         self.seq = branch.seq
         self.inbox: list[Outcome] = []
         self.ending: Ending | None = None
+        self.halted: Halted | None = None
+        self.leave = Leave()
         self.reusable: dict[str, CallResult] = {}
         self.begun: set[str] = set()
         self.nested = {part.path: part for part in head.nested}
@@ -82,6 +86,7 @@ class Ledger:
         status: BranchStatus | None = None,
         release: bool = False,
         audit: tuple[AuditRow, ...] = (),
+        announce: bool = False,
     ) -> Append:
         """The write of these entries; `sealed` is the root checkpoint among them, if there is one."""
         if self._gone:
@@ -111,6 +116,7 @@ class Ledger:
             opened=opened,
             closed=closed,
             audit=audit,
+            announce=announce,
         )
 
     def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
@@ -153,9 +159,9 @@ class Ledger:
     async def _awrite(self, make: Callable[[], Append]) -> bool:
         change = make()
         try:
-            branch = await call(self.store, self.store.append, change)
+            branch = await on_loop(self.store).append(change)
         except Behind:
-            await call(self.store, self.catch_up)
+            await self.acatch_up()
             return False
         self.wrote(change, branch)
         return True
@@ -164,21 +170,30 @@ class Ledger:
 
     def catch_up(self) -> None:
         """Read what others wrote since this worker last looked."""
-        lineage, missed = self._missed()
+        self._hear(self.store.lineage(branch_id=self.branch.id))
+
+    async def acatch_up(self) -> None:
+        """As `catch_up`."""
+        self._hear(await on_loop(self.store).lineage(branch_id=self.branch.id))
+
+    def _hear(self, lineage: Lineage) -> None:
+        missed = self._missed(lineage)
         self.seq = lineage.branch.seq
         self.inbox += missed
         self._notice(missed)
 
-    def _missed(self) -> tuple[Lineage, list[Outcome]]:
-        lineage = self.store.lineage(branch_id=self.branch.id)
+    def _missed(self, lineage: Lineage) -> list[Outcome]:
         late = [item for item in lineage.entries if item.branch_id == self.branch.id and item.seq > self.seq]
-        return lineage, [outcome_from(item.body) for item in late if item.checkpoint_id is None and item.path == ""]
+        return [outcome_from(item.body) for item in late if item.checkpoint_id is None and item.path == ""]
 
     def _notice(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Ending):
                 self.ending = outcome
                 self._signal_all()
+            elif isinstance(outcome, Halted) and self.halted is None:
+                self.halted = outcome
+                self.leave.after(outcome.grace)
 
     def signal(self) -> threading.Event:
         """A new event for one call, set when nobody waits for its result any more."""
@@ -203,13 +218,14 @@ class Ledger:
             self.drop()
             return
         if branch.seq > self.seq and self.ending is None:
-            self._notice(self._missed()[1])
+            self._notice(self._missed(self.store.lineage(branch_id=self.branch.id)))
 
     # Letting go
 
     def drop(self) -> None:
         """Stop keeping the lease, and write no more: a thread that was left behind must not take the run again."""
         self._gone = True
+        self.leave.after(None)
         self._signal_all()
         self.store.keeper.drop(self)
         self.claim = None
@@ -229,7 +245,7 @@ class Ledger:
         if not self._gone:
             claim = self.claim
             self.drop()
-            await call(self.store, release, self.store, self.branch.id, self.owner, claim, status)
+            await whole(arelease(self.store, self.branch.id, self.owner, claim, status))
 
 
 def release(store: Store, branch_id: str, owner: str, claim: Claim | None, status: BranchStatus) -> None:
@@ -240,6 +256,16 @@ def release(store: Store, branch_id: str, owner: str, claim: Claim | None, statu
             return
         claim = Claim(branch_id=branch_id, run_id=branch.run_id, owner=owner, fence=branch.fence)
     store.release(claim, status)
+
+
+async def arelease(store: Store, branch_id: str, owner: str, claim: Claim | None, status: BranchStatus) -> None:
+    """As `release`."""
+    if claim is None:
+        branch = (await on_loop(store).lineage(branch_id=branch_id)).branch
+        if branch.owner != owner:
+            return
+        claim = Claim(branch_id=branch_id, run_id=branch.run_id, owner=owner, fence=branch.fence)
+    await on_loop(store).release(claim, status)
 
 
 async def call(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

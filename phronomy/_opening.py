@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 from phronomy import _session
 from phronomy._drive import steps
 from phronomy._hold import aclaim, alet_go, claim, held
 from phronomy._judge import adecide, decide, expiry
 from phronomy._ledger import call as in_store
+from phronomy._ledger import now
 from phronomy._options import OnPending
-from phronomy._runner import Runner
+from phronomy._runner import Runner, Spec
 from phronomy._session import Beginning, Choice
-from phronomy._spec import AgentSpec
 from phronomy.checkpoint import Checkpoint
+from phronomy.errors import ConfigurationError
 from phronomy.result import Result
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Branch, Occupied
-from phronomy.types import Ending, Outcome
+from phronomy.types import Ending, Halted, Outcome, Wait
 
 
 class Opening:
@@ -28,22 +29,26 @@ class Opening:
     _bearer: bool
 
     def _start(
-        self, spec: AgentSpec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+        self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
     ) -> Runner | Result[Any]:
         """A runner at a checkpoint, as `resume` opens it, or of a new run."""
         if isinstance(at, Checkpoint):
             return self._open(spec, deps, at, choice)
+        _session.check_undecided(choice)
         return self._begin(spec, deps, beginning, on_pending)
 
     async def _astart(
-        self, spec: AgentSpec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+        self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
     ) -> Runner | Result[Any]:
         """As `_start`."""
         if isinstance(at, Checkpoint):
             return await self._aopen(spec, deps, at, choice)
+        _session.check_undecided(choice)
         return await self._abegin(spec, deps, beginning, on_pending)
 
-    def _begin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+    def _begin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+        if on_pending not in get_args(OnPending):
+            raise ConfigurationError(f"on_pending is 'refuse' or 'supersede', not {on_pending!r}")
         while True:
             try:
                 return _session.begin(self.store, spec, deps, beginning)
@@ -55,7 +60,7 @@ class Opening:
                         for moment in steps(runner):
                             watch.hear(moment)
 
-    async def _abegin(self, spec: AgentSpec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+    async def _abegin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
         begun: list[Runner] = []
         try:
             await in_store(self.store, lambda: begun.append(self._begin(spec, deps, beginning, on_pending)))
@@ -66,7 +71,7 @@ class Opening:
             raise
         return begun[0]
 
-    def _end(self, spec: AgentSpec, deps: Any, run: Checkpoint | str, ending: Ending) -> Runner | Result[Any]:
+    def _end(self, spec: Spec, deps: Any, run: Checkpoint | str, ending: Ending) -> Runner | Result[Any]:
         """A runner that holds the run with its end recorded; or how it stands, where another worker was told to end it."""
         branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
         while True:
@@ -82,7 +87,23 @@ class Opening:
             if claim(opened.runner):
                 return opened.runner
 
-    def _open(self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
+    def _halt(self, spec: Spec, deps: Any, run: Checkpoint | str, halted: Halted) -> Runner | Result[Any]:
+        """A runner that holds the run with its stop recorded; or how it stands, where it rests or another worker was told to stop."""
+        branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
+        while True:
+            opened = _session.open_head(self.store, spec, deps, branch_id)
+            _session.check_not_ended(opened, opened.head.id)
+            if opened.live:
+                if _session.hand_over(self.store, opened, [halted], ()):
+                    return _session.handed_over(opened)
+                continue
+            if isinstance(spec.plan(opened.runner.state), Wait):
+                return _session.result_of(opened.runner, opened.head)
+            opened.runner.record(halted)
+            if claim(opened.runner):
+                return opened.runner
+
+    def _open(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
         """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
         branch, given, store = _session.meant(self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)
@@ -98,22 +119,24 @@ class Opening:
                 runner, waiting = _session.asker(opened.runner, pending_id)
                 taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
             if store is not self.store:
-                branch, given = _session.known(self.store, given, bearer=True)
+                branch, given = _session.taken_in(self.store, given, bearer=True)
                 store = self.store
                 continue
+            edits = spec.edits(opened.runner, now(store), choice.by)
+            if opened.live and edits:
+                raise _session.busy(opened.branch)
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
                 if _session.hand_over(self.store, opened, taken, tuple(found)):
                     return _session.in_time(_session.handed_over(opened), late)
                 continue
+            opened.runner.record_all(edits)
             opened.runner.record_all(taken)
             opened.runner.late = tuple(late)
             if claim(opened.runner):
                 return opened.runner
 
-    async def _aopen(
-        self, spec: AgentSpec, deps: Any, checkpoint: Checkpoint | str, choice: Choice
-    ) -> Runner | Result[Any]:
+    async def _aopen(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
         """As `_open`."""
         branch, given, store = await in_store(self.store, _session.meant, self.store, checkpoint, bearer=self._bearer)
         found = _session.answers(given, choice)
@@ -129,14 +152,18 @@ class Opening:
                 runner, waiting = _session.asker(opened.runner, pending_id)
                 taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
             if store is not self.store:
-                branch, given = await in_store(self.store, _session.known, self.store, given, bearer=True)
+                branch, given = await in_store(self.store, _session.taken_in, self.store, given, bearer=True)
                 store = self.store
                 continue
+            edits = spec.edits(opened.runner, now(store), choice.by)
+            if opened.live and edits:
+                raise _session.busy(opened.branch)
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
                 if await in_store(self.store, _session.hand_over, self.store, opened, taken, tuple(found)):
                     return _session.in_time(_session.handed_over(opened), late)
                 continue
+            opened.runner.record_all(edits)
             opened.runner.record_all(taken)
             opened.runner.late = tuple(late)
             if await aclaim(opened.runner):

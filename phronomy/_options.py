@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
 from phronomy._runner import Handler
@@ -45,9 +45,16 @@ class AgentOptions(TypedDict, total=False):
 class CallOptions(TypedDict, Generic[Deps], total=False):
     """What one call may bring along. None of it goes into a record.
 
-    `deps` is handed to tools and instructions; `model` and `settings` stand in for the agent's, for this call alone.
+    `deps` is handed to tools, nodes and instructions; `model` and `settings` stand in for the agent's, for this call alone. The others
+    are a graph's: nodes before or after which this call stops, and, of `resume`, what is changed in the state before it goes on.
+    `update` is as a node returns it; `modify_state` is called with the path (names of nodes, `()` for the graph itself) and a copy of the
+    state of each graph, outermost first; it changes the copy, or returns another.
     """
 
     deps: Deps
     model: str | Model
     settings: ModelSettings
+    interrupt_before: Sequence[str]
+    interrupt_after: Sequence[str]
+    update: Any
+    modify_state: Callable[[tuple[str, ...], Any], Any]

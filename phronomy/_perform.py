@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, closing
-from datetime import datetime
+from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 from phronomy import _rules
 from phronomy._ids import new_id
-from phronomy._json import JsonText
 from phronomy._judge import aconsult, ajudge, consult, judge, tool_context
+from phronomy._leave import Left
 from phronomy._ledger import now
-from phronomy._runner import Asking, Moment, Nested, Runner
+from phronomy._nested import ADrive, Drive, arun_nested, run_nested
+from phronomy._pieces import Piece, Piecewise, feeding
+from phronomy._runner import Asking, Runner
 from phronomy._workers import Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
-from phronomy.approvals import Decision, call_digest
-from phronomy.checkpoint import Checkpoint
-from phronomy.errors import CheckpointError, LimitExceeded, ModelError, OutputError, RunFailed
+from phronomy.approvals import PendingApproval, call_digest
+from phronomy.errors import LimitExceeded, ModelError, NodeFailed, OutputError, RunFailed
 from phronomy.instructions import InstructionsContext
+from phronomy.interrupts import Interrupt, asking, question_id
 from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
 from phronomy.output import InvalidOutput, told
 from phronomy.tools import Tool, ToolContext
 from phronomy.types import (
+    Advance,
     AskModel,
     Call,
     CallFailed,
@@ -38,14 +41,11 @@ from phronomy.types import (
     CallUnknown,
     CallWaits,
     Consult,
-    Decided,
     Done,
     Fail,
     Finish,
     Finished,
-    Interrupted,
     Judge,
-    Judgement,
     Move,
     Next,
     Outcome,
@@ -53,19 +53,19 @@ from phronomy.types import (
     ReadOutput,
     Replied,
     Run,
+    Stop,
     Wait,
+    Withdrawn,
 )
-
-T = TypeVar("T")
-Drive = Callable[[Runner], Generator[Moment]]
-ADrive = Callable[[Runner], AsyncGenerator[Moment]]
 
 
 def reaches_out(runner: Runner, move: Move) -> bool:
     """Whether the move touches anything outside, so that all before it must be stored first."""
     match move:
-        case AskModel() | Consult() | Run() | Fail():
+        case AskModel() | Consult() | Run() | Fail() | Stop():
             return True
+        case Advance():
+            return runner.spec.advance(runner.state, runner.deps).acts
         case Judge(calls=calls):
             tools = [runner.spec.tool(call) for call in calls]
             return any(tool is not None and tool.gate == "predicate" for tool in tools)
@@ -94,7 +94,7 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     ]
 
 
-def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Asking | Delta]:
+def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Asking | Delta | Piece]:
     """What comes of the move."""
     match move:
         case AskModel():
@@ -108,17 +108,21 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Ask
             return run_calls(runner, move.calls, drive)
         case ReadOutput():
             return read_output(runner, move)
+        case Advance():
+            return advance(runner)
         case Finish():
             return finish(move)
         case Fail():
             raise limit_reached(runner, move)
+        case Stop():
+            raise stopped(runner, move)
         case Wait() | Done():
             raise AssertionError("a run at rest has no move to perform")
         case unknown:
             assert_never(unknown)
 
 
-def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome | Asking | Delta]:
+def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome | Asking | Delta | Piece]:
     """As `perform`."""
     match move:
         case AskModel():
@@ -132,10 +136,14 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
             return arun_calls(runner, move.calls, drive)
         case ReadOutput():
             return aread_output(runner, move)
+        case Advance():
+            return aadvance(runner)
         case Finish():
             return afinish(move)
         case Fail():
             raise limit_reached(runner, move)
+        case Stop():
+            raise stopped(runner, move)
         case Wait() | Done():
             raise AssertionError("a run at rest has no move to perform")
         case unknown:
@@ -244,24 +252,35 @@ def model_failed(model: Model, error: Exception) -> ModelError:
 # Running
 
 
-def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome]:
-    """Run the calls: one in this thread, several side by side, each in a thread of its own."""
-    if len(calls) == 1:
+def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome | Piece]:
+    """Run the calls: one in this thread, several side by side, each in a thread of its own. Pieces pass on if they are wanted."""
+    owner = listened_to(runner, calls)
+    if len(calls) == 1 and owner is None:
         yield execute(runner, calls[0].id, drive)
         return
-    with closing(side_by_side([partial(execute, runner, call.id, drive) for call in calls])) as outcomes:
-        for outcome in outcomes:  # noqa: UP028  # as in the async twin
-            yield outcome
+    with closing(side_by_side([partial(execute, runner, call.id, drive) for call in calls], owner)) as outcomes:
+        for outcome in outcomes:
+            if runner.streams or not isinstance(outcome, Piece):  # whoever watched may have left meanwhile
+                yield outcome
 
 
-async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome]:
+async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome | Piece]:
     """As `run_calls`, in tasks."""
-    if len(calls) == 1:
+    owner = listened_to(runner, calls)
+    if len(calls) == 1 and owner is None:
         yield await aexecute(runner, calls[0].id, drive)
         return
-    async with aclosing(aside_by_side([aexecute(runner, call.id, drive) for call in calls])) as outcomes:
+    async with aclosing(aside_by_side([aexecute(runner, call.id, drive) for call in calls], owner)) as outcomes:
         async for outcome in outcomes:
-            yield outcome
+            if runner.streams or not isinstance(outcome, Piece):
+                yield outcome
+
+
+def listened_to(runner: Runner, calls: Sequence[Call]) -> object | None:
+    """Whose runs are listened to while these calls run; None if nobody watches, or none of them gives anything before its end."""
+    tools = [runner.spec.tool(call) for call in calls] if runner.streams else []
+    gives = any(isinstance(tool, Piecewise) and tool.gives_pieces for tool in tools)
+    return runner.ledger if gives else None
 
 
 def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
@@ -273,14 +292,18 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return run_nested(runner, call, nested, drive)
+        return run_nested(runner, call, tool, nested, drive)
     if call.attempt > 1:
         time.sleep(retry_wait(call, tool))
     started = time.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
-        value = work() if tool.timeout is None else in_thread(work, tool.timeout)
+        with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call):
+            inline = tool.timeout is None and not tool.may_be_left
+            value = work() if inline else in_thread(work, tool.timeout, runner.ledger.leave)
+    except Interrupt as asked:
+        return asks(runner, call, tool, asked, since(started))
     except Exception as error:
         return failed(runner, call, tool, context, error, since(started))
     return settled(call, context, tool.render(value), since(started))
@@ -295,16 +318,21 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return await arun_nested(runner, call, nested, drive)
+        return await arun_nested(runner, call, tool, nested, drive)
     if call.attempt > 1:
         await asyncio.sleep(retry_wait(call, tool))
     started = time.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
-        value = await (
-            within(tool.acall(values, context), tool.timeout) if tool.is_async else ain_thread(work, tool.timeout)
-        )
+        with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call):
+            value = await (
+                within(tool.acall(values, context), tool.timeout, runner.ledger.leave)
+                if tool.is_async
+                else ain_thread(work, tool.timeout, runner.ledger.leave)
+            )
+    except Interrupt as asked:
+        return asks(runner, call, tool, asked, since(started))
     except Exception as error:
         return failed(runner, call, tool, context, error, since(started))
     return settled(call, context, tool.render(value), since(started))
@@ -356,10 +384,12 @@ def settled(call: Call, context: ToolContext[Any], result: CallResult, elapsed: 
 
 def failed(
     runner: Runner, call: Call, tool: Tool, context: ToolContext[Any], error: Exception, elapsed: int
-) -> CallFailed | CallUnknown:
+) -> CallFailed | CallUnknown | Withdrawn:
     """The outcome of an attempt that raised: tried again where that is safe, then the fallback, then as the tool chose."""
-    if isinstance(error, Overran):
+    if isinstance(error, (Overran, Left)):
         context._cancel.set()
+    if isinstance(error, Left):
+        return left(runner, call, tool, elapsed)
     if isinstance(error, Overran) and not tool.idempotent:
         reason = f"{tool.name} did not end within {tool.timeout} s. It may have taken effect, or may yet."
         at = now(runner.ledger.store)
@@ -370,8 +400,9 @@ def failed(
         following = "retry"
     elif fallback is not None:
         following = "fallback"
-    elif tool.on_failure == "human":
-        following = "human"
+    elif tool.on_failure != "model":
+        following = tool.on_failure
+        runner.raised[call.id] = error
     ask = following == "human"
     return CallFailed(
         id=call.id,
@@ -384,88 +415,53 @@ def failed(
     )
 
 
+def left(runner: Runner, call: Call, tool: Tool, elapsed: int) -> Withdrawn | CallUnknown:
+    """The outcome of a call that was left while it ran: it begins again where that is safe, else a human is asked."""
+    if call.repeatable:
+        return Withdrawn(ids=(call.id,), reason="The run was stopped while this ran.")
+    reason = f"The run was stopped while {tool.name} ran. It may have taken effect, or may yet."
+    at = now(runner.ledger.store)
+    return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
+
+
 def retry_wait(call: Call, tool: Tool) -> float:
     """How many seconds to wait before this attempt: doubling, at most 5."""
     return min(tool.retry_wait * 2.0 ** min(call.attempt - 2, 60), 5.0)
 
 
-def run_nested(runner: Runner, call: Call, nested: Nested, drive: Drive) -> Outcome:
-    """Drive the run inside a call: its result, or what it waits for."""
-    child = child_of(runner, call, nested)
-    hand_down(runner, child)
-    for _ in drive(child):
-        pass
-    return nested_outcome(runner, call, child)
-
-
-async def arun_nested(runner: Runner, call: Call, nested: Nested, drive: ADrive) -> Outcome:
-    """As `run_nested`."""
-    child = child_of(runner, call, nested)
-    hand_down(runner, child)
-    async for _ in drive(child):
-        pass
-    return nested_outcome(runner, call, child)
-
-
-def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
-    """The runner of the run inside a call, where it stopped or at its beginning."""
-    path = f"{runner.state.path}/{call.id}".lstrip("/")
-    base = runner.ledger.nested.get(path)
-    if base is not None:
-        child = Runner(nested.spec, runner.ledger, base, deps=runner.deps)
-        if child.in_flight:
-            child.record(interruption(child.state, now(runner.ledger.store)))
-        return child
-    if call.stopped:
-        raise CheckpointError(
-            f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
-        )
-    begun = nested.begin(runner.state, path, now(runner.ledger.store))
-    return Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True)
-
-
-def hand_down(runner: Runner, child: Runner) -> None:
-    """Give the child the decisions that were taken, higher up, on what it waits for."""
-    waiting = {item.id for item in child.state.pending}
-    for decision in runner.state.decisions:
-        if decision.pending_id in waiting:
-            call = next((call for call in child.state.calls if call.pending_id == decision.pending_id), None)
-            child.record(Decided(decision=decision, edited=edited_by(decision, call)))
-
-
-def edited_by(decision: Decision, call: Call | None) -> Judgement | None:
-    """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
-    if decision.args is None or call is None or call.tool is None:
-        return None
-    args: Any = JsonText(decision.json_text("args"))
-    digest = call_digest(call.tool, args)
-    return Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
-
-
-def nested_outcome(runner: Runner, call: Call, child: Runner) -> Outcome:
-    """What the run inside a call has come to."""
-    state = child.state
-    runner.ledger.nested[state.path] = state
-    if state.ended is None:
-        return CallWaits(id=call.id, pending=state.pending)
-    output = state.output
-    content = output if isinstance(output, str) else state.json_text("output")
-    if state.ended != "completed":
-        content = f"The run behind this call was {state.ended}."
-    key = _rules.idempotency_key(runner.state, call)
-    result = CallResult(kind=state.ended, content=content)
-    return CallSettled(
-        id=call.id, call_id=call.call_id, key=key, result=result, elapsed=state.elapsed, usage=state.usage
+def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int) -> CallWaits:
+    """The outcome of a body that asks something: the same question has the same id, however often it is asked."""
+    state = runner.state
+    identity = tool.identity(state.path)
+    args: Any = asked.shown
+    at = now(runner.ledger.store)
+    timeout, on_expiry = runner.spec.expiry(tool)
+    item = PendingApproval(
+        id=question_id(state, call, asked.key),
+        call_id=call.call_id,
+        tool=identity,
+        args=args,
+        digest=call_digest(identity, args),
+        path=state.path,
+        why="question",
+        requested_at=at,
+        expires_at=None if timeout is None else at + timedelta(seconds=timeout),
+        on_expiry=on_expiry,
     )
-
-
-def interruption(state: Checkpoint, at: datetime) -> Interrupted:
-    """The outcome for calls whose worker is gone: those that may not be repeated get an id to be asked about under."""
-    started = [call for call in state.calls if call.status == "started" and not call.repeatable]
-    return Interrupted(pending_ids={call.id: new_id("pend") for call in started}, at=at)
+    return CallWaits(id=call.id, pending=(item,), elapsed=elapsed)
 
 
 # The end
+
+
+def advance(runner: Runner) -> Generator[Outcome]:
+    """Go on from calls that have all settled."""
+    yield runner.spec.advance(runner.state, runner.deps).outcome(now(runner.ledger.store))
+
+
+async def aadvance(runner: Runner) -> AsyncGenerator[Outcome]:
+    """As `advance`."""
+    yield await runner.spec.advance(runner.state, runner.deps).aoutcome(now(runner.ledger.store))
 
 
 def read_output(runner: Runner, move: ReadOutput) -> Generator[Outcome]:
@@ -513,6 +509,18 @@ def limit_reached(runner: Runner, move: Fail) -> RunFailed:
         maximum=move.maximum,
         used=move.used,
     )
+
+
+def stopped(runner: Runner, move: Stop) -> NodeFailed:
+    """The error for a run in which calls failed for good."""
+    run_id = runner.state.run_id
+    failures: dict[str, str] = {}
+    for call in move.calls:  # several may be of one name
+        failures[call.name] = "; ".join(filter(None, (failures.get(call.name), call.reason)))
+    told = "; ".join(f"{name} failed: {why}" for name, why in failures.items())
+    error = NodeFailed(f"run {run_id}: {told}; resume the checkpoint to run it again", failures=failures)
+    error.__cause__ = next((runner.raised[call.id] for call in move.calls if call.id in runner.raised), None)
+    return error
 
 
 def since(started: float) -> int:

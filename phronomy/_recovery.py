@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+from phronomy._checks import is_count
 from phronomy._ledger import call as in_store
-from phronomy._spec import AgentSpec
+from phronomy._runner import Spec
 from phronomy.announcements import aannounce, announce
-from phronomy.errors import PhronomyError, RunBusy
+from phronomy.errors import ConfigurationError, PhronomyError, RunBusy
 from phronomy.result import Output, Result
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Branch, BranchFilter, PendingFilter
 
 if TYPE_CHECKING:
-    from phronomy.agent import Agent
+    from phronomy._runs import Runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,8 +28,10 @@ class Recovery(Generic[Output]):
     error: PhronomyError | None = None
 
 
-def found(store: Store, spec: AgentSpec, limit: int) -> list[tuple[str, str]]:
+def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
     """The runs and branches of this agent whose worker is gone, or that wait for a decision that comes too late."""
+    if not is_count(limit) or limit == 0:
+        raise ConfigurationError(f"limit is a whole number, 1 or more, not {limit!r}")
     now = store.clock()
     left = [each for each in abandoned(store) if each.agent == spec.name]
     late = store.select_pending(PendingFilter(facets={"agent": spec.name}, expired_at=now, limit=limit))
@@ -51,7 +54,7 @@ def is_left(store: Store, place: tuple[str, str]) -> bool:
     return branch_id in {row.branch_id for row in late} | {branch.id for branch in branches}
 
 
-def carried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
+def carried_on(agent: Runs[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
     """What became of a run that is carried on; None if another worker has it, or has carried it on meanwhile."""
     run_id, branch_id = place
     if not is_left(agent.store, place):
@@ -64,7 +67,7 @@ def carried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) 
         return Recovery(run_id=run_id, branch_id=branch_id, error=error)
 
 
-async def acarried_on(agent: Agent[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
+async def acarried_on(agent: Runs[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
     """As `carried_on`."""
     run_id, branch_id = place
     if not await in_store(agent.store, is_left, agent.store, place):
@@ -77,7 +80,7 @@ async def acarried_on(agent: Agent[Any, Output], place: tuple[str, str], options
         return Recovery(run_id=run_id, branch_id=branch_id, error=error)
 
 
-def tidy(store: Store, spec: AgentSpec, limit: int) -> None:
+def tidy(store: Store, spec: Spec, limit: int) -> None:
     """Make the announcements that were not made, and take away what is older than the store keeps."""
     for branch_id in unannounced(store, spec, limit):
         announce(store, branch_id, spec.announcements)
@@ -85,7 +88,7 @@ def tidy(store: Store, spec: AgentSpec, limit: int) -> None:
         store.prune(older_than=store.ttl)
 
 
-async def atidy(store: Store, spec: AgentSpec, limit: int) -> None:
+async def atidy(store: Store, spec: Spec, limit: int) -> None:
     """As `tidy`."""
     for branch_id in await in_store(store, unannounced, store, spec, limit):
         await aannounce(store, branch_id, spec.announcements)
@@ -93,7 +96,7 @@ async def atidy(store: Store, spec: AgentSpec, limit: int) -> None:
         await in_store(store, store.prune, older_than=store.ttl)
 
 
-def unannounced(store: Store, spec: AgentSpec, limit: int) -> list[str]:
+def unannounced(store: Store, spec: Spec, limit: int) -> list[str]:
     """The branches of this agent, held by nobody, of which not everything was announced."""
     if not spec.announcements:
         return []

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never, cast
 
 from phronomy._record import digest_of
-from phronomy.approvals import PAST, Then, ToolIdentity, call_digest
+from phronomy._texts import BLOCKED, INTERRUPTED, left
+from phronomy.approvals import PAST, PendingApproval, Then, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint, result_message
 from phronomy.errors import IllegalOutcome, NotAuthorized
 from phronomy.limits import Limits, before_acting, before_asking
@@ -42,31 +44,20 @@ from phronomy.types import (
     ReadOutput,
     Replied,
     Run,
+    Stop,
     Wait,
     Withdrawn,
+    place_of,
 )
 
 Phase: TypeAlias = Literal["asking", "acting", "finishing", "ended"]
 """Where a run stands: the model is to be asked · calls are open · the end is to be recorded · over."""
 
+_OF_CALLS: Final = (Judged, Deferred, Decided, CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn)
+
 TABLE: Final[Mapping[str, frozenset[type]]] = {
     "asking": frozenset({Replied, Interrupted, Ending}),
-    "acting": frozenset(
-        {
-            Judged,
-            Deferred,
-            Decided,
-            CallStarted,
-            CallSettled,
-            CallFailed,
-            CallUnknown,
-            CallWaits,
-            Withdrawn,
-            Interrupted,
-            Ending,
-            Finished,
-        }
-    ),
+    "acting": frozenset({*_OF_CALLS, Interrupted, Ending, Finished}),
     "finishing": frozenset({Finished, OutputRefused, Interrupted, Ending}),
     "ended": frozenset(),
     "call new": frozenset({Judged}),
@@ -75,6 +66,7 @@ TABLE: Final[Mapping[str, frozenset[type]]] = {
     "call ready": frozenset({CallStarted, Decided}),
     "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Decided}),
     "call nested": frozenset({Decided}),
+    "call failed": frozenset({Decided}),
     "call settled": frozenset(),
 }
 """Which outcome is legal in which state."""
@@ -133,11 +125,19 @@ def plan_calls(state: Checkpoint, spec: Rules) -> Move:
         return Consult(calls=asking)
     if ready := _with_status(state, "ready"):
         return Run(calls=ready[: spec.max_parallel])
-    return Wait(pending=state.pending, running=_with_status(state, "started"))
+    started, failed = _with_status(state, "started"), _with_status(state, "failed")
+    if failed and not started and not state.pending:
+        return Stop(calls=failed)
+    return Wait(pending=state.pending, running=started)
 
 
 def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
     """The next state. Raises `IllegalOutcome` where the table does not allow the outcome; nothing changes then."""
+    return close_turn(fold(state, outcome))
+
+
+def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
+    """As `apply`, with calls that have settled left as they are."""
     now = phase(state)
     if type(outcome) not in TABLE[now]:
         raise IllegalOutcome(now, type(outcome).__name__)
@@ -155,11 +155,11 @@ def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             messages = Conversation.of(state.messages).plus(said)
             return state.evolve(messages=messages, refused=state.refused + 1)
         case _:
-            return apply_calls(state, outcome)
+            return _fold_calls(state, outcome)
 
 
-def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
-    """The next state after an outcome that concerns open calls. When all have settled, the turn is closed."""
+def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
+    """The next state after an outcome that concerns open calls."""
     match outcome:
         case Judged():
             state = _judged(state, outcome)
@@ -184,18 +184,17 @@ def apply_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             call = _ask_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
             state = _spent(_with_call(state, call), outcome.elapsed)
             state = _settled_by_ending(state)
-        case CallWaits():
-            state = _with_call(state, _waits(_call(state, outcome.id, outcome), outcome, state))
-            state = _settled_by_ending(state)
         case _:
-            raise IllegalOutcome(phase(state), type(outcome).__name__)
-    return close_turn(state)
+            assert isinstance(outcome, CallWaits), "the table has no other outcome for calls"
+            state = _with_call(state, _waits(_call(state, outcome.id, outcome), outcome, state))
+            state = _settled_by_ending(_spent(state, outcome.elapsed))
+    return state
 
 
 def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
     for id in outcome.ids:
         call = _call(state, id, outcome)
-        state = _with_call(state, _set(call, status="ready", attempt=max(call.attempt - 1, 0)))
+        state = _with_call(state, _set(call, status="ready", attempt=_untried(call), reason=outcome.reason))
     return _settled_by_ending(state)
 
 
@@ -203,7 +202,9 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     """The state with the results of a turn in the conversation, once every call of it has settled."""
     if not state.calls or any(call.result is None for call in state.calls):
         return state
-    results = [result_message(call.call_id, call.result) for call in state.calls if call.result is not None]
+    results = [
+        result_message(call.call_id, _noted(call, call.result)) for call in state.calls if call.result is not None
+    ]
     return state.evolve(messages=Conversation.of(state.messages).plus(*results), calls=())
 
 
@@ -227,7 +228,9 @@ def begin(
     at: datetime,
     agent: AgentRef,
     original_input: Any,
-    messages: tuple[Message, ...],
+    messages: tuple[Message, ...] = (),
+    state: Any = None,
+    calls: tuple[Call, ...] = (),
     kind: str = "agent",
     path: str = "",
     label: str | None = None,
@@ -248,6 +251,8 @@ def begin(
         agent=agent,
         original_input=original_input,
         messages=messages,
+        state=state,
+        calls=calls,
     )
 
 
@@ -281,7 +286,9 @@ def branch_off(
             again = {"pending_id": ids[call.id], "requested_at": at, "expires_at": lapses}
             call = _set(call, status="pending", approved=None, **again)
         elif call.id in nested:
-            call = _set(call, status="nested" if (left := nested[call.id].pending) else "ready", waiting=left)
+            call = _set(call, status="nested" if (waits := nested[call.id].pending) else "ready", waiting=waits)
+        elif call.waiting:  # its body asks anew
+            call = _set(call, status="ready", waiting=())
         calls.append(call)
     update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt}
     return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
@@ -292,7 +299,15 @@ def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) ->
 
     `digest` is that of the call, where it has none yet.
     """
-    return digest_of(state.run_id, state.path, state.salt, call.id, digest or call.digest or "")[:32]
+    parts = (state.run_id, state.path, state.salt, call.id, digest or call.digest or "")
+    if state.kind == "graph":  # what a node does depends on all that it sees
+        return digest_of(*parts, _state_digest(state.json_text("state")))[:32]
+    return digest_of(*parts)[:32]
+
+
+@lru_cache(maxsize=64)
+def _state_digest(text: str) -> str:
+    return digest_of(text)
 
 
 def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
@@ -385,30 +400,21 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
         return _settled(call, judgement.result)
     if judgement.verdict == "run":
         return _set(call, status="ready")
-    return _set(
-        call,
-        status="asking" if judgement.verdict == "ask" else "pending",
-        pending_id=judgement.pending_id,
-        why="approval",
-        reason=judgement.reason,
-        requested_at=judgement.requested_at,
-        expires_at=judgement.expires_at,
-        on_expiry=judgement.on_expiry,
-    )
-
-
-BLOCKED: Final = "This exact call was rejected before and was not run. Do not ask for it again."
+    request = ("pending_id", "why", "reason", "requested_at", "expires_at", "on_expiry")
+    asked = {name: getattr(judgement, name) for name in request}
+    return _set(call, status="asking" if judgement.verdict == "ask" else "pending", **asked)
 
 
 def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     decision = outcome.decision
     call = _asked(state, decision.pending_id, outcome)
     state = state.evolve(decisions=(*state.decisions, decision))
-    if call.waiting:
-        left = tuple(item for item in call.waiting if item.id != decision.pending_id)
-        return _with_call(state, _set(call, status="started" if call.status == "started" else "ready", waiting=left))
-    if decision.digest != call.digest:
+    question = _question(state, call, decision.pending_id)
+    if (call.digest if question is None else question.digest) != decision.digest and (question or not call.waiting):
         raise IllegalOutcome(f"call {call.status}", "Decided", "its digest is not that of the call")
+    if call.waiting and (question is None or decision.kind in ("approve", "respond")):
+        waits = tuple(item for item in call.waiting if item.id != decision.pending_id)
+        return _with_call(state, _set(call, status="started" if call.status == "started" else "ready", waiting=waits))
     if decision.kind == "approve":
         edits: dict[str, Any] = {}
         if outcome.edited is not None:
@@ -417,6 +423,12 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     result = CallResult(kind=cast(Settlement, PAST[decision.kind]), content=_told(call, outcome))
     state = _with_call(state, _settled(call, result))
     return _after_rejection(state, call, decision.then) if decision.kind == "reject" else state
+
+
+def _question(state: Checkpoint, call: Call, pending_id: str) -> PendingApproval | None:
+    """What the body of the call itself asked under this id; None if it is something else, or of a run nested in the call."""
+    asked = (item for item in call.waiting if item.why == "question" and item.path == state.path)
+    return next((item for item in asked if item.id == pending_id), None)
 
 
 def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
@@ -431,39 +443,7 @@ def _told(call: Call, outcome: Decided) -> str:
     if decision.kind == "respond":
         content = decision.content
         return content if isinstance(content, str) else decision.json_text("content")
-    return _left(call, "call cancelled" if decision.kind == "cancel" else PAST[decision.kind], decision.reason)
-
-
-_EVENT: Final[Mapping[str, tuple[str, str]]] = {
-    "rejected": ("A human rejected this call", "A human rejected this call, so it was not run."),
-    "expired": ("Nobody decided on this call in time", "Nobody decided on this call in time, so it was not run."),
-    "call cancelled": ("This call was cancelled", "This call was cancelled, so it was not run."),
-    "cancelled": ("The run was cancelled", "The run was cancelled, so this call was not run."),
-    "superseded": (
-        "A new message came before this call was decided",
-        "This call was not run: a new message came before it was decided.",
-    ),
-    "ended": (
-        "The run was ended when another call was rejected",
-        "This call was not run: the run was ended when another call was rejected.",
-    ),
-}
-"""What happened, and what that means for a call that has not run."""
-
-
-def _left(call: Call, event: str, reason: str | None) -> str:
-    """What the model reads of a call that is not run, or not run again: it must not be told that nothing happened if it did."""
-    why = f" Reason: {reason}" if reason else ""
-    happened, not_run = _EVENT[event]
-    if call.why == "outcome_unknown":
-        return f"Nobody knows whether this call took effect. {happened}, and it was left at that.{why}"
-    if call.why == "failed":
-        return f"This call failed: {call.reason} {happened}, and it was left at that.{why}"
-    if call.stopped:
-        return f"{happened}, and the run behind this call was left at that.{why}"
-    if call.attempt:
-        return f"This call was begun, and may have taken effect. {happened}, and it was left at that.{why}"
-    return f"{not_run}{why}"
+    return left(call, "call cancelled" if decision.kind == "cancel" else PAST[decision.kind], decision.reason)
 
 
 def is_ending(state: Checkpoint) -> bool:
@@ -472,10 +452,19 @@ def is_ending(state: Checkpoint) -> bool:
 
 
 def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
-    """The call whose nested run has stopped. What was decided while it ran is handed down at once."""
+    """The call whose nested run has stopped, or whose body asks. What was decided while it ran is handed down at once.
+
+    It goes on where it was, so that was no attempt which failed: it costs no retry.
+    """
     decided = {decision.pending_id for decision in state.decisions}
-    left = tuple(item for item in outcome.pending if item.id not in decided)
-    return _set(call, status="nested" if left == outcome.pending else "ready", waiting=left, stopped=True)
+    waits = tuple(item for item in outcome.pending if item.id not in decided)
+    status = "nested" if waits == outcome.pending else "ready"
+    return _set(call, status=status, waiting=waits, stopped=True, attempt=_untried(call))
+
+
+def _untried(call: Call) -> int:
+    """How many attempts there were without the one that was just begun."""
+    return max(call.attempt - 1, 0)
 
 
 def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
@@ -496,6 +485,8 @@ def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
             return _settled(call, CallResult(kind="failed", content=outcome.error))
         case "human":
             return _ask_again(call, "failed", outcome.error, outcome)
+        case "stop":
+            return _set(call, status="failed", why="failed", reason=outcome.error)
         case unknown:
             assert_never(unknown)
 
@@ -507,17 +498,17 @@ def _ask_again(call: Call, why: str, reason: str, request: CallFailed | CallUnkn
 
 
 def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
-    if state.calls:
+    if any(call.result is None for call in state.calls):
         if not state.rejecting or _with_status(state, "started"):
             raise IllegalOutcome("acting", "Finished", "calls are open")
-        state = close_turn(_settle_unstarted(state, "cancelled", "ended"))
+        state = _settle_unstarted(state, "cancelled", "ended")
     return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
 
 
 def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
     if state.ending is not None:  # the first one counts
         return state
-    return close_turn(_settled_by_ending(state.evolve(ending=outcome)))
+    return _settled_by_ending(state.evolve(ending=outcome))
 
 
 def _settled_by_ending(state: Checkpoint) -> Checkpoint:
@@ -530,7 +521,7 @@ def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkp
     calls = []
     for call in state.calls:
         if call.status not in ("started", "settled"):
-            call = _settled(call, CallResult(kind=kind, content=_left(call, event, reason)))
+            call = _settled(call, CallResult(kind=kind, content=left(call, event, reason)))
         calls.append(call)
     return state.evolve(calls=tuple(calls))
 
@@ -549,12 +540,9 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
                 "call started", "Interrupted", f"call {call.id} has no pending id to be asked about under"
             )
         state = _with_call(state, again)
-    if state.ending is not None:
-        state = close_turn(_settled_by_ending(state))
-    return state
-
-
-INTERRUPTED: Final = "The worker was lost while this call ran. It may have taken effect, or not."
+    for call in _with_status(state, "failed"):
+        state = _with_call(state, _set(call, status="ready", attempt=0))  # why it is open is told if it ends here
+    return _settled_by_ending(state)
 
 
 def _with_status(state: Checkpoint, status: str) -> tuple[Call, ...]:
@@ -563,12 +551,12 @@ def _with_status(state: Checkpoint, status: str) -> tuple[Call, ...]:
 
 def _call(state: Checkpoint, id: str, outcome: Outcome) -> Call:
     """The open call of this id, if the outcome is legal for it."""
-    for call in state.calls:
-        if call.id == id:
-            if type(outcome) not in TABLE[f"call {call.status}"]:
-                raise IllegalOutcome(f"call {call.status}", type(outcome).__name__, f"call {id}")
-            return call
-    raise IllegalOutcome(phase(state), type(outcome).__name__, f"there is no open call {id}")
+    if (place := place_of(state.calls, id)) is None:
+        raise IllegalOutcome(phase(state), type(outcome).__name__, f"there is no open call {id}")
+    call = state.calls[place]
+    if type(outcome) not in TABLE[f"call {call.status}"]:
+        raise IllegalOutcome(f"call {call.status}", type(outcome).__name__, f"call {id}")
+    return call
 
 
 def _asked(state: Checkpoint, pending_id: str, outcome: Outcome) -> Call:
@@ -581,15 +569,21 @@ def _asked(state: Checkpoint, pending_id: str, outcome: Outcome) -> Call:
 
 
 def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
-    return state.evolve(calls=tuple([call if mine.id == call.id else mine for mine in state.calls]))
+    place = place_of(state.calls, call.id)
+    assert place is not None, "it is one of these"
+    return state.evolve(calls=(*state.calls[:place], call, *state.calls[place + 1 :]))
 
 
 def _settled(call: Call, result: CallResult) -> Call:
-    """The call with its result. The model is told when a human changed what it asked for, or it would ask again."""
-    if call.edited:
-        note = f"A human changed the arguments of this call to {call.json_text('args')} before it ran. Its result:\n"
-        result = result.evolve(content=note + result.content)
     return _set(call, status="settled", result=result, arguments=None, waiting=())
+
+
+def _noted(call: Call, result: CallResult) -> CallResult:
+    """The result as the model reads it: told when a human changed what it asked for, or it would ask again."""
+    if not call.edited:
+        return result
+    note = f"A human changed the arguments of this call to {call.json_text('args')} before it ran. Its result:\n"
+    return result.evolve(content=note + result.content)
 
 
 def _set(call: Call, **fields: Any) -> Call:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from phronomy import _rules
+from phronomy._ids import new_id
 from phronomy._ledger import Ledger, now
-from phronomy.approvals import OnExpiry
+from phronomy._pieces import Piece
+from phronomy.approvals import OnExpiry, Principal
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.instructions import CompiledInstructions
 from phronomy.limits import Limits
 from phronomy.models.base import Delta, Model, ModelSettings
 from phronomy.output import OutputMode, OutputType
-from phronomy.stores.log import journal_entry, row_entry, settled_in
+from phronomy.stores.log import as_sealed, journal_entry, row_entry, settled_in
 from phronomy.stores.rows import Append, AuditRow, Entry
 from phronomy.tools import Tool
 from phronomy.types import (
@@ -27,6 +29,7 @@ from phronomy.types import (
     CallSettled,
     CallStarted,
     CallUnknown,
+    CallWaits,
     Decided,
     Ending,
     Move,
@@ -56,12 +59,15 @@ class Asking:
     """The model is asked now."""
 
 
-Moment: TypeAlias = Written | Asking | Delta
+Moment: TypeAlias = Written | Asking | Delta | Piece
 """What the loops give to whoever drives them: what was stored, and what passes."""
 
 
 class Spec(Protocol):
     """What a driver needs of whatever it runs: the rules, and the things that they plan to use."""
+
+    @property
+    def kind(self) -> str: ...
 
     @property
     def name(self) -> str: ...
@@ -118,6 +124,39 @@ class Spec(Protocol):
         """The run inside the call, if there is one."""
         ...
 
+    def stops(self, state: Checkpoint, call: Call) -> bool:
+        """Whether somebody wants to look before the call runs, though its gate lets it."""
+        ...
+
+    def advance(self, state: Checkpoint, deps: Any) -> Advancing:
+        """What follows from open calls that have all settled. Only asked for where `plan` gives `Advance`."""
+        ...
+
+    def refuse_async(self, method: str) -> None:
+        """Refuse what a sync call cannot run. Raises `AsyncRequired`."""
+        ...
+
+    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> Mapping[str, Any]:
+        """The fields of the first checkpoint of a run of this input that goes on from `parent`. Raises `ConfigurationError`."""
+        ...
+
+    def edits(self, runner: Runner, at: datetime, by: Principal | None) -> Sequence[Outcome]:
+        """What whoever resumes the run changes in it."""
+        ...
+
+
+class Advancing(Protocol):
+    """The work of `Advance`: it may call code of the user's, and raises `RunFailed` for what that raises."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether there is such code, so that all before it is to be stored first."""
+        ...
+
+    def outcome(self, at: datetime) -> Outcome: ...
+
+    async def aoutcome(self, at: datetime) -> Outcome: ...
+
 
 class Nested(Protocol):
     """A run inside a call: its spec, and how it begins."""
@@ -128,8 +167,13 @@ class Nested(Protocol):
     def begin(self, parent: Checkpoint, path: str, at: datetime) -> Checkpoint: ...
 
 
-_KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, Withdrawn)
-"""What stays in the journal when a row is written: the results, for rows and forks to refer to, and every attempt."""
+_KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn)
+"""What stays in the journal when a row is written: the results, for rows and forks to refer to, and every attempt, with its end."""
+
+
+def _kept(outcome: Outcome) -> Outcome:
+    """The outcome without what stands in the row that is written after it."""
+    return outcome.evolve(pending=()) if isinstance(outcome, CallWaits) else outcome
 
 
 class Runner:
@@ -146,7 +190,7 @@ class Runner:
         self.begins = False
         self.origin, self.origin_seq = base, ledger.seq
         self.writing = False
-        self.base = base.evolve(journal=(), nested=()) if base.journal or base.nested else base
+        self.base = as_sealed(base) if base.journal or base.nested else base
         self.state = self.base
         try:
             for outcome in base.journal:
@@ -160,6 +204,8 @@ class Runner:
         self.dirty = fresh
         self.audit: list[AuditRow] = []
         self.late: tuple[str, ...] = ()
+        self.raised: dict[str, Exception] = {}
+        self.halted = False
 
     @cached_property
     def definitions(self) -> tuple[dict[str, Any], ...]:
@@ -175,6 +221,11 @@ class Runner:
     def in_flight(self) -> bool:
         """Whether a call of this chain is running now."""
         return any(call.status == "started" for call in self.state.calls)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a call was left in the middle, or failed: it has to be dealt with before the run goes on."""
+        return any(call.status in ("started", "failed") for call in self.state.calls)
 
     @property
     def moved(self) -> bool:
@@ -193,7 +244,9 @@ class Runner:
         if isinstance(outcome, (Decided, Ending)):
             self.audit += self.ledger.audited(before, outcome)
         self.unsaved.append(outcome)
-        if not isinstance(outcome, (CallStarted, CallSettled, CallFailed)) or (turn_open and not self.state.calls):
+        journaled = isinstance(outcome, (CallStarted, CallSettled, CallFailed))
+        fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
+        if not journaled or fails or (turn_open and not self.state.calls):
             self.dirty = True
 
     def record_all(self, outcomes: Iterable[Outcome]) -> None:
@@ -208,6 +261,10 @@ class Runner:
                 self.rebase()
         elif self.ledger.ending is not None and self.state.ending is None and self.state.ended is None:
             self.record(self.ledger.ending)
+        elif (halted := self.ledger.halted) is not None and self.spec.kind == "graph" and not self.halted:
+            self.halted = True
+            with suppress(IllegalOutcome):
+                self.record(halted.evolve(pending_id=new_id("pend")))
 
     def rebase(self) -> None:
         """Somebody wrote first: put what they wrote before what is not stored yet, and drop what no longer applies."""
@@ -237,7 +294,7 @@ class Runner:
         items: list[Outcome | Checkpoint] = []
         sealed: Checkpoint | None = None
         if seal:
-            kept = [outcome for outcome in self.unsaved if isinstance(outcome, _KEPT)]
+            kept = [_kept(outcome) for outcome in self.unsaved if isinstance(outcome, _KEPT)]
             entries += [journal_entry(outcome, self.state.path) for outcome in kept]
             items += kept
             if self.fresh:
@@ -255,9 +312,10 @@ class Runner:
         items += intents
         release = stop and self.root
         status = (self.state.status if stop else "running") if self.root else None
-        change = self.ledger.change(entries, sealed, status=status, release=release, audit=tuple(self.audit))
-        if self.spec.announcements and self.root:
-            change = replace(change, announce=True)
+        announce = bool(self.spec.announcements) and self.root
+        change = self.ledger.change(
+            entries, sealed, status=status, release=release, audit=tuple(self.audit), announce=announce
+        )
         self._writing = Written(change.seq, self.state.path, tuple(items))
         return change, sealed
 

@@ -53,6 +53,16 @@ class Parameter:
         return self.default is not inspect.Parameter.empty
 
 
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose parameters they are, and how an error says so."""
+
+    name: str
+    part: str = "parameter"
+    error: type[ConfigurationError] = ToolDefinitionError
+    purpose: str = "be described to a model"
+
+
 def parameters_of(owner: str, body: Callable[..., Any], injected: type) -> tuple[tuple[Parameter, ...], str | None]:
     """The parameters that the model fills, and the name of the one annotated with `injected`, if there is one."""
     try:
@@ -174,13 +184,14 @@ class Arguments:
     """
 
     def __init__(self, owner: str, parameters: Sequence[Parameter], descriptions: dict[str, str]) -> None:
-        exact = [parameter for parameter in parameters if any(parameter.hint is kind for kind in _EXACT)]
+        exact = [parameter for parameter in parameters if is_exact(parameter.hint)]
+        whose = Owner(f"tool {owner}")
         for parameter in parameters:
             if parameter.has_default or parameter not in exact:
-                _Form(owner, (parameter,)).check(owner, parameter)
+                Form(whose, (parameter,)).check()
         # No code of anybody's reads these, so they read today as they did when they were shown.
         self._steady = len(exact) == len(parameters) and not any(parameter.has_default for parameter in parameters)
-        self._form = _Form(owner, parameters)
+        self._form = Form(whose, parameters)
         self.names = tuple(parameter.name for parameter in parameters)
         schema = self._form.schema
         for name, text in descriptions.items():
@@ -224,13 +235,17 @@ class _Generator(GenerateJsonSchema):
         """Nothing: what matters of what pydantic warns about, such as a default that is not JSON, is refused here."""
 
 
-class _Form:
-    """A pydantic model of some parameters, and its JSON."""
+class Form:
+    """A pydantic model of some parameters, and its JSON. `config` adds to that of the model.
 
-    def __init__(self, owner: str, parameters: Sequence[Parameter]) -> None:
+    Raises the error of the owner for a parameter that has no JSON Schema.
+    """
+
+    def __init__(self, owner: Owner, parameters: Sequence[Parameter], config: ConfigDict | None = None) -> None:
+        self._owner, self._parameters = owner, parameters
         # Fields are numbered and the parameter's name is the alias, so that a parameter may be called `json` or `copy`.
         self._fields = {parameter.name: f"p{place}" for place, parameter in enumerate(parameters)}
-        self._model = _model(owner, parameters)
+        self._model = _model(owner, parameters, config or {})
         try:
             self.schema: dict[str, Any] = _tidy(self._model.model_json_schema(schema_generator=_Generator))
             self._has_sets = '"uniqueItems":true' in canonical(self.schema)
@@ -242,41 +257,55 @@ class _Form:
         self.schema.setdefault("properties", {})
 
     def load(self, text: str) -> BaseModel:
+        """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
         return self._model.model_validate_json(text)
 
+    def take(self, values: dict[str, Any]) -> BaseModel:
+        """The model of Python values, validated. Raises pydantic's `ValidationError`."""
+        return self._model.model_validate(values)
+
     def values(self, loaded: BaseModel) -> dict[str, Any]:
+        """The Python values of a model, by parameter."""
         return {name: loaded.__dict__[field] for name, field in self._fields.items()}
 
     def filled(self, values: dict[str, Any]) -> BaseModel:
+        """The model of Python values, as they are."""
         loaded = self._model.model_construct()
         vars(loaded).update({self._fields[name]: value for name, value in values.items()})
         return loaded
 
     def write(self, loaded: BaseModel) -> JsonText:
         """The canonical text. Raises `Unfit` for a key such as `__class__`."""
-        value = loaded.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
-        if self._has_sets:
-            shape = loaded.model_dump(mode="python", by_alias=True, round_trip=True, warnings=False)
-            value = _ordered(value, shape)
+        value = self.dump(loaded)
         refuse_dunder_keys(value)
         return canonical(value)
 
-    def check(self, owner: str, parameter: Parameter) -> None:
+    def dump(self, loaded: BaseModel) -> dict[str, JsonValue]:
+        """The plain JSON value, whatever its keys are."""
+        value: dict[str, JsonValue] = loaded.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        if self._has_sets:
+            shape = loaded.model_dump(mode="python", by_alias=True, round_trip=True, warnings=False)
+            value = _ordered(value, shape)
+        return value
+
+    def check(self) -> None:
         """Refuse the one parameter of this form if its default, or a sample of its type, does not round trip."""
-        refuse = f"tool {owner}: parameter {parameter.name!r} of type {_type_name(parameter.hint)}"
+        (parameter,) = self._parameters
+        error_type = self._owner.error
+        refuse = f"{self._owner.name}: {self._owner.part} {parameter.name!r} of type {_type_name(parameter.hint)}"
         if not self.schema.get("required"):
             try:
                 loaded = self.load("{}")
             except Exception as error:
-                raise ToolDefinitionError(f"{refuse} has a default that is not of that type: {brief(error)}") from error
+                raise error_type(f"{refuse} has a default that is not of that type: {brief(error)}") from error
             loss = self._loss(loaded)
             if loss:
-                raise ToolDefinitionError(f"{refuse} has a default that does not survive JSON: {loss}; choose another")
+                raise error_type(f"{refuse} has a default that does not survive JSON: {loss}; choose another")
         for sample in samples(self.schema["properties"][parameter.name], self.schema.get("$defs", {})):
             fitting = self._fitting(canonical({parameter.name: sample}))
             loss = self._loss(fitting) if fitting else None
             if loss:
-                raise ToolDefinitionError(f"{refuse} does not survive JSON: {loss}; use a type that JSON can hold")
+                raise error_type(f"{refuse} does not survive JSON: {loss}; use a type that JSON can hold")
 
     def _fitting(self, text: str) -> BaseModel | None:
         try:
@@ -301,7 +330,7 @@ class _Form:
         return None
 
 
-def _model(owner: str, parameters: Sequence[Parameter]) -> type[BaseModel]:
+def _model(owner: Owner, parameters: Sequence[Parameter], own: ConfigDict) -> type[BaseModel]:
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(parameters):
         name = parameter.name
@@ -311,7 +340,7 @@ def _model(owner: str, parameters: Sequence[Parameter]) -> type[BaseModel]:
             hint, default = Annotated[hint, parameter.default], ()
         fields[f"p{place}"] = (hint, Field(*default, validate_default=True, **fixed))
     # A number that JSON cannot hold is no valid number.
-    config = ConfigDict(extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
+    config = ConfigDict(**{**own, "extra": "forbid", "allow_inf_nan": False, "hide_input_in_errors": True})
     try:
         model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
     except Exception as error:
@@ -340,13 +369,18 @@ def _imports(schema: Any) -> bool:
     return False
 
 
-def _refused(owner: str, parameters: Sequence[Parameter], error: Exception) -> ToolDefinitionError:
+def _refused(owner: Owner, parameters: Sequence[Parameter], error: Exception) -> ConfigurationError:
     """The error for a parameter of which pydantic makes no model or no JSON Schema."""
     named = ", ".join(f"{parameter.name!r} of type {_type_name(parameter.hint)}" for parameter in parameters)
-    return ToolDefinitionError(
-        f"tool {owner}: parameter {named} cannot be described to a model ({brief(error)}); use plain types, "
+    return owner.error(
+        f"{owner.name}: {owner.part} {named} cannot {owner.purpose} ({brief(error)}); use plain types, "
         "pydantic models, dataclasses or typed dicts"
     )
+
+
+def is_exact(hint: Any) -> bool:
+    """Whether JSON holds every value of the type as it is."""
+    return any(hint is kind for kind in _EXACT)
 
 
 def brief(error: Exception) -> str:

@@ -5,21 +5,22 @@ Nothing here asks a model or runs a tool. These functions block on the store; th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from phronomy import _rules
+from phronomy._checks import is_number
 from phronomy._ids import new_id
-from phronomy._input import History, read_history, read_input
+from phronomy._input import History
 from phronomy._json import JsonError, clean
 from phronomy._judge import expiry, lapsed
 from phronomy._ledger import Ledger, new_owner, now, release
-from phronomy._perform import child_of, interruption
-from phronomy._runner import Runner
-from phronomy._spec import AgentSpec
-from phronomy.approvals import PAST, Answer, Approve, Principal, Reject, Respond
+from phronomy._nested import child_of, interruption
+from phronomy._runner import Runner, Spec
+from phronomy.approvals import SAID, Answer, Approve, PendingApproval, Principal, Reject, Respond, as_principal
 from phronomy.checkpoint import Checkpoint, explain, outcome_from
 from phronomy.drift import drift_of
 from phronomy.errors import (
@@ -41,8 +42,9 @@ from phronomy.errors import (
 )
 from phronomy.output import InvalidOutput
 from phronomy.result import Result
+from phronomy.stores._adoption import adopt
 from phronomy.stores.base import Store
-from phronomy.stores.log import audit_row, journal_entry, row_entry, rows_of
+from phronomy.stores.log import as_sealed, audit_row, journal_entry, row_entry, rows_of
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
 from phronomy.types import (
@@ -53,6 +55,7 @@ from phronomy.types import (
     CallWaits,
     Decided,
     Ending,
+    Halted,
     Input,
     Outcome,
     Wait,
@@ -74,20 +77,20 @@ class Beginning:
     label: str | None
 
 
-def begin(store: Store, spec: AgentSpec, deps: Any, beginning: Beginning) -> Runner:
+def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
     """A runner of a new run whose input is stored. Raises `Occupied` if the thread is not free, `ConfigurationError`."""
     thread_id = beginning.thread_id
     if thread_id is not None:
         if not isinstance(thread_id, str) or not thread_id:
             raise ConfigurationError("a thread id is text that is not empty")
         thread_id = clean(thread_id)
-    original, said = read_input(beginning.input)
-    given = None if beginning.history is None else read_history(beginning.history)
+    if not isinstance(beginning.metadata, Mapping | None):
+        raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
     while True:
         parent = store.latest(thread_id) if thread_id is not None else None
-        before = given if given is not None else parent.messages if parent is not None else ()
         run_id = new_id("run")
         try:
+            first = spec.first(beginning.input, parent, beginning.history)
             state = _rules.begin(
                 parent,
                 id=new_id("ckpt"),
@@ -96,11 +99,10 @@ def begin(store: Store, spec: AgentSpec, deps: Any, beginning: Beginning) -> Run
                 thread_id=thread_id,
                 at=now(store),
                 agent=spec.ref,
-                original_input=original,
-                messages=(*before, said),
                 kind=spec.kind,
                 label=beginning.label,
                 metadata=dict(beginning.metadata or {}),
+                **first,
             )
         except (JsonError, ValueError) as error:
             raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
@@ -110,7 +112,7 @@ def begin(store: Store, spec: AgentSpec, deps: Any, beginning: Beginning) -> Run
             continue
 
 
-def _create(store: Store, spec: AgentSpec, deps: Any, parent: Checkpoint | None, state: Checkpoint) -> Runner:
+def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, state: Checkpoint) -> Runner:
     branch = Branch.of(state)
     if parent is not None:
         origin = next(item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id)
@@ -148,11 +150,9 @@ def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
 
     Raises `CheckpointNotFound`, `CheckpointEdited`, `CheckpointUntrusted`, `CheckpointError`.
     """
-    branch, found, where = meant(store, given, bearer=bearer)
-    if where is store:
-        return branch, found
-    store.save(found)
-    return store.locate(found.id)
+    if isinstance(given, str):
+        return store.locate(given)
+    return taken_in(store, checked(given), bearer=bearer)
 
 
 def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branch, Checkpoint, Store]:
@@ -164,8 +164,17 @@ def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
     if stored is not None:
         return *stored, store
     apart = MemoryStore(clock=store.clock, lease=store.lease)
-    apart.save(given)
+    adopt(apart, given)
     return *apart.locate(given.id), apart
+
+
+def taken_in(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint]:
+    """As `known`, for a checkpoint that has been validated."""
+    stored = stored_as(store, given, bearer=bearer)
+    if stored is not None:
+        return stored
+    adopt(store, given)
+    return store.locate(given.id)
 
 
 def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint] | None:
@@ -182,17 +191,13 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch,
             f"the store does not know checkpoint {given.id}; resume it where it was made, or set trust='bearer'",
             checkpoint_id=given.id,
         ) from None
-    same = _sealed(stored) == _sealed(given) and stored.journal[: len(given.journal)] == given.journal
+    same = as_sealed(stored) == as_sealed(given) and stored.journal[: len(given.journal)] == given.journal
     if same and given.nested:
         rows = {row.id: row for row in rows_of(store.lineage(branch_id=branch.id).entries)}
-        same = all(part.id in rows and _sealed(rows[part.id]) == _sealed(part) for part in given.nested)
+        same = all(part.id in rows and as_sealed(rows[part.id]) == as_sealed(part) for part in given.nested)
     if not same:
         raise CheckpointEdited(f"checkpoint {given.id} differs from the stored one", checkpoint_id=given.id)
     return branch, stored
-
-
-def _sealed(checkpoint: Checkpoint) -> Checkpoint:
-    return checkpoint.evolve(journal=(), nested=())
 
 
 def branch_of(store: Store, given: Checkpoint | str, *, bearer: bool) -> str:
@@ -217,7 +222,7 @@ class Opened:
 
 
 def open_head(
-    store: Store, spec: AgentSpec, deps: Any, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
+    store: Store, spec: Spec, deps: Any, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
 ) -> Opened:
     """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first.
 
@@ -229,7 +234,7 @@ def open_head(
     branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
     runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
     live = branch.is_held(store.clock())
-    if runner.in_flight and not live:
+    if runner.is_broken and not live:
         runner.record(interruption(runner.state, now(store)))
     late = lapsed(runner) if runner.state.ending is None else {}
     if late and not live:
@@ -244,6 +249,7 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
         if other.id == branch.id:
             continue
         begun: dict[tuple[str, str], str] = {}
+        asked: set[tuple[str, str]] = set()
         for entry in store.lineage(branch_id=other.id).entries:
             outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
             if isinstance(outcome, CallStarted):
@@ -253,8 +259,11 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
             elif isinstance(outcome, Withdrawn):
                 for id in outcome.ids:
                     begun.pop((entry.path, id), None)
+            if isinstance(outcome, CallWaits) and any(item.why == "question" for item in outcome.pending):
+                asked.add((entry.path, outcome.id))  # what was answered there is no answer here
             if isinstance(outcome, CallSettled) and outcome.result.kind == "completed":
-                ledger.reusable[outcome.key] = outcome.result
+                if (entry.path, outcome.id) not in asked:
+                    ledger.reusable[outcome.key] = outcome.result
         ledger.begun.update(begun.values())
 
 
@@ -297,6 +306,14 @@ def check_choice(choice: Choice) -> None:
         raise InvalidDecision("reason says why a call is rejected; an approval has none")
 
 
+def check_undecided(choice: Choice) -> None:
+    """Refuse a decision that is given with an input: it begins a run, where nothing waits. Raises `InvalidDecision`."""
+    if choice.approved is not None or choice.decisions is not None:
+        raise InvalidDecision(
+            "a decision goes with a checkpoint, and this was given an input: of an id, agent.store.load(id) gives the checkpoint"
+        )
+
+
 def rejection(reason: str | None) -> Reject:
     """The rejection for this reason. Raises `InvalidDecision`."""
     try:
@@ -310,6 +327,8 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     check_choice(choice)
     asked = [item.id for item in given.pending]
     found: dict[str, Answer] = dict(choice.decisions or {})
+    if not choice.decides:  # to go on is all that a breakpoint waits for
+        found = {item.id: Approve() for item in given.pending if item.why == "breakpoint"}
     if choice.approved is not None:
         if not asked:
             raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
@@ -371,6 +390,22 @@ def at_rest(opened: Opened, accept_changes: bool) -> bool:
     return False
 
 
+def cancelling(store: Store, reason: str | None, by: str | Principal | None) -> Ending:
+    """The end of a run that somebody cancels. Raises `InvalidDecision`."""
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidDecision(f"reason is text, not {type(reason).__name__}")
+    return Ending(status="cancelled", reason=reason, by=as_principal(by), at=now(store))
+
+
+def halting(store: Store, grace: float | None, reason: str | None, by: Any) -> Halted:
+    """The stop of a run from outside. Raises `InvalidDecision`, `ConfigurationError`."""
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidDecision(f"reason is text, not {type(reason).__name__}")
+    if grace is not None and (not is_number(grace) or not 0 <= grace < math.inf):
+        raise ConfigurationError("grace is a number of seconds, 0 or more, or None for as long as it takes")
+    return Halted(pending_id=new_id("pend"), grace=grace, reason=reason, by=as_principal(by), at=now(store))
+
+
 def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
     """The end for a run whose thread is wanted for a new one. Raises `ThreadBusy` unless the caller asked for that."""
     if on_pending == "supersede":
@@ -407,7 +442,7 @@ def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> Check
     state = opened.runner.state
     decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
     done = progress_of(opened.branch, live=opened.live)
-    who = f" ({PAST[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
+    who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
     result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
     what = (
         f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}"
@@ -440,12 +475,22 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
     for call in runner.state.calls:
         if call.status == "pending" and call.pending_id == pending_id:
             return runner, call
-        if any(item.id == pending_id for item in call.waiting):
+        if (item := next((item for item in call.waiting if item.id == pending_id), None)) is not None:
+            if item.why == "question" and item.path == runner.state.path:
+                return runner, as_asked(call, item)
             nested = runner.spec.nested(runner.state, call)
             if nested is None:
                 raise CheckpointError(f"call {call.call_id} of {call.name} was a nested run, and is none any more")
             return asker(child_of(runner, call, nested), pending_id)
     raise UnknownPending(f"nothing waits under {pending_id!r}", pending_id=pending_id)
+
+
+def as_asked(call: Call, item: PendingApproval) -> Call:
+    """The call as if it were what its body asks: a decision on that is judged as any other."""
+    args = item.__dict__["args"]
+    return call.evolve(
+        status="pending", pending_id=item.id, why="question", tool=item.tool, args=args, digest=item.digest
+    )
 
 
 def all_runners(runner: Runner) -> Iterator[Runner]:
@@ -461,7 +506,7 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
 def check_drift(opened: Opened, *, accept: bool) -> None:
     """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it."""
     drift = drift_of(opened.head, opened.runner.spec, all_runners(opened.runner))
-    if drift.changed and not accept:
+    if drift.changed and accept is not True:
         raise AgentChanged(
             f"checkpoint {opened.head.id} cannot be resumed by this agent: {'; '.join(drift.changed)}. Nothing was consumed; "
             "pass accept_changes=True to go on all the same",

@@ -5,17 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, partial
 from types import FunctionType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from phronomy import _rules
-from phronomy._checks import is_timeout
+from phronomy._checks import is_count, is_series, is_timeout
+from phronomy._input import read_history, read_input
 from phronomy._json import canonical
 from phronomy._record import digest_of
-from phronomy._runner import Handler, Nested
+from phronomy._runner import Advancing, Handler, Nested, Runner
 from phronomy.announcements import Announcements
-from phronomy.approvals import OnExpiry
+from phronomy.approvals import OnExpiry, Principal
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.hooks import Hooks
@@ -23,8 +25,11 @@ from phronomy.instructions import CompiledInstructions, Instructions, compile_in
 from phronomy.limits import Limits
 from phronomy.models.base import Model, ModelSettings, as_model
 from phronomy.output import OutputMode, OutputType
+from phronomy.stores.base import Store
 from phronomy.tools import Tool, as_tool
 from phronomy.types import Call, Move, Outcome
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +83,26 @@ class AgentSpec:
         """No run is nested in a call of an agent."""
         return None
 
+    def stops(self, state: Checkpoint, call: Call) -> bool:
+        """Nobody wants to look before a call of an agent."""
+        return False
+
+    def advance(self, state: Checkpoint, deps: Any) -> Advancing:
+        """The rules of an agent plan no such move."""
+        raise AssertionError("an agent goes on by asking its model")
+
+    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> Mapping[str, Any]:
+        """The conversation that a run of this input begins with."""
+        original, said = read_input(input)
+        before = parent.messages if parent is not None else ()
+        if history is not None:
+            before = read_history(history)
+        return {"original_input": original, "messages": (*before, said)}
+
+    def edits(self, runner: Runner, at: datetime, by: Principal | None) -> Sequence[Outcome]:
+        """A run of an agent is not edited."""
+        return ()
+
     @property
     def ref(self) -> AgentRef:
         """What a checkpoint notes of the agent."""
@@ -117,18 +142,20 @@ def spec_of(agent: Any) -> AgentSpec:
         raise ConfigurationError(f"agent {name!r} has no model")
     if not isinstance(agent.limits, Limits):
         raise ConfigurationError(f"agent {name!r}: limits is a Limits, not {type(agent.limits).__name__}")
-    if not agent.max_parallel > 0:
-        raise ConfigurationError(f"agent {name!r}: max_parallel must be above 0")
+    if agent.settings is not None and not isinstance(agent.settings, ModelSettings):
+        raise ConfigurationError(f"agent {name!r}: settings is a ModelSettings, not {type(agent.settings).__name__}")
+    if not isinstance(agent.store, Store):
+        raise ConfigurationError(
+            f"agent {name!r}: store is a Store, not {type(agent.store).__name__}: open_store(url) opens one"
+        )
+    if not is_count(agent.max_parallel) or agent.max_parallel == 0:
+        raise ConfigurationError(f"agent {name!r}: max_parallel is a whole number above 0")
     if agent.trust not in (None, "store", "bearer"):
         raise ConfigurationError(f"agent {name!r}: trust is 'store' or 'bearer'")
     if handler is not None and not callable(handler):
         raise ConfigurationError(f"agent {name!r}: the approval handler is not callable")
-    if agent.output_mode not in ("schema", "prompt") or not agent.output_retries >= 0:
+    if agent.output_mode not in ("schema", "prompt") or not is_count(agent.output_retries):
         raise ConfigurationError(f"agent {name!r}: output_mode is 'schema' or 'prompt', output_retries 0 or more")
-    if not all(isinstance(item, Hooks) for item in agent.hooks):
-        raise ConfigurationError(f"agent {name!r}: hooks are instances of Hooks")
-    if not all(isinstance(item, Announcements) for item in agent.announcements):
-        raise ConfigurationError(f"agent {name!r}: announcements are instances of Announcements")
     if not is_timeout(agent.approval_timeout) or agent.on_expiry not in get_args(OnExpiry):
         raise ConfigurationError(
             f"agent {name!r}: approval_timeout is seconds above 0 or None, on_expiry 'reject', 'cancel' or 'stay'"
@@ -146,11 +173,22 @@ def spec_of(agent: Any) -> AgentSpec:
         output=OutputType(agent.output_type) if agent.output_type not in (None, str) else None,
         output_mode=agent.output_mode,
         max_output_retries=agent.output_retries,
-        hooks=tuple(agent.hooks),
-        announcements=tuple(agent.announcements),
+        hooks=_listed(agent, "hooks", Hooks),
+        announcements=_listed(agent, "announcements", Announcements),
         approval_timeout=agent.approval_timeout,
         on_expiry=agent.on_expiry,
     )
+
+
+def _listed(agent: Any, option: str, kind: type[T]) -> tuple[T, ...]:
+    """What is in an option that lists instances of this class. Raises `ConfigurationError`."""
+    given = getattr(agent, option)
+    listed = tuple(given) if is_series(given) else None
+    if listed is None or not all(isinstance(item, kind) for item in listed):
+        raise ConfigurationError(
+            f"agent {agent.name or type(agent).__name__!r}: {option} are instances of {kind.__name__}, in a list"
+        )
+    return listed
 
 
 def _instructions(agent: Any) -> Instructions:
@@ -164,6 +202,8 @@ def _instructions(agent: Any) -> Instructions:
 
 def tools_of(sources: Sequence[Any]) -> dict[str, Tool]:
     """The tools by name. Raises `ConfigurationError` for two of one name."""
+    if not is_series(sources):
+        raise ConfigurationError(f"tools is a list of tools, not {type(sources).__name__}: write tools=[...]")
     tools: dict[str, Tool] = {}
     for source in sources:
         tool = as_tool(source)

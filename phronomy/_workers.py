@@ -16,28 +16,37 @@ from collections.abc import (
 )
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from phronomy._leave import Leave, Left
+from phronomy._pieces import Piece, listening
 from phronomy.tools import ToolCancelled
 
 T = TypeVar("T")
+
+
+_NEVER: Final = Leave()
 
 
 class Overran(Exception):
     """A tool was still running when its timeout was over."""
 
 
-def in_thread(work: Callable[[], T], timeout: float | None) -> T:
-    """What `work` gives, from a thread of its own; `Overran` if it takes longer. A thread cannot be stopped: it goes on."""
+def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = _NEVER) -> T:
+    """What `work` gives, from a thread of its own; `Overran` if it takes longer, `Left` if it is left.
+
+    A thread cannot be stopped: it goes on.
+    """
     box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-    _spawn(work, box.put)
-    try:
-        return _opened(box.get(timeout=timeout))
-    except queue.Empty:
-        raise Overran(f"still running after {timeout} s") from None
+    with leave.told(lambda: box.put((None, Left()))):
+        _spawn(work, box.put)
+        try:
+            return _opened(box.get(timeout=timeout))
+        except queue.Empty:
+            raise Overran(f"still running after {timeout} s") from None
 
 
-async def ain_thread(work: Callable[[], T], timeout: float | None) -> T:
+async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave = _NEVER) -> T:
     """As `in_thread`, without holding up the event loop."""
     loop = asyncio.get_running_loop()
     box: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
@@ -47,35 +56,55 @@ async def ain_thread(work: Callable[[], T], timeout: float | None) -> T:
             loop.call_soon_threadsafe(lambda: None if box.done() else box.set_result(item))
 
     _spawn(work, deliver)
-    return _opened(await within(box, timeout))
+    return _opened(await within(box, timeout, leave))
 
 
-async def within(work: Awaitable[T], timeout: float | None) -> T:
-    """What `work` gives; `Overran` if it takes longer. A timeout that the work raises by itself stays what it is."""
+async def within(work: Awaitable[T], timeout: float | None, leave: Leave = _NEVER) -> T:
+    """What `work` gives; `Overran` if it takes longer, `Left` if it is left. A timeout that the work raises stays what it is."""
     task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    left: asyncio.Future[None] = loop.create_future()
     try:
-        done, _ = await asyncio.wait({task}, timeout=timeout)
+        with leave.told(lambda: _tell(loop, left)):
+            both: set[asyncio.Future[Any]] = {task, left}
+            await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
         task.cancel()
         await asyncio.wait({task})
         raise
     if task.cancelled():
         raise ToolCancelled("it was cancelled from within")
-    if done:
+    if task.done():
         return task.result()
     task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
     task.cancel()
+    if left.done():
+        raise Left
     raise Overran(f"still running after {timeout} s")
 
 
-def side_by_side(work: Sequence[Callable[[], T]]) -> Generator[T]:
-    """What each piece of work gives, as it comes in. One that raises does so once the others are through."""
-    box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-    for piece in work:
-        _spawn(piece, box.put)
+def _tell(loop: asyncio.AbstractEventLoop, left: asyncio.Future[None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(lambda: None if left.done() else left.set_result(None))
+
+
+def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece]:
+    """What each piece of work gives, as it comes in. One that raises does so once the others are through.
+
+    With the `owner` of the runs that it is of, also what it gives before it is through.
+    """
+    box: queue.SimpleQueue[Piece | tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    with listening(owner, box.put):
+        for each in work:
+            _spawn(each, box.put)
     raised: BaseException | None = None
-    for _ in work:
+    running = len(work)
+    while running:
         item = box.get()
+        if isinstance(item, Piece):
+            yield item
+            continue
+        running -= 1
         if item[1] is not None:
             raised = item[1]
             continue
@@ -84,19 +113,34 @@ def side_by_side(work: Sequence[Callable[[], T]]) -> Generator[T]:
         raise raised
 
 
-async def aside_by_side(work: Iterable[Coroutine[Any, Any, T]]) -> AsyncGenerator[T]:
+async def aside_by_side(
+    work: Iterable[Coroutine[Any, Any, T]], owner: object | None = None
+) -> AsyncGenerator[T | Piece]:
     """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
-    tasks = {asyncio.ensure_future(piece) for piece in work}
+    loop = asyncio.get_running_loop()
+    box: asyncio.Queue[Piece | asyncio.Future[T]] = asyncio.Queue()
+
+    def hear(piece: Piece) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody hears any more
+            loop.call_soon_threadsafe(box.put_nowait, piece)
+
+    with listening(owner, hear):
+        tasks = [asyncio.ensure_future(each) for each in work]
+    for task in tasks:
+        task.add_done_callback(box.put_nowait)
     raised: BaseException | None = None
+    running = len(tasks)
     try:
-        waiting = set(tasks)
-        while waiting:
-            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if task.exception() is not None:
-                    raised = task.exception()
-                    continue
-                yield task.result()
+        while running:
+            item = await box.get()
+            if isinstance(item, Piece):
+                yield item
+                continue
+            running -= 1
+            if item.exception() is not None:
+                raised = item.exception()
+                continue
+            yield item.result()
     except BaseException:
         for task in tasks:
             task.cancel()

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import aclosing, closing
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Generic, Self
+from typing import Any, Self
 
 from typing_extensions import Unpack
 
-from phronomy import _recovery, _session
-from phronomy._drive import asteps, steps
-from phronomy._hold import aclaim, aevents_of, aheld, claim, events_of, held
-from phronomy._input import History
-from phronomy._ledger import Ledger, now
-from phronomy._ledger import call as in_store
-from phronomy._opening import Opening
-from phronomy._options import AgentOptions, CallOptions, OnPending, Trust
-from phronomy._recovery import Recovery
-from phronomy._runner import Handler, Runner, Written
-from phronomy._session import Beginning, Choice
+from phronomy._options import AgentOptions, CallOptions, Trust
+from phronomy._runner import Handler
+from phronomy._runs import Runs
 from phronomy._spec import AgentSpec, spec_of
 from phronomy.announcements import Announcements
-from phronomy.approvals import Answer, OnExpiry, Principal, as_principal
-from phronomy.checkpoint import Checkpoint
-from phronomy.drift import Drift, drift_of
+from phronomy.approvals import OnExpiry
 from phronomy.errors import ConfigurationError
-from phronomy.events import Event
 from phronomy.hooks import Hooks
 from phronomy.instructions import Instructions
 from phronomy.limits import Limits
 from phronomy.models.base import Model, ModelSettings, as_model
 from phronomy.output import OutputMode
-from phronomy.result import Output, Result
+from phronomy.result import Output
 from phronomy.stores.base import Store
 from phronomy.stores.memory import MemoryStore
-from phronomy.stores.rows import Branch
-from phronomy.stream import AsyncStream, Stream
 from phronomy.tools import Deps
-from phronomy.types import Ending, Input
 
 
-class Agent(Opening, Generic[Deps, Output]):
+class Agent(Runs[Deps, Output]):
     """A model with instructions and tools, that stops where a human must decide.
 
     Make one with arguments, or as a class whose attributes are the defaults (`class Support(Agent): model = "..."`). Nothing of a
@@ -143,362 +128,14 @@ class Agent(Opening, Generic[Deps, Output]):
         spec = self.spec
         if unknown := options.keys() - CallOptions.__annotations__.keys():
             raise ConfigurationError(f"there is no option {', '.join(sorted(unknown))}: nothing was done")
+        if foreign := options.keys() & {"interrupt_before", "interrupt_after", "update", "modify_state"}:
+            raise ConfigurationError(f"agent {spec.name!r}: {', '.join(sorted(foreign))} is for graphs: nothing was done")
         if method is not None:
             spec.refuse_async(method)
         if (model := options.get("model")) is not None:
             spec = replace(spec, model=as_model(model))
         if (settings := options.get("settings")) is not None:
+            if not isinstance(settings, ModelSettings):
+                raise ConfigurationError(f"settings is a ModelSettings, not {type(settings).__name__}")
             spec = replace(spec, settings=spec.settings.merged(settings))
         return spec, options.get("deps")
-
-    # Running
-
-    def invoke(
-        self,
-        input: Input,
-        *,
-        thread_id: str | None = None,
-        messages: History | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        label: str | None = None,
-        on_pending: OnPending = "refuse",
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """Run until the agent has answered, or must wait for a human.
-
-        With a `thread_id` that the store knows, the conversation goes on from the thread's latest end; `messages` stand in for that
-        history. On a thread with a pending approval or an unfinished run, raises `ThreadBusy`; with `on_pending="supersede"` what
-        is pending is settled as superseded first. Raises `RunFailed` (a `ModelError`, say) with the last checkpoint to resume.
-        """
-        spec, deps = self._for_call(options, "invoke")
-        beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
-        runner = self._begin(spec, deps, beginning, on_pending)
-        with held(runner) as watch:
-            for moment in steps(runner):
-                watch.hear(moment)
-        return _session.answer_of(runner)
-
-    async def ainvoke(
-        self,
-        input: Input,
-        *,
-        thread_id: str | None = None,
-        messages: History | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        label: str | None = None,
-        on_pending: OnPending = "refuse",
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """As `invoke`."""
-        spec, deps = self._for_call(options, None)
-        beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
-        runner = await self._abegin(spec, deps, beginning, on_pending)
-        async with aheld(runner) as watch:
-            async for moment in asteps(runner):
-                watch.hear(moment)
-        return _session.answer_of(runner)
-
-    def resume(
-        self,
-        checkpoint: Checkpoint | str,
-        *,
-        approved: bool | None = None,
-        reason: str | None = None,
-        decisions: Mapping[str, Answer] | None = None,
-        by: str | Principal | None = None,
-        channel: str | None = None,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """Decide what a checkpoint waits for, and go on from there.
-
-        `approved` decides its first pending call; `decisions` any number, by pending id. With nothing pending, the run is
-        continued. Of all that decide one pending approval, one wins; the others get `CheckpointAlreadyResumed`. Raises `DecisionError`
-        or `CheckpointError` with nothing changed, `AgentChanged` if the agent is not the one that stopped (unless
-        `accept_changes`), `RunBusy` if another worker holds the run and there is nothing to decide, and `RunFailed`.
-        """
-        spec, deps = self._for_call(options, "resume")
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
-        runner = self._open(spec, deps, checkpoint, choice)
-        if isinstance(runner, Result):
-            return runner
-        with held(runner) as watch:
-            for moment in steps(runner):
-                watch.hear(moment)
-        return _session.answer_of(runner)
-
-    async def aresume(
-        self,
-        checkpoint: Checkpoint | str,
-        *,
-        approved: bool | None = None,
-        reason: str | None = None,
-        decisions: Mapping[str, Answer] | None = None,
-        by: str | Principal | None = None,
-        channel: str | None = None,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """As `resume`."""
-        spec, deps = self._for_call(options, None)
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
-        runner = await self._aopen(spec, deps, checkpoint, choice)
-        if isinstance(runner, Result):
-            return runner
-        async with aheld(runner) as watch:
-            async for moment in asteps(runner):
-                watch.hear(moment)
-        return _session.answer_of(runner)
-
-    def step(
-        self,
-        at: Input | Checkpoint,
-        *,
-        thread_id: str | None = None,
-        approved: bool | None = None,
-        reason: str | None = None,
-        decisions: Mapping[str, Answer] | None = None,
-        by: str | Principal | None = None,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """Go one boundary further: from a checkpoint, or with an input, begin a run and stop at its first checkpoint.
-
-        The status of the result is `running` where the run can go on; pass its checkpoint to `step` or `resume`. A pending approval is
-        decided as in `resume`, and the decision is a boundary of its own.
-        """
-        spec, deps = self._for_call(options, "step")
-        choice = Choice(approved, reason, decisions, as_principal(by), None, False)
-        beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
-        runner = self._start(spec, deps, at, beginning, "refuse", choice)
-        if isinstance(runner, Result):
-            return runner
-        with held(runner) as watch:
-            runner.watched = True
-            if isinstance(at, Checkpoint) and not choice.decides:
-                with closing(steps(runner)) as moments:
-                    for moment in moments:
-                        watch.hear(moment)
-                        if isinstance(moment, Written) and moment.checkpoint is not None:
-                            break
-        return _session.answer_of(runner)
-
-    async def astep(
-        self,
-        at: Input | Checkpoint,
-        *,
-        thread_id: str | None = None,
-        approved: bool | None = None,
-        reason: str | None = None,
-        decisions: Mapping[str, Answer] | None = None,
-        by: str | Principal | None = None,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """As `step`."""
-        spec, deps = self._for_call(options, None)
-        choice = Choice(approved, reason, decisions, as_principal(by), None, False)
-        beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
-        runner = await self._astart(spec, deps, at, beginning, "refuse", choice)
-        if isinstance(runner, Result):
-            return runner
-        async with aheld(runner) as watch:
-            runner.watched = True
-            if isinstance(at, Checkpoint) and not choice.decides:
-                async with aclosing(asteps(runner)) as moments:
-                    async for moment in moments:
-                        watch.hear(moment)
-                        if isinstance(moment, Written) and moment.checkpoint is not None:
-                            break
-        return _session.answer_of(runner)
-
-    def stream(
-        self,
-        at: Input | Checkpoint,
-        *,
-        thread_id: str | None = None,
-        messages: History | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        label: str | None = None,
-        on_pending: OnPending = "refuse",
-        approved: bool | None = None,
-        reason: str | None = None,
-        decisions: Mapping[str, Answer] | None = None,
-        by: str | Principal | None = None,
-        channel: str | None = None,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Stream[Output]:
-        """Run as `invoke` does, or from a checkpoint as `resume` does, and give each event as it happens.
-
-        The same gates, limits and results as without streaming. Waiting for a human ends the stream. A failure is an event, and is
-        then raised. Nothing runs before the first event is asked for, which may raise whatever `invoke` or `resume` would.
-        """
-        spec, deps = self._for_call(options, "stream")
-        beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
-
-        def run(stream: Stream[Output]) -> Generator[Event]:
-            runner = self._start(spec, deps, at, beginning, on_pending, choice)
-            if isinstance(runner, Result):
-                stream._result = runner
-                return
-            with closing(events_of(runner)) as events:
-                for event in events:  # noqa: UP028  # as in the async twin
-                    yield event
-            stream._result = _session.answer_of(runner)
-
-        return Stream(run)
-
-    def astream(
-        self,
-        at: Input | Checkpoint,
-        *,
-        thread_id: str | None = None,
-        messages: History | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        label: str | None = None,
-        on_pending: OnPending = "refuse",
-        approved: bool | None = None,
-        reason: str | None = None,
-        decisions: Mapping[str, Answer] | None = None,
-        by: str | Principal | None = None,
-        channel: str | None = None,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> AsyncStream[Output]:
-        """As `stream`."""
-        spec, deps = self._for_call(options, None)
-        beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
-
-        async def run(stream: AsyncStream[Output]) -> AsyncGenerator[Event]:
-            runner = await self._astart(spec, deps, at, beginning, on_pending, choice)
-            if isinstance(runner, Result):
-                stream._result = runner
-                return
-            async with aclosing(aevents_of(runner)) as events:
-                async for event in events:
-                    yield event
-            stream._result = _session.answer_of(runner)
-
-        return AsyncStream(run)
-
-    def recover(
-        self,
-        run: Checkpoint | str,
-        *,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """Carry on a run whose worker was lost: by checkpoint, checkpoint id, run id or branch id.
-
-        A call that was under way is run again if its tool is idempotent, with the same idempotency key; any other waits for a human
-        as `outcome_unknown`: approve runs it again, respond gives the result it had, reject gives it up. A run that waits or has
-        ended is returned as it is. Raises `RunBusy` while the worker's lease has not expired.
-        """
-        spec, deps = self._for_call(options, "recover")
-        branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
-        while True:
-            opened = _session.open_head(self.store, spec, deps, branch_id)
-            if _session.at_rest(opened, accept_changes):
-                return _session.result_of(opened.runner, opened.head)
-            if claim(opened.runner):
-                break
-        with held(opened.runner) as watch:
-            for moment in steps(opened.runner):
-                watch.hear(moment)
-        return _session.result_of(opened.runner)
-
-    async def arecover(
-        self,
-        run: Checkpoint | str,
-        *,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """As `recover`."""
-        spec, deps = self._for_call(options, None)
-        branch_id = await in_store(self.store, _session.branch_of, self.store, run, bearer=self._bearer)
-        while True:
-            opened = await in_store(self.store, _session.open_head, self.store, spec, deps, branch_id)
-            if _session.at_rest(opened, accept_changes):
-                return _session.result_of(opened.runner, opened.head)
-            if await aclaim(opened.runner):
-                break
-        async with aheld(opened.runner) as watch:
-            async for moment in asteps(opened.runner):
-                watch.hear(moment)
-        return _session.result_of(opened.runner)
-
-    def recover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
-        """Carry on what this agent's lost workers left, in one go: safe to call in every worker, at start and now and then.
-
-        Runs that were decided and not resumed, or whose worker died, are carried on as `recover` does; approvals that nobody decided
-        in time are settled as expired; announcements that were not made are made; runs older than the store's `ttl` are taken
-        away. `limit` bounds each. What another worker does meanwhile is left to it; what fails is in the list, and raises nothing.
-        """
-        spec, _ = self._for_call(options, "recover_all")
-        found = _recovery.found(self.store, spec, limit)
-        done = [_recovery.carried_on(self, each, options) for each in found]
-        _recovery.tidy(self.store, spec, limit)
-        return [each for each in done if each is not None]
-
-    async def arecover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
-        """As `recover_all`."""
-        spec, _ = self._for_call(options, None)
-        found = await in_store(self.store, _recovery.found, self.store, spec, limit)
-        done = [await _recovery.acarried_on(self, each, options) for each in found]
-        await _recovery.atidy(self.store, spec, limit)
-        return [each for each in done if each is not None]
-
-    def cancel(
-        self,
-        run: Checkpoint | str,
-        *,
-        reason: str | None = None,
-        by: str | Principal | None = None,
-    ) -> Result[Output]:
-        """End a run: by checkpoint, checkpoint id, run id or branch id. Every open call is settled as cancelled.
-
-        A run that another worker holds is told, and ends at its next boundary; the status of the result is then `running`. Raises
-        `CheckpointAlreadyResumed` if the run has ended.
-        """
-        spec, deps = self._for_call({}, None)
-        ending = Ending(status="cancelled", reason=reason, by=as_principal(by), at=now(self.store))
-        runner = self._end(spec, deps, run, ending)
-        if isinstance(runner, Result):
-            return runner
-        with held(runner) as watch:
-            for moment in steps(runner):
-                watch.hear(moment)
-        return _session.answer_of(runner)
-
-    async def acancel(
-        self,
-        run: Checkpoint | str,
-        *,
-        reason: str | None = None,
-        by: str | Principal | None = None,
-    ) -> Result[Output]:
-        """As `cancel`."""
-        return await in_store(self.store, self.cancel, run, reason=reason, by=by)
-
-    # Looking and branching
-
-    def fork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
-        """Open another branch of a run at a checkpoint, and return its first checkpoint; the old branch stays as it is.
-
-        Decisions taken after that checkpoint are not in the branch, and an approval that was not used is asked for anew. A call
-        that has completed in another branch, with the same arguments, is not run again there: its result is used; with `rerun` it
-        is run, under another idempotency key. Raises `CheckpointError` for a checkpoint at which the run has ended.
-        """
-        _, given = _session.known(self.store, checkpoint, bearer=self._bearer)
-        return self.store.fork(given.id, label=label, rerun=rerun)
-
-    async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
-        """As `fork`."""
-        return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun)
-
-    def drift(self, checkpoint: Checkpoint) -> Drift:
-        """How this agent differs from the one that made the checkpoint; nothing is read or changed in the store."""
-        ledger = Ledger(self.store, Branch.of(checkpoint), checkpoint)
-        return drift_of(checkpoint, self.spec, _session.all_runners(Runner(self.spec, ledger, checkpoint, deps=None)))

@@ -18,7 +18,7 @@ Gate = Literal["always", "predicate", "never"]
 Then = Literal["continue", "block", "end"]
 """What follows a rejection: the model goes on; it goes on and the same call is rejected unasked; or the run ends."""
 
-DecisionKind = Literal["approve", "reject", "respond", "cancel", "expire", "supersede"]
+DecisionKind = Literal["approve", "reject", "respond", "cancel", "expire", "supersede", "edit"]
 
 PAST: Final[Mapping[DecisionKind, str]] = {
     "approve": "approved",
@@ -27,14 +27,19 @@ PAST: Final[Mapping[DecisionKind, str]] = {
     "cancel": "cancelled",
     "expire": "expired",
     "supersede": "superseded",
+    "edit": "edited",
 }
-"""What is said of a decision once it is taken, and of the call that it settles."""
+"""How a call stands once a decision of this kind is taken on it."""
+
+SAID: Final[Mapping[DecisionKind, str]] = {**PAST, "respond": "answered"}
+"""What is said of a decision itself: it was so, by somebody."""
 
 OnExpiry = Literal["reject", "cancel", "stay"]
 """What happens when nobody decides in time: the call is settled as expired; so, and the run is cancelled; it may still be decided."""
 
-Why = Literal["approval", "outcome_unknown", "failed"]
-"""Why a human is asked: the gate; a call whose worker was lost in the middle; a call that failed for good."""
+Why = Literal["approval", "outcome_unknown", "failed", "question", "breakpoint"]
+"""Why a human is asked: the gate; a call whose worker was lost in the middle; a call that failed for good; a body that asks
+something by `interrupt`; somebody wants to look before it goes on."""
 
 
 class Principal(Record):

@@ -29,7 +29,8 @@ from pydantic import (
 from pydantic_core import to_json
 from typing_extensions import TypedDict
 
-from phronomy._json import JsonError, canonical, parse
+from phronomy._json import JsonError, JsonText, canonical, parse
+from phronomy._patch import folded, patch, patched
 from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, digest_of
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.errors import CheckpointError
@@ -236,8 +237,8 @@ def _result(call_id: str, content: str, kind: Settlement) -> Message:
     return _RESULT.evolve(content=canonical(content), tool_call_id=call_id, settlement=kind)
 
 
-# A row holds what is new in a checkpoint since its parent. Lists that only grow are stored by their tail, and a tool message
-# whose result stands in the journal is stored as a reference to it, so every result is on disk once.
+# A row holds what is new in a checkpoint since its parent. Lists that only grow are stored by their tail, a state by what is
+# other in it, and a tool message whose result stands in the journal as a reference to it, so every result is on disk once.
 
 
 class ResultRef(Record):
@@ -259,10 +260,14 @@ class _Unchanged(Enum):
 
 
 class _Delta(Record):
-    """The body of a row: fields that changed, and the tails of the lists. `cut` says where a list was not just added to."""
+    """The body of a row: fields that changed, and the tails of the lists. `cut` says where a list was not just added to.
+
+    `patch` stands for a `state` that is an object as the parent's is: see `phronomy._patch`.
+    """
 
     version: Literal[1] = VERSION
     cut: dict[str, int] = Field(default_factory=dict)
+    patch: str | None = Field(default=None, repr=False)
     messages: tuple[Message | ResultRef, ...] = ()
     decisions: tuple[Decision, ...] = ()
 
@@ -292,6 +297,9 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
         if name not in old or (new[name] is not old[name] and new[name] != old[name]):
             fields[name] = new[name]
     fields["created_at"] = new["created_at"]  # lists read it off the row alone
+    if "state" in fields and old and not (change := patch(old["state"], new["state"])).startswith('{"whole":'):
+        fields["patch"] = change
+        del fields["state"]
     for name in _LOGS:
         before, after = old.get(name, ()), new[name]
         count = len(before)
@@ -322,6 +330,8 @@ def row_checkpoint(
     if not begins and parent is not None and columns["parent_id"] is None:
         columns["parent_id"] = parent.id
     fields = {name: delta.__dict__[name] for name in delta.model_fields_set if name in _PLAIN}
+    if delta.patch is not None:
+        fields["state"] = _patched(parent, fields, delta.patch, columns["id"])
     for name in _LOGS:
         before = getattr(parent, name)[: delta.cut.get(name)] if parent is not None else ()
         fields[name] = before + tuple(_from_ref(item, settled) for item in getattr(delta, name))
@@ -332,6 +342,15 @@ def row_checkpoint(
             )
         return Checkpoint.model_construct(**columns, **fields)
     return parent.evolve(**fields, **columns, journal=(), nested=())
+
+
+def _patched(parent: Checkpoint | None, fields: Mapping[str, Any], change: str, id: str) -> JsonText:
+    if parent is None or "state" in fields:
+        raise CheckpointError(f"the row of checkpoint {id} says what changed in a state that is not there")
+    try:
+        return patched(parent.__dict__["state"], JsonText(change))
+    except JsonError as error:
+        raise CheckpointError(f"the state of checkpoint {id} cannot be put together: {error}") from None
 
 
 # The last checkpoint of a log, without those on the way to it: what rows say is put together, and what a later row replaces is
@@ -359,6 +378,7 @@ class _Said(TypedDict, total=False):
 
     version: Literal[1]
     cut: dict[str, int]
+    patch: str
     messages: list[Annotated[Message | _Ref, Field(union_mode="left_to_right")]]
     decisions: list[Decision]
     calls: list[_Unread]
@@ -387,7 +407,7 @@ else:
 
 _SAID: Final = TypeAdapter(list[_Said])
 _TOLD: Final = TypeAdapter(list[_Told])
-_ONWARD: Final = frozenset(("version", "cut", *_LOGS))
+_ONWARD: Final = frozenset(("version", "cut", "patch", *_LOGS))
 _BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(**dict.fromkeys(("id", *_REQUIRED)))
 
 
@@ -404,11 +424,18 @@ def last_checkpoint(bodies: Sequence[str], journals: Sequence[Sequence[str]], **
     latest: dict[str, int] = {}  # which row has the last word on a field
     messages: list[Message] = []
     decisions: list[Decision] = []
+    changes: list[str] = []  # of the state, since it was last written whole
     nested = columns["path"] != ""
     for place, row in enumerate(said):
         if nested and "run_id" in row:  # a run inside a call goes on from no other at its path
-            latest, messages, decisions = {}, [], []
+            latest, messages, decisions, changes = {}, [], [], []
         latest |= dict.fromkeys(row, place)
+        if "state" in row:
+            changes = []
+        if "patch" in row:
+            if "state" in row:
+                raise ValueError("a state is there, and what changed in it")
+            changes.append(row["patch"])
         if "cut" in row:
             del messages[row["cut"].get("messages", len(messages)) :]
             del decisions[row["cut"].get("decisions", len(decisions)) :]
@@ -421,6 +448,8 @@ def last_checkpoint(bodies: Sequence[str], journals: Sequence[Sequence[str]], **
     rest = {name: place for name, place in latest.items() if name not in _ONWARD}
     read = {place: _Rest.model_validate_json(bodies[place]).__dict__ for place in set(rest.values())}
     fields = {name: read[place][name] for name, place in rest.items()}
+    if changes:
+        fields["state"] = folded(fields.get("state", NULL), changes)
     follows = columns.pop("follows")
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows

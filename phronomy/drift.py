@@ -36,8 +36,10 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
                 f"at {runner.state.path} the agent was {runner.state.agent.name!r} and is {runner.spec.name!r}"
             )
         for call in runner.state.calls:
-            if call.status in ("asking", "pending", "ready"):
+            if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
                 changed += _call_changes(runner, call)
+            elif (call.status != "settled" and runner.spec.kind == "graph") and runner.spec.tool(call) is None:
+                changed.append(f"node {call.name!r}, which is to run, is gone: it was removed, or renamed")
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
         return Drift(tuple(changed), ())
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
@@ -52,6 +54,11 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
         elif tools_before[name] != after["tools"][name]:
             compatible.append(f"tool {name!r} changed")
     return Drift(tuple(changed), tuple(compatible))
+
+
+def _asks(runner: Runner, call: Call) -> bool:
+    """Whether the body of the call waits for an answer, with which it is to run again."""
+    return any(item.why == "question" and item.path == runner.state.path for item in call.waiting)
 
 
 def _call_changes(runner: Runner, call: Call) -> list[str]:

@@ -3,12 +3,15 @@
     PhronomyError
     ├── ConfigurationError              an agent, a tool or an argument is wrong; nothing has run
     │   ├── ToolDefinitionError         a function or class cannot be a tool
+    │   ├── GraphError                  a graph, or the class of its state, cannot be built
+    │   ├── RegistrationError           a type cannot be registered for untyped values
     │   └── AsyncRequired               something async was met in a sync call
     ├── CheckpointError                 a checkpoint cannot be read, or cannot be used here
     │   ├── CheckpointNotFound          the store knows no such checkpoint or run
     │   ├── CheckpointEdited            the text is not what was stored or sealed
     │   ├── CheckpointUntrusted         the configured store has never seen this checkpoint
     │   ├── AgentChanged                the agent differs from the one that suspended
+    │   ├── UnknownType                 a value is of a type that is not registered here
     │   ├── NotAuthorized               a call reached the executor without a recorded approval
     │   └── CheckpointAlreadyResumed    somebody decided this before
     ├── DecisionError                   a decision cannot be taken; nothing has happened
@@ -32,6 +35,12 @@
     │   ├── ApprovalHandlerError        the approval handler raised or gave no valid answer
     │   ├── InstructionsError           the instructions could not be made from the input
     │   ├── OutputError                 the final answer is not what was asked for
+    │   ├── NodeFailed                  a node of a graph failed for good
+    │   ├── StateError                  the state of a graph could not be changed or read
+    │   │   ├── InvalidUpdate           what was written to the state is no update of it
+    │   │   ├── ConflictingWrites       two nodes of one wave wrote to a channel that holds one value
+    │   │   ├── ReducerFailed           a reducer raised, or gave no value of its channel
+    │   │   └── StateIncomplete         a required channel was read before anything was written to it
     │   └── LimitExceeded               a limit of the logical run was reached
     └── IllegalOutcome                  an outcome met a state in which it is not legal
 
@@ -43,7 +52,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from phronomy.approvals import Decision
     from phronomy.checkpoint import Checkpoint
@@ -63,6 +72,14 @@ class ConfigurationError(PhronomyError):
 
 class ToolDefinitionError(ConfigurationError):
     """A function or class cannot be offered to a model as a tool."""
+
+
+class GraphError(ConfigurationError):
+    """A graph cannot be built: its state, its nodes or its edges do not fit. The message names what to change."""
+
+
+class RegistrationError(ConfigurationError):
+    """A type cannot be registered for values in untyped places. Nothing was registered."""
 
 
 class AsyncRequired(ConfigurationError):
@@ -107,6 +124,14 @@ class AgentChanged(CheckpointError):
         super().__init__(message)
         self.checkpoint_id = checkpoint_id
         self.changes = tuple(changes)
+
+
+class UnknownType(CheckpointError):
+    """The checkpoint holds a value of a type that is not registered here: call `register_type(cls, name)` before it is read."""
+
+    def __init__(self, message: str, *, name: str) -> None:
+        super().__init__(message)
+        self.name = name
 
 
 class NotAuthorized(CheckpointError):
@@ -296,6 +321,63 @@ class InstructionsError(RunFailed):
 
 class OutputError(RunFailed):
     """The final answer of the model is not of the output type that was asked for."""
+
+
+class NodeFailed(RunFailed):
+    """A node, or a tool with `on_failure="stop"`, failed after its retries and fallbacks. Resuming the checkpoint runs it again, whole.
+
+    `failures` is what went wrong, by name; what was raised is the cause of this error.
+    """
+
+    def __init__(self, message: str, *, failures: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.failures = dict(failures)
+
+
+class StateError(RunFailed):
+    """The state of a graph could not be changed or read as asked. It is as it was."""
+
+
+class InvalidUpdate(StateError):
+    """What was written to the state of a graph is no update of it. The message quotes no value.
+
+    `node` wrote it (None for the caller of the graph), `channel` is the one concerned (None for the update as a whole), and `path`
+    leads to the value at fault, such as `results[3].when`.
+    """
+
+    def __init__(
+        self, message: str, *, node: str | None = None, channel: str | None = None, path: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.node = node
+        self.channel = channel
+        self.path = path
+
+
+class ConflictingWrites(StateError):
+    """Several nodes of one wave wrote to a channel that holds one value. `nodes` are the first two, in the order of the wave."""
+
+    def __init__(self, message: str, *, channel: str, nodes: Sequence[str]) -> None:
+        super().__init__(message)
+        self.channel = channel
+        self.nodes = tuple(nodes)
+
+
+class ReducerFailed(StateError):
+    """The reducer of a channel raised (its error is the cause of this one), or gave what is no value of the channel."""
+
+    def __init__(self, message: str, *, channel: str, reducer: str) -> None:
+        super().__init__(message)
+        self.channel = channel
+        self.reducer = reducer
+
+
+class StateIncomplete(StateError):
+    """The state was read while required channels had no value yet. `channels` are these."""
+
+    def __init__(self, message: str, *, channels: Sequence[str]) -> None:
+        super().__init__(message)
+        self.channels = tuple(channels)
 
 
 class LimitExceeded(RunFailed):

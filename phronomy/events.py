@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, TypeAlias, assert_never
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from phronomy._record import NULL, Json, Record, Text
+from phronomy._pieces import Piece
+from phronomy._record import NULL, Json, JsonObject, Record, Text
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import ConfigurationError, PhronomyError
@@ -123,6 +124,19 @@ class ToolCallStarted(_Event):
     at: datetime
 
 
+class NodePiece(_Event):
+    """The next piece of what a node of a graph gives, by channel. Only in the live stream.
+
+    What a node has given is whole once its call has settled: another `attempt` begins anew.
+    """
+
+    type: Literal["node_piece"] = "node_piece"
+    call_id: Text
+    node: Text
+    attempt: int
+    update: JsonObject = Field(repr=False)
+
+
 class ToolCallFailed(_Event):
     """An attempt failed; `next` says what follows: the same tool again, a fallback, the error to the model, a human."""
 
@@ -188,6 +202,7 @@ Event: TypeAlias = (
     | ApprovalRequested
     | Decided
     | ToolCallStarted
+    | NodePiece
     | ToolCallFailed
     | ToolCallSettled
     | CheckpointSaved
@@ -270,8 +285,8 @@ class Reader:
             self._told.pop(now.path, None)
         return found
 
-    def piece(self, delta: Delta) -> Event:
-        """A piece of a reply, after all that was written."""
+    def piece(self, delta: Delta | Piece) -> Event:
+        """A piece of a reply, or of what a node gives, after all that was written."""
         made: Event
         match delta:
             case TextDelta(text=text):
@@ -281,6 +296,9 @@ class Reader:
             case ToolCallDelta(index=index, arguments=arguments):
                 named = {"call_id": delta.id, "tool_name": delta.name}
                 made = self._make(ToolCallPiece, "", index=index, arguments=arguments, **named)
+            case Piece(path=path, text=text):
+                named = {"call_id": delta.call_id, "node": delta.name, "attempt": delta.attempt}
+                made = self._make(NodePiece, path, update=text, **named)
             case unknown:
                 assert_never(unknown)
         return made

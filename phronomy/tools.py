@@ -20,7 +20,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
 from phronomy import _json
-from phronomy._checks import is_count, is_exception_class, is_number, is_series, is_timeout, leaves
+from phronomy._checks import is_count, is_exception_class, is_function, is_number, is_series, is_timeout, leaves
 from phronomy._json import JsonError, JsonText, canonical, clean, parse, plain
 from phronomy._schema import (
     Arguments,
@@ -70,6 +70,7 @@ class ToolContext(Generic[Deps]):
     idempotency_key: str
     attempt: int
     deps: Deps = field(repr=False)
+    _state: Any = field(default=None, repr=False, compare=False)
     _cancel: threading.Event = field(default_factory=threading.Event, repr=False)
 
     @property
@@ -102,7 +103,7 @@ class ToolOptions(TypedDict, total=False):
     retry_on: Sequence[type[Exception]]
     retry_wait: float
     fallback: Sequence[Tool | type[Tool] | Callable[..., Any]]
-    on_failure: Literal["model", "human"]
+    on_failure: Literal["model", "human", "stop"]
     redact: Iterable[str]
     max_result_size: int
     source: str
@@ -154,7 +155,7 @@ class Tool:
     fallback: tuple[Tool, ...] = ()
     """Tools to try in order with the same arguments when this one has failed for good. Each has its own gate."""
 
-    on_failure: Literal["model", "human"] = "model"
+    on_failure: Literal["model", "human", "stop"] = "model"
     """Who hears of a failure when nothing is left to try."""
 
     redact: frozenset[str] = frozenset()
@@ -178,6 +179,9 @@ class Tool:
 
     is_async: bool
     """Whether `execute` is async."""
+
+    may_be_left: bool = False
+    """Whether a run that is stopped from outside need not wait for it: it runs in a thread of its own then, if it is sync."""
 
     predicate_is_async: bool
     """Whether `requires_approval` is an async function."""
@@ -336,6 +340,9 @@ class Tool:
             return CallResult(kind="failed", content=told)
         return self._kept(text)
 
+    def check_response(self, content: Any) -> None:
+        """Refuse what a human gives as the result in place of a call, if it is none. Raises `InvalidArguments`."""
+
     def _kept(self, text: str) -> CallResult:
         """The result, cut as the tool says; one that no record can hold settles the call with the note that it ran."""
         text = self._cut(text)
@@ -413,8 +420,8 @@ class Tool:
                 f"tool {self.name}: retries need idempotent=True, or retry_on= with the exceptions that the body "
                 "raises before it has any effect; a retry could otherwise do the work twice"
             )
-        if self.on_failure not in ("model", "human"):
-            raise self._refuse("on_failure", "'model' or 'human'")
+        if self.on_failure not in ("model", "human", "stop"):
+            raise self._refuse("on_failure", "'model', 'human' or 'stop'")
         if not is_series(self.fallback):
             raise self._refuse("fallback", "a tuple of tools")
         self.fallback = tuple(as_tool(each) for each in self.fallback)
@@ -517,7 +524,7 @@ class FunctionTool(Tool, Generic[P, R]):
         if unknown:
             known = ", ".join(ToolOptions.__annotations__)
             raise ToolDefinitionError(f"a tool has no option {', '.join(unknown)}; it has {known}")
-        if not _is_function(function):
+        if not is_function(function):
             raise ToolDefinitionError(f"{function!r} is not a function; wrap it in one to make it a tool")
         functools.update_wrapper(self, function, updated=())
         self.function = function
@@ -575,7 +582,7 @@ def as_tool(source: Tool | type[Tool] | Callable[..., Any]) -> Tool:
             return as_tool(source())
         except TypeError as error:
             raise ToolDefinitionError(f"{source.__name__} needs arguments to be built; pass an instance") from error
-    if _is_function(source):
+    if is_function(source):
         return FunctionTool(source)
     raise ToolDefinitionError(f"{source!r} is not a tool; pass a function, a Tool, or a Tool class")
 
@@ -584,10 +591,6 @@ def _checked_body(name: str, body: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise ToolDefinitionError(f"tool {name} is a generator; return the whole result instead of parts of it")
     return body
-
-
-def _is_function(value: object) -> bool:
-    return inspect.isfunction(value) or inspect.ismethod(value)
 
 
 def _close(answer: object) -> None:

@@ -6,6 +6,7 @@ rules make none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
@@ -22,14 +23,15 @@ Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "
 
 End = Literal["completed", "rejected", "cancelled", "superseded"]
 
-CallStatus = Literal["new", "asking", "pending", "ready", "started", "nested", "settled"]
-"""Where a call stands: not judged · a handler is to be asked · a human is · may run · running · a nested run waits · done."""
+CallStatus = Literal["new", "asking", "pending", "ready", "started", "nested", "failed", "settled"]
+"""Where a call stands: not judged · a handler is to be asked · a human is · may run · running · what is in it waits · failed, and
+is run again when the run is resumed · done."""
 
 Verdict = Literal["run", "ask", "pend", "reject", "invalid"]
 """What judging said: run it; ask the handler; a human must decide; settle it as rejected; it is no valid call."""
 
-Next = Literal["retry", "fallback", "model", "human"]
-"""What follows a failed attempt: the same tool again, the fallback tool, the error to the model, a human."""
+Next = Literal["retry", "fallback", "model", "human", "stop"]
+"""What follows a failed attempt: the same tool again, the fallback tool, the error to the model, a human, the end of this drive."""
 
 
 class CallResult(Record):
@@ -44,8 +46,8 @@ class Call(Record):
 
     `id` is ours: the turn and the place in it, the same in every branch of a run, so a call replayed from an earlier checkpoint
     keeps its idempotency key. `call_id` is the provider's. `arguments` is the text to be judged, gone once `args` is there.
-    `approved` is the pending id whose approval lets the call run. `waiting` are the approvals that a nested run of it waits for,
-    and `stopped` says that there is such a run.
+    `approved` is the pending id whose approval lets the call run. `waiting` is what a nested run of it, or its body, waits for, and
+    `stopped` says that it has waited so.
     """
 
     id: str
@@ -83,6 +85,14 @@ class Call(Record):
         if (self.status == "settled") != (self.result is not None):
             raise ValueError("a call has a result exactly when it has settled")
         return self
+
+
+def place_of(calls: Sequence[Call], id: str) -> int | None:
+    """Where the call of this id is; None if it is not among them. Its id says where it began, so that is looked at first."""
+    place = id.rpartition(".")[2]
+    if place.isdecimal() and len(place) < 9 and int(place) < len(calls) and calls[int(place)].id == id:
+        return int(place)
+    return next((number for number, call in enumerate(calls) if call.id == id), None)
 
 
 # Moves. They are never stored, so they are plain dataclasses.
@@ -142,6 +152,18 @@ class Fail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Advance:
+    """Every open call has settled: have the spec say what follows from that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Stop with a failure: these calls failed, and are run again when the run is resumed."""
+
+    calls: tuple[Call, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
     """Nothing can be done until these are decided, or until calls that run elsewhere have settled."""
 
@@ -156,7 +178,7 @@ class Done:
     status: End
 
 
-Move: TypeAlias = AskModel | Judge | Consult | Run | ReadOutput | Finish | Fail | Wait | Done
+Move: TypeAlias = AskModel | Judge | Consult | Run | ReadOutput | Advance | Finish | Fail | Stop | Wait | Done
 
 
 # Outcomes
@@ -181,6 +203,7 @@ class Judgement(Record):
     digest: str | None = None
     repeatable: bool = False
     pending_id: str | None = None
+    why: Why = "approval"
     reason: Text | None = None
     requested_at: datetime | None = None
     expires_at: datetime | None = None
@@ -222,10 +245,11 @@ class CallStarted(Record):
 
 
 class Withdrawn(Record):
-    """Calls whose intent is stored were not begun after all: whoever drove the run left first. They may run."""
+    """Calls whose intent is stored were not begun after all, or may safely begin again: whoever drove the run left first."""
 
     type: Literal["withdrawn"] = "withdrawn"
     ids: tuple[str, ...]
+    reason: Text | None = None
 
 
 class CallSettled(Record):
@@ -272,11 +296,15 @@ class CallUnknown(Record):
 
 
 class CallWaits(Record):
-    """The nested run behind a call has stopped for these approvals."""
+    """The nested run behind a call has stopped for these approvals, or its body for the answers to these questions.
+
+    `elapsed` is how long the body worked until then, in milliseconds.
+    """
 
     type: Literal["waits"] = "waits"
     id: str
     pending: tuple[PendingApproval, ...]
+    elapsed: int = 0
 
 
 class Interrupted(Record):
@@ -297,11 +325,39 @@ class Ending(Record):
     at: datetime
 
 
+class Halted(Record):
+    """Somebody stops the run from outside: what has not begun waits under this pending id until it may go on.
+
+    What runs is waited for during `grace` seconds, None for as long as it takes, and then left.
+    """
+
+    type: Literal["halted"] = "halted"
+    pending_id: str
+    grace: float | None = None
+    reason: Text | None = None
+    by: Principal | None = None
+    at: datetime
+
+
 class OutputRefused(Record):
     """The reply that was to end the run is not of the output type. The model is told, and answers again."""
 
     type: Literal["output_refused"] = "output_refused"
     error: Text = Field(repr=False)
+
+
+class Advanced(Record):
+    """What follows from calls that have settled: the state of the run, and the calls that it opens.
+
+    `status` is how the run is to end, if it is.
+    """
+
+    type: Literal["advanced"] = "advanced"
+    state: Json = Field(repr=False)
+    calls: tuple[Call, ...] = ()
+    status: Literal["rejected", "cancelled"] | None = None
+    reason: Text | None = None
+    at: datetime
 
 
 class Finished(Record):
@@ -325,7 +381,9 @@ Outcome: TypeAlias = (
     | CallWaits
     | Interrupted
     | Ending
+    | Halted
     | OutputRefused
+    | Advanced
     | Finished
 )
 

@@ -285,7 +285,8 @@ def checked(given: object) -> Checkpoint:
     """The checkpoint, validated anew however it was built. Raises `CheckpointError`."""
     if not isinstance(given, Checkpoint):
         raise CheckpointError(
-            f"a Checkpoint is needed, not {type(given).__name__}: read a text with Checkpoint.model_validate_json"
+            f"a Checkpoint is needed, not {type(given).__name__}: a result has one as `result.checkpoint`, and"
+            " Checkpoint.model_validate_json reads a text"
         )
     try:
         text = given.model_dump_json(warnings="error")

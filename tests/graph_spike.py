@@ -27,10 +27,10 @@ from phronomy import (
     Tool,
     ToolContext,
     _rules,
-    _session,
     tool,
 )
 from phronomy._ids import new_id
+from phronomy._input import read_input
 from phronomy._json import canonical
 from phronomy.approvals import OnExpiry
 from phronomy.checkpoint import AgentRef
@@ -64,7 +64,7 @@ class Within:
 
     def begin(self, parent: Checkpoint, path: str, at: Any) -> Checkpoint:
         assert self.call.args is not None
-        original, said = _session.read_input(self.call.args["seen"])
+        original, said = read_input(self.call.args["seen"])
         return _rules.begin(
             None,
             id=new_id("ckpt"),
@@ -123,7 +123,7 @@ class GraphSpec:
                 return state.model_copy(update={"ended": outcome.status, "output": outcome.json_text("output")})
             case Judged() if between and state.turn < len(self.waves):
                 opened = state.model_copy(update={"turn": state.turn + 1, "calls": self.wave(state)})
-                return self.collect(opened, _rules.apply_calls(opened, outcome))
+                return self.collect(opened, _rules.apply(opened, outcome))
             case Replied():
                 raise IllegalOutcome(_rules.phase(state), type(outcome).__name__)
             case _:
@@ -148,6 +148,19 @@ class GraphSpec:
 
     def tool(self, call: Call) -> Tool | None:
         return self.tools.get(call.name)
+
+    def stops(self, state: Checkpoint, call: Call) -> bool:
+        return False
+
+    def advance(self, state: Checkpoint, deps: Any) -> Any:
+        raise AssertionError("this graph goes on by itself")
+
+    def edits(self, runner: Any, at: Any, by: Any) -> tuple[()]:
+        return ()
+
+    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+        original, said = read_input(input)
+        return {"original_input": original, "messages": (said,)}
 
     def nested(self, state: Checkpoint, call: Call) -> Within | None:
         node = self.tool(call)

@@ -1,60 +1,58 @@
-"""What is written to a Redis store in tests, and read back."""
+"""A Redis store in tests: the fixtures that open it, what is written to it, and read back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+import pytest
+import redis
+from redis_server import RedisServer, redis_url
+from store_scenes import MINE, asked, begin, clock, note, row, told
 
 from phronomy.stores import (
     Append,
     AuditFilter,
-    AuditRow,
     Branch,
     BranchFilter,
     CheckpointFilter,
     Claim,
-    Entry,
     PendingFilter,
-    PendingRow,
     RedisStore,
     _lua,
 )
 
-MINE = Claim(branch_id="b1", run_id="b1", owner="me", fence=1)
+
+@pytest.fixture(name="url")
+def url_fixture() -> str:
+    return redis_url()
 
 
-def clock() -> float:
-    return 1000.0
+@pytest.fixture(name="store")
+def store_fixture(url: str) -> Iterator[RedisStore]:
+    with RedisStore(url, clock=clock) as opened:
+        yield opened
 
 
-def row(id: str, parent: str | None = None, label: str | None = None, body: str = "{}") -> Entry:
-    return Entry(path="", body=body, checkpoint_id=id, parent_id=parent, label=label)
+@pytest.fixture(name="admin")
+def admin_fixture(url: str) -> Iterator[redis.Redis]:
+    """What looks at the keys, beside the store."""
+    with redis.Redis.from_url(url) as client:
+        yield client
 
 
-def note(body: str) -> Entry:
-    return Entry(path="", body=body)
+@pytest.fixture(name="servers")
+def servers_fixture() -> Iterator[Callable[..., RedisServer]]:
+    """Starts servers of this test alone."""
+    started: list[RedisServer] = []
 
+    def start(**settings: str) -> RedisServer:
+        started.append(RedisServer(**settings).start())
+        return started[-1]
 
-def asked(id: str, at: float = 1.0, **fields: Any) -> PendingRow:
-    places = {"branch_id": "", "run_id": "", "thread_id": None, "checkpoint_id": ""}
-    rest = {"agent": "a", "tool_name": "t", "body": "{}", **fields}
-    return PendingRow(pending_id=id, requested_at=at, **places, **rest)
-
-
-def told(at: float, run: str = "b1") -> AuditRow:
-    return AuditRow(at=at, run_id=run, thread_id=None, pending_id=None, body="{}")
-
-
-def begin(
-    store: RedisStore, id: str = "b1", *, thread: str | None = None, exclusive: bool = False, **change: Any
-) -> None:
-    branch = Branch(id=id, run_id=id, thread_id=thread, agent="clerk")
-    first = {"entries": (row(f"{id}-0"),), "head": f"{id}-0", **change}
-    store.create(branch, Append(branch_id=id, seq=0, **first), exclusive=exclusive)
-
-
-def bodies(store: RedisStore, id: str = "b1") -> list[str]:
-    return [entry.body for entry in store.lineage(branch_id=id).entries][1:]
+    yield start
+    for server in started:
+        server.stop()
 
 
 CHANGES: dict[str, Callable[[RedisStore], Any]] = {

@@ -14,6 +14,7 @@ import pytest
 
 from phronomy import Checkpoint, SQLiteStore, cli
 from phronomy.cli._views import LONGEST
+from phronomy.drawing import tree_mermaid, tree_svg
 
 APP = '''
 import re
@@ -371,3 +372,41 @@ def test_history_lists_the_checkpoints(said: Callable[[], str]) -> None:
         "messages": 2,
         "pending_ids": [checkpoint.pending[0].id],
     }
+
+
+def test_history_draws_the_run_of_any_id(said: Callable[[], str]) -> None:
+    checkpoint = begin()
+    said()
+    with SQLiteStore("runs.db") as store:
+        tree, svg = tree_mermaid(store, checkpoint.run_id), tree_svg(store, checkpoint.run_id)
+    first = checkpoint.parent_id
+    assert first is not None
+    assert [line.strip() for line in tree.splitlines()][:5] == [
+        "flowchart TD",
+        f"accTitle: Run {checkpoint.run_id}",
+        f'n0["0: input<br/>{first[:13]}"]',
+        f'n1{{{{"1: model asks for refund<br/>waits for refund<br/>now suspended<br/>{checkpoint.id[:13]}"}}}}',
+        "n0 --> n1",
+    ]
+    for id in (checkpoint.pending[0].id, checkpoint.id, first, checkpoint.run_id):
+        for option, drawn in (("--mermaid", tree), ("--svg", svg)):
+            assert run("history", id, option, app=None) == cli.DONE
+            assert said() == drawn
+
+
+@pytest.mark.parametrize("options", ["--mermaid --svg", "--json --svg", "--json --mermaid", "--json --mermaid --svg"])
+def test_history_is_given_in_one_form(options: str, told: Callable[[], str], said: Callable[[], str]) -> None:
+    checkpoint = begin()
+    said()
+    assert run("history", checkpoint.id, *options.split(), app=None) == cli.MISUSED
+    assert "--json, --mermaid and --svg exclude each other" in told()
+
+
+@pytest.mark.parametrize("option", ["--mermaid", "--svg"])
+def test_what_the_store_does_not_know_is_not_drawn(
+    option: str, told: Callable[[], str], said: Callable[[], str]
+) -> None:
+    begin()
+    said()
+    assert run("history", "run_0", option, app=None) == cli.FAILED
+    assert "the store knows no pending approval, checkpoint or run run_0" in told()

@@ -283,7 +283,7 @@ def test_each_answer_in_place(place: Path) -> None:
         desk.types("s")
         desk.sees("The result, which the model will read: ")
         desk.types("paid in cash")
-        desk.sees(r"\(responded by rita")
+        desk.sees(r"\(answered by rita")
         desk.sees(CHOICE)
         desk.types("e")
         desk.sees(r"order_id \(integer\): ")

@@ -473,3 +473,86 @@ def test_sse_goes_on_after_a_page_went_away(tmp_path: Path) -> None:
     assert told(found)[0] == "run_started"
     assert told(found)[-4:] == ["model_replied", "approval_requested", "checkpoint", "suspended"]
     assert told(found).count("model_replied") == 1
+
+
+# Graphs run with a model of their own script, or with none
+
+
+@pytest.fixture
+def alone(reader: Reader) -> Reader:
+    """Somebody who names no model."""
+    reader.environ.pop("PHRONOMY_MODEL")
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("typed", "end"),
+    [("y\n", "85.00 euros are on their way"), ("\n", "the desk refused it")],
+    ids=["yes", "no"],
+)
+def test_graph_react(alone: Reader, typed: str, end: str) -> None:
+    status, said, complaints = alone.run("graph_react.py", typed=typed)
+    assert (status, complaints) == (0, "")
+    assert said == ["The graph asks for refund: 85.00 euros.", f"Approve? [y/N] This came of it: {end}."]
+
+
+@pytest.mark.parametrize(
+    ("typed", "end"),
+    [
+        ("y\n", "completed: The office is closed on Monday."),
+        ("Closed on Monday!\n", "completed: Closed on Monday!"),
+        ("n\n", "rejected: nothing was sent"),
+    ],
+    ids=["as it is", "edited", "no"],
+)
+def test_graph_review(alone: Reader, typed: str, end: str) -> None:
+    status, said, complaints = alone.run("graph_review.py", typed=typed)
+    assert (status, complaints) == (0, "")
+    assert said == ["To be sent: The office is closed on Monday.", f"Send? [y, n, or a better text] {end}"]
+
+
+def test_graph_feedback_goes_on_where_it_was_left(alone: Reader) -> None:
+    """The first process ends at a prompt; the second asks for the same slogan, and what was wished for is kept."""
+    prompt = "What is wrong with it? [nothing] "
+    left = alone.run("graph_feedback.py", typed="brighter\n")
+    assert left == (0, ["A lamp.", f"{prompt}A lamp. (- brighter)", prompt], "")
+    status, said, complaints = alone.run("graph_feedback.py", typed="shorter\n\n")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "A lamp. (- brighter)",
+        f"{prompt}A lamp. (- shorter)",
+        f"{prompt}After 2 rounds: A lamp. (- shorter)",
+    ]
+
+
+def test_graph_follow_up_asks_nothing_twice(alone: Reader) -> None:
+    status, said, complaints = alone.run("graph_follow_up.py", typed="Rome\nmany\n3\nplane\ntrain\n")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "Where to? How many days in Rome? That is no answer to this.",
+        "How many days in Rome? By train, or by car? That is no answer to this.",
+        "By train, or by car? Booked: 3 days in Rome, by train",
+    ]
+
+
+def test_graph_replan(alone: Reader) -> None:
+    status, said, complaints = alone.run("graph_replan.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "plan > take > plan > take > take > take",
+        "completed: ['rent a van', 'pack', 'drive'], 2 plans, ['there is no lorry']",
+    ]
+
+
+def test_graph_map_reduce_reads_nothing_twice(alone: Reader) -> None:
+    status, said, complaints = alone.run("graph_map_reduce.py", typed="7.5\n")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "(March is read)",
+        "(May is read)",
+        "1 waits.",
+        "How much is April? March, 12.50",
+        "April, 7.50",
+        "May, 20.00",
+        "all 3, 40.00",
+    ]

@@ -79,7 +79,7 @@ class Writing:
 
     def step(self) -> None:
         path = self.pick(sorted(self.tips))
-        kinds = ["turn"] * 3 + ["other", "cut", "nest", "end", "fork", "next", "decide", "label"]
+        kinds = ["turn"] * 3 + ["other", "cut", "nest", "end", "fork", "next", "decide", "label", "state", "state"]
         getattr(self, self.pick(kinds))(path)
 
     # What may happen
@@ -152,6 +152,12 @@ class Writing:
     def label(self, path: str) -> None:
         self.seal(path, label=self.text(), blocked=("d",), state=canonical({"note": self.text()}))
 
+    def state(self, path: str) -> None:
+        """The state grows, or changes in places, or is another."""
+        state = self.tips[path].state or {}
+        seen = {**state, "seen": [*state.get("seen", ()), self.text()], "ended": self.text()}
+        self.seal(path, state=canonical(self.pick([seen, seen, {**seen, "note": [1.0]}, {"seen": []}, None])))
+
 
 @st.composite
 def logs(draw: st.DrawFn, most: int = 12) -> list[Entry]:
@@ -204,7 +210,20 @@ def damaged(body: str, chance: random.Random) -> str:
                 + body[place:]
             )
         case _:
-            names = ["messages", "decisions", "cut", "calls", "run_id", "agent", "content", "args", "version", "ended"]
+            names = [
+                "messages",
+                "decisions",
+                "cut",
+                "state",
+                "patch",
+                "calls",
+                "run_id",
+                "agent",
+                "content",
+                "args",
+                "version",
+                "ended",
+            ]
             return body.replace(f'"{chance.choice(names)}"', f'"{chance.choice(names)}"', 1)
 
 
@@ -263,6 +282,9 @@ def test_rows_that_are_written_in_another_way_are_read_one_by_one() -> None:
         ('{"version":2}', "version: Input should be 1"),
         ('{"turn":1},{"turn":2}', "Invalid JSON"),
         ("[]", "Input should be an object"),
+        ('{"patch":"{}"}', "the state of checkpoint c9 cannot be put together: the JSON text is not an object"),
+        ('{"patch":"{}","state":"{}"}', "the row of checkpoint c9 says what changed in a state that is not there"),
+        ('{"patch":{}}', "patch: Input should be a valid string"),
         ('{"turn":1,"sum":1}', "sum: Extra inputs are not permitted"),
         ('{"turn":"1"}', "turn: Input should be a valid integer"),
         ('{"messages":[{"role":"user","content":"no json"}]}', "not JSON"),

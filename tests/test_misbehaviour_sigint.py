@@ -35,8 +35,8 @@ class HangingStore(SQLiteStore):
 
     place = ""
 
-    def _append(self, db: Any, change: Append) -> Branch:
-        branch = super()._append(db, change)
+    def _append(self, change: Append) -> Any:
+        branch = yield from super()._append(change)
         self._hang(change, "save")
         return branch
 

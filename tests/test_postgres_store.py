@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import psycopg_pool
 import pytest
+from postgres_scenes import PASSWORD, Proxy, asking, end_others, everything, handed, opened
 from psycopg.rows import dict_row
 from servers import postgres, postgres_schema, postgres_url
+from store_scenes import MINE, asked, begin, bodies, note
 
 import phronomy.stores
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
@@ -29,20 +29,15 @@ from phronomy.stores import (
     Branch,
     BranchFilter,
     CheckpointFilter,
-    Claim,
     Entry,
     Occupied,
     PendingFilter,
-    PendingRow,
     PostgresStore,
     _postgres,
     _select,
     _sql,
     open_store,
 )
-
-MINE = Claim(branch_id="b1", run_id="b1", owner="me", fence=1)
-PASSWORD = "hunter2"
 
 
 @pytest.fixture
@@ -55,58 +50,6 @@ def schema() -> Iterator[str]:
 def store(schema: str) -> Iterator[PostgresStore]:
     with opened(schema) as store:
         yield store
-
-
-def opened(schema: str, conninfo: str | None = None, **options: Any) -> PostgresStore:
-    if "pool" not in options:
-        conninfo = conninfo or postgres_url()
-    return PostgresStore(conninfo, **{"schema": schema, "clock": lambda: 1000.0, "timeout": 20.0, **options})
-
-
-@contextmanager
-def handed(**options: Any) -> Iterator[psycopg_pool.ConnectionPool[Any]]:
-    """A pool as a program has it: its connections begin transactions by themselves."""
-    given = {"conninfo": postgres_url(), "min_size": 1, "max_size": 4, "open": True, **options}
-    with psycopg_pool.ConnectionPool(**given) as pool:
-        pool.wait()
-        yield pool
-
-
-def begin(
-    store: PostgresStore, id: str = "b1", *, thread: str | None = None, exclusive: bool = False, **change: Any
-) -> None:
-    branch = Branch(id=id, run_id=id, thread_id=thread, agent="clerk")
-    rows = (Entry(path="", body="{}", checkpoint_id=f"{id}-0"),)
-    store.create(branch, Append(branch_id=id, seq=0, entries=rows, head=f"{id}-0", **change), exclusive=exclusive)
-
-
-def note(body: str) -> Entry:
-    return Entry(path="", body=body)
-
-
-def asked(id: str, **fields: Any) -> PendingRow:
-    return PendingRow(
-        **{"pending_id": id, "branch_id": "", "run_id": "", "thread_id": None, "agent": "a", "tool_name": "t"},
-        **{"checkpoint_id": "", "requested_at": 1.0, "body": "{}", **fields},
-    )
-
-
-def bodies(store: PostgresStore, id: str = "b1") -> list[str]:
-    return [entry.body for entry in store.lineage(branch_id=id).entries][1:]
-
-
-def asking(sql: str, *values: Any) -> list[tuple[Any, ...]]:
-    """What the server answers to somebody else."""
-    with psycopg.connect(postgres_url(), autocommit=True) as connection:
-        return connection.execute(sql, values or None).fetchall()
-
-
-def end_others(condition: str) -> None:
-    """Have the server end the connections of all others for which this holds, and wait until they are gone."""
-    asking(
-        "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity"
-        f" WHERE pid <> pg_backend_pid() AND {condition}"
-    )
 
 
 def outcomes(work: Callable[[int], Any], count: int) -> list[str]:
@@ -516,67 +459,6 @@ def test_a_connection_that_ends_in_the_middle_of_a_write_is_replaced_and_the_wri
         assert bodies(store) == ["j"]
 
 
-class Proxy:
-    """Stands between the store and the server, and may cut a connection off where COMMIT passes: `before` it, `after` it was done
-    and before its answer, or `unseen` by the server, which waits for it. `refuses` lets nobody in any more once that was done."""
-
-    def __init__(self) -> None:
-        self.cuts: str | None = None
-        self.refuses = False
-        self.cut = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._closed = False
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def url(self, **more: str) -> str:
-        return psycopg.conninfo.make_conninfo(
-            "", host="127.0.0.1", port=self.port, user="postgres", dbname="postgres", **more
-        )
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            if self.refuses and self.cut:
-                client.close()
-                continue
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(postgres().socket)
-            threading.Thread(target=self._serve, args=(client, server), daemon=True).start()
-
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        """Questions and answers take turns, so that one thread can pass both on."""
-        answers = threading.Thread(target=self._pass, args=(server, client), daemon=True)
-        answers.start()
-        with suppress(OSError):
-            while data := client.recv(65536):
-                if self.cuts is not None and b"COMMIT\0" in data:
-                    how, self.cuts, self.cut = self.cuts, None, self.cut + 1
-                    if how != "before":
-                        client.shutdown(socket.SHUT_RDWR)
-                        if how == "after":
-                            server.sendall(data)
-                        answers.join()
-                    break
-                server.sendall(data)
-        for end in (client, server):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-    def _pass(self, server: socket.socket, client: socket.socket) -> None:
-        with suppress(OSError):
-            while data := server.recv(65536):
-                client.sendall(data)
-
-    def close(self) -> None:
-        self._closed = True
-        self._listener.close()
-
-
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
     proxy = Proxy()
@@ -600,12 +482,6 @@ WRITES: dict[str, Callable[[PostgresStore], Any]] = {
     "announced": lambda store: store.announced("b1", 1),
     "remove": lambda store: store.remove({"b0": 1}, {}),
 }
-
-
-def everything(store: PostgresStore) -> Any:
-    branches = store.branches()
-    audit = [row.body for row in store.select_audit(AuditFilter())]
-    return branches, [store.lineage(branch_id=branch.id).entries for branch in branches], audit
 
 
 @pytest.mark.parametrize("cuts", ["before", "after"])
@@ -744,7 +620,7 @@ def test_ids_are_compared_by_their_bytes(store: PostgresStore) -> None:
 def test_a_row_that_is_damaged_is_a_store_error(store: PostgresStore, schema: str) -> None:
     begin(store)
     with pytest.raises(StoreError, match="a row in it is not of this schema"):
-        store._read("SELECT 0, 'x' UNION ALL SELECT 1, 'y'", (), _sql.lineage_of)
+        store._made(_sql.lineage_of, store._read("SELECT 0, 'x' UNION ALL SELECT 1, 'y'", ()))
     postgres().psql(f'DROP TABLE "{schema}".phronomy_log;')
     with pytest.raises(StoreError, match=r"a table of the store is missing: run `setup\(\)`"):
         bodies(store)

@@ -5,15 +5,26 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
-from redis_scenes import CHANGES, asked, begin, bodies, clock, everything, fill, note, prepared, read, row
-from redis_server import DATABASES, RedisServer, redis_server, redis_url
+from redis_scenes import (  # noqa: F401  # the fixtures are used by their names
+    CHANGES,
+    admin_fixture,
+    everything,
+    fill,
+    prepared,
+    read,
+    servers_fixture,
+    store_fixture,
+    url_fixture,
+)
+from redis_server import DATABASES, RedisServer, redis_server
+from store_scenes import asked, begin, bodies, clock, note, row
 
 import phronomy
 from phronomy.errors import StoreError
@@ -22,39 +33,6 @@ from phronomy.stores import (
     RedisStore,
     open_store,
 )
-
-
-@pytest.fixture
-def url() -> str:
-    return redis_url()
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[RedisStore]:
-    with RedisStore(url, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-def admin(url: str) -> Iterator[redis.Redis]:
-    """What looks at the keys, beside the store."""
-    with redis.Redis.from_url(url) as client:
-        yield client
-
-
-@pytest.fixture
-def servers() -> Iterator[Callable[..., RedisServer]]:
-    """Starts servers of this test alone."""
-    started: list[RedisServer] = []
-
-    def start(**settings: str) -> RedisServer:
-        started.append(RedisServer(**settings).start())
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
-
 
 # Clients and settings
 

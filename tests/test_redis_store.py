@@ -23,8 +23,19 @@ from hypothesis import strategies as st
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.retry import Retry
-from redis_scenes import CHANGES, MINE, asked, begin, bodies, clock, everything, fill, note, prepared, read, row, told
-from redis_server import RedisServer, redis_url
+from redis_scenes import (  # noqa: F401  # the fixtures are used by their names
+    CHANGES,
+    admin_fixture,
+    everything,
+    fill,
+    prepared,
+    read,
+    servers_fixture,
+    store_fixture,
+    url_fixture,
+)
+from redis_server import RedisServer
+from store_scenes import MINE, asked, begin, bodies, clock, note, row, told
 
 import phronomy
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
@@ -44,38 +55,6 @@ from phronomy.stores import redis as redis_store
 from phronomy.stores.redis import SIZE
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def url() -> str:
-    return redis_url()
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[RedisStore]:
-    with RedisStore(url, clock=clock) as opened:
-        yield opened
-
-
-@pytest.fixture
-def admin(url: str) -> Iterator[redis.Redis]:
-    """What looks at the keys, beside the store."""
-    with redis.Redis.from_url(url) as client:
-        yield client
-
-
-@pytest.fixture
-def servers() -> Iterator[Callable[..., RedisServer]]:
-    """Starts servers of this test alone."""
-    started: list[RedisServer] = []
-
-    def start(**settings: str) -> RedisServer:
-        started.append(RedisServer(**settings).start())
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.stop()
 
 
 # Crashes and lost answers

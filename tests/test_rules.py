@@ -11,21 +11,20 @@ from typing import Any, get_args
 import pytest
 
 from phronomy._rules import (
-    BLOCKED,
-    INTERRUPTED,
     TABLE,
     apply,
-    apply_calls,
     authorize,
     begin,
     branch_off,
     close_turn,
     current,
+    fold,
     idempotency_key,
     phase,
     plan,
     seal,
 )
+from phronomy._texts import BLOCKED, INTERRUPTED
 from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome, NotAuthorized
@@ -53,12 +52,14 @@ from phronomy.types import (
     Judged,
     Outcome,
     Run,
+    Stop,
     Wait,
+    Withdrawn,
 )
 
 SCRIPT = Path(__file__).parents[1] / "docs" / "transitions.py"
 drawn = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
-AT, TOOL, INNER, DIGEST = drawn.AT, drawn.TOOL, drawn.INNER, drawn.DIGEST
+AT, TOOL, INNER, DIGEST, QUESTION = drawn.AT, drawn.TOOL, drawn.INNER, drawn.DIGEST, drawn.QUESTION
 call, state, reply, judged, decided, failed = (
     drawn.call,
     drawn.state,
@@ -439,6 +440,104 @@ def test_what_a_nested_run_has_cost_is_part_of_what_the_run_has() -> None:
     assert (now.usage, now.elapsed) == (Usage(requests=3, input_tokens=10, output_tokens=5), 42)
 
 
+# Questions
+
+
+def test_a_body_asks_and_runs_again_from_its_beginning_with_the_answer() -> None:
+    now = apply(state(call("ready")), CallStarted(id="1.0", attempt=1, at=AT))
+    now = apply(now, CallWaits(id="1.0", pending=(QUESTION,), elapsed=3))
+    assert (now.pending, now.status, now.elapsed) == ((QUESTION,), "suspended", 3)
+    assert plan(now, BOUNDS) == Wait(pending=(QUESTION,))
+    assert (now.calls[0].stopped, now.calls[0].attempt) == (True, 0), "to ask costs no attempt"
+    answered = apply(now, decided("respond", "question", content="yes"))
+    assert (answered.pending, statuses(answered), told(answered)) == ((), [("1.0", "ready")], [])
+    assert answered.calls[0].approved is None, "an answer is no approval of the call"
+    assert plan(answered, BOUNDS) == Run(calls=answered.calls)
+    assert [decision.content for decision in answered.decisions] == ["yes"]
+    refuse(answered, decided("approve", "question"), "nothing waits under question")
+
+
+@pytest.mark.parametrize(
+    ("kind", "settlement"),
+    [("reject", "rejected"), ("expire", "expired"), ("cancel", "cancelled"), ("supersede", "superseded")],
+)
+def test_a_question_that_is_not_answered_settles_its_call(kind: str, settlement: str) -> None:
+    now = apply(state(call("nested", waiting=(QUESTION,), stopped=True)), decided(kind, "question", reason="no"))
+    [(how, text)] = told(now)
+    assert how == settlement
+    assert text.startswith("This call asked a human before it was through.")
+    assert text.endswith("Reason: no")
+
+
+@pytest.mark.parametrize("then", ["block", "end"])
+def test_a_question_that_is_rejected_blocks_the_call_or_ends_the_run(then: Any) -> None:
+    now = state(call("nested", waiting=(QUESTION,), stopped=True), call("ready", "1.1"))
+    now = apply(now, decided("reject", "question", then=then))
+    assert (now.blocked, now.rejecting) == (((DIGEST,), False) if then == "block" else ((), True))
+
+
+def test_an_answer_is_bound_to_the_question_that_was_shown() -> None:
+    other = decided("respond", "question", content="yes").decision.evolve(digest="f" * 64)
+    refuse(state(call("nested", waiting=(QUESTION,))), Decided(decision=other), "digest", "call nested")
+
+
+def test_a_question_of_a_nested_run_is_that_runs_to_settle() -> None:
+    """The call around it runs on, whatever the answer: the run inside settles the call that asked."""
+    inside = QUESTION.evolve(path="1.0")
+    now = apply(state(call("nested", waiting=(inside,), stopped=True)), decided("reject", "question"))
+    assert (statuses(now), now.pending, told(now)) == ([("1.0", "ready")], (), [])
+    assert plan(now, BOUNDS) == Run(calls=now.calls)
+
+
+def test_a_fork_has_a_body_ask_anew() -> None:
+    now = state(call("nested", waiting=(QUESTION,), stopped=True), call("nested", "1.1", stopped=True))
+    inside = {"1.1": state(call("pending"), path="1.1")}
+    forked = branch_off(now, id="f", branch_id="b", at=AT, salt="", ids={}, nested=inside)
+    assert [(each.id, each.status, each.stopped) for each in forked.calls] == [
+        ("1.0", "ready", True),
+        ("1.1", "nested", True),
+    ]
+    assert forked.pending == inside["1.1"].pending
+
+
+# Failures that stop the run
+
+
+def test_a_call_that_fails_for_good_stops_the_run_once_its_siblings_are_through() -> None:
+    now = state(call("started", attempt=1), call("started", "1.1"), call("ready", "1.2"))
+    now = apply(now, failed("stop"))
+    assert (now.calls[0].status, now.calls[0].why, now.calls[0].reason) == ("failed", "failed", "broken")
+    assert plan(now, BOUNDS) == Run(calls=(now.calls[2],)), "what can run does"
+    now = apply(now, CallStarted(id="1.2", attempt=1, at=AT))
+    assert plan(now, BOUNDS) == Wait(pending=(), running=now.calls[1:])
+    for place in ("1.1", "1.2"):
+        now = apply(now, CallSettled(id=place, call_id=f"call-{place}", key="k", result=drawn.DONE))
+    assert plan(now, BOUNDS) == Stop(calls=(now.calls[0],))
+    assert (now.status, told(now)) == ("running", []), "the model hears nothing of it"
+    now = apply(now, Interrupted(pending_ids={}, at=AT))
+    assert [(each.status, each.attempt) for each in now.calls] == [("ready", 0), ("settled", 0), ("settled", 1)]
+    assert plan(now, BOUNDS) == Run(calls=(now.calls[0],))
+
+
+def test_a_run_waits_with_a_failed_call_while_a_human_is_asked_beside_it() -> None:
+    now = state(call("failed"), call("pending", "1.1"))
+    assert (plan(now, BOUNDS), now.status) == (Wait(pending=now.pending), "suspended")
+    now = apply(now, decided("reject", "ask-1.1"))
+    assert plan(now, BOUNDS) == Stop(calls=(now.calls[0],))
+    refuse(now, decided("approve", "again"), "nothing waits under again")
+
+
+def test_a_call_that_failed_while_something_in_it_waits_takes_the_decision() -> None:
+    now = apply(state(call("failed", waiting=(INNER,), stopped=True)), decided("approve", "inner"))
+    assert (statuses(now), now.pending, plan(now, BOUNDS)) == ([("1.0", "ready")], (), Run(calls=now.calls))
+
+
+def test_an_intent_that_is_taken_back_was_no_attempt() -> None:
+    now = apply(state(call("ready", attempt=1)), CallStarted(id="1.0", attempt=2, at=AT))
+    now = apply(now, Withdrawn(ids=("1.0",)))
+    assert (statuses(now), now.calls[0].attempt) == ([("1.0", "ready")], 1)
+
+
 # Attempts
 
 
@@ -514,9 +613,13 @@ def test_an_ending_settles_what_has_not_started_and_says_what_it_was(status: Any
         (call("pending", why="failed", reason="it broke.", attempt=1), "This call failed: it broke."),
         (call("pending", why="outcome_unknown", attempt=1), "Nobody knows whether this call took effect."),
         (call("ready", attempt=1), "may have taken effect"),
-        (call("nested", attempt=1, stopped=True), "the run behind this call"),
+        (call("nested", stopped=True), "what this call had begun"),
+        (call("nested", stopped=True, waiting=(QUESTION,)), "This call asked a human before it was through."),
+        (call("ready", stopped=True), "what this call had begun"),
+        (call("failed", reason="it broke."), "This call failed: it broke."),
+        (call("ready", why="failed", reason="it broke."), "This call failed: it broke."),
     ],
-    ids=["failed", "unknown", "begun", "nested"],
+    ids=["failed", "unknown", "begun", "nested", "asking", "answered", "stopped", "to be run again"],
 )
 def test_nobody_is_told_that_a_call_was_not_run_when_it_was_begun(left: Any, words: str) -> None:
     now = apply(state(left), Ending(status="cancelled", reason="enough", at=AT))
@@ -538,8 +641,10 @@ def test_the_first_ending_counts() -> None:
         failed("retry"),
         failed("fallback"),
         failed("human"),
+        failed("stop"),
         CallUnknown(id="1.0", reason="lost", pending_id="again", requested_at=AT),
         CallWaits(id="1.0", pending=(INNER,)),
+        CallWaits(id="1.0", pending=(QUESTION,)),
         Interrupted(pending_ids={"1.0": "again"}, at=AT),
     ],
     ids=lambda outcome: f"{outcome.type}-{getattr(outcome, 'next', '')}",
@@ -571,17 +676,30 @@ def test_a_turn_closes_when_its_last_call_has_settled() -> None:
     assert (closed.calls, len(told(closed))) == ((), 2)
 
 
-def test_outcomes_that_concern_no_call_are_none_of_apply_calls() -> None:
-    """Another rule set takes calls from here, and has its own beginning and end."""
-    now = state(call("ready"))
-    with pytest.raises(IllegalOutcome) as caught:
-        apply_calls(now, reply(text="gone"))
-    assert (caught.value.phase, caught.value.outcome) == ("acting", "Replied")
-
-
 def test_an_outcome_for_a_call_that_is_not_there_is_refused() -> None:
     refuse(state(call("ready")), CallStarted(id="7.7", attempt=1, at=AT), "acting", "7.7")
     refuse(state(call("ready")), Judged(judgements=judged("run", "1.1").judgements), "acting", "1.1")
+
+
+def test_what_an_agent_never_does_is_refused_in_every_state() -> None:
+    """A state goes on by itself in a graph; an agent's goes on by what its model says."""
+    never = [outcome for _, outcome in drawn.OUTCOMES if not any(type(outcome) in legal for legal in TABLE.values())]
+    assert {type(outcome).__name__ for outcome in never} == {"Advanced", "Halted"}
+    for now in (state(), state(call("ready")), state(call("failed")), state(call("settled"), call("settled", "1.1"))):
+        for outcome in never:
+            refuse(now, outcome, phase(now))
+    refuse(state(), decided("edit", "ckpt"), "asking")
+    refuse(state(call("ready")), decided("edit", "ckpt"), "nothing waits under ckpt")
+
+
+def test_settled_calls_are_left_as_they_are_where_the_rules_are_those_of_another() -> None:
+    """Another rule set takes calls from here, and says itself what follows once all have settled."""
+    now = state(call("started"))
+    done = CallSettled(id="1.0", call_id="call-1.0", key="k", result=drawn.DONE)
+    folded = fold(now, done)
+    assert ([(each.id, each.status) for each in folded.calls], told(folded)) == ([("1.0", "settled")], [])
+    assert close_turn(folded) == apply(now, done)
+    assert told(apply(now, done)) == [("completed", "done")]
 
 
 def test_a_checkpoint_with_a_journal_is_brought_up_to_date() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import phronomy
+import phronomy.graph
 import phronomy.testing
 
 ROOT = Path(__file__).parents[1]
@@ -80,7 +81,9 @@ def test_an_example_is_a_page_with_its_code(pages: Path) -> None:
 
 def test_the_reference_has_every_public_name_where_it_is_written(pages: Path) -> None:
     paths = re.findall(r"^::: (\S+)$", (pages / "docs" / "reference.md").read_text(), re.MULTILINE)
-    assert [path.rpartition(".")[2] for path in paths] == [*phronomy.__all__, *phronomy.testing.__all__]
+    assert [path.rpartition(".")[2] for path in paths] == list(
+        dict.fromkeys([*phronomy.__all__, *phronomy.graph.__all__, *phronomy.testing.__all__])
+    )
     for path in paths:
         module, _, name = path.rpartition(".")
         tree = ast.parse(Path(str(import_module(module).__file__)).read_text())

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_scenes import MINE, asked, begin, bodies, note
 
 import phronomy.stores
 from phronomy.errors import CheckpointError, LeaseLost, PhronomyError, StoreError
@@ -23,7 +24,6 @@ from phronomy.stores import (
     Append,
     AuditFilter,
     Behind,
-    Branch,
     BranchFilter,
     CheckpointFilter,
     Claim,
@@ -36,34 +36,9 @@ from phronomy.stores import (
 )
 from phronomy.stores.sqlite import _SQL
 
-MINE = Claim(branch_id="b1", run_id="b1", owner="me", fence=1)
-
 
 def opened(path: Path | str, **options: Any) -> SQLiteStore:
     return SQLiteStore(path, **{"synchronous": "OFF", "clock": lambda: 1000.0, **options})
-
-
-def begin(
-    store: SQLiteStore, id: str = "b1", *, thread: str | None = None, exclusive: bool = False, **change: Any
-) -> None:
-    branch = Branch(id=id, run_id=id, thread_id=thread, agent="clerk")
-    rows = (Entry(path="", body="{}", checkpoint_id=f"{id}-0"),)
-    store.create(branch, Append(branch_id=id, seq=0, entries=rows, head=f"{id}-0", **change), exclusive=exclusive)
-
-
-def note(body: str) -> Entry:
-    return Entry(path="", body=body)
-
-
-def asked(id: str) -> PendingRow:
-    return PendingRow(
-        **{"pending_id": id, "branch_id": "", "run_id": "", "thread_id": None, "agent": "a", "tool_name": "t"},
-        **{"checkpoint_id": "", "requested_at": 1.0, "body": "{}"},
-    )
-
-
-def bodies(store: SQLiteStore, id: str = "b1") -> list[str]:
-    return [entry.body for entry in store.lineage(branch_id=id).entries][1:]
 
 
 # Processes. What acts as several of them runs apart, in an interpreter of its own with no threads, and forks there.
@@ -449,7 +424,7 @@ def test_a_row_that_is_damaged_is_a_store_error(tmp_path: Path) -> None:
     with opened(tmp_path / "runs.db") as store:
         begin(store)
         with pytest.raises(StoreError, match="a row in it is not of this schema"):
-            store._read("SELECT 1 UNION ALL SELECT 'x'", (), _sql.lineage_of)
+            store._made(_sql.lineage_of, store._read("SELECT 1 UNION ALL SELECT 'x'", ()))
         store._file.ready().execute("UPDATE phronomy_branches SET agent = CAST(x'ff' AS TEXT)")
         with pytest.raises(StoreError, match="UTF-8"):
             store.branches()

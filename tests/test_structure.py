@@ -58,8 +58,10 @@ ACTS = {
 """Clocks, threads, networks, files, chance."""
 
 MAY_ACT = {
+    "phronomy._answers": {"uuid"},  # the type of an answer
     "phronomy._ids": {"secrets"},
     "phronomy._json": {"os"},  # limits from the environment
+    "phronomy._leave": {"threading"},
     "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading"},
     "phronomy._perform": {"asyncio", "time"},
     "phronomy._workers": {"asyncio", "contextvars", "queue", "threading"},
@@ -70,6 +72,8 @@ MAY_ACT = {
     "phronomy.cli._runs": {"asyncio"},
     "phronomy.cli._screen": {"msvcrt", "termios", "threading"},
     "phronomy.demo": {"os", "sqlite3", "time"},
+    "phronomy.graph.registry": {"threading", "uuid"},  # the second is a type that values may have
+    "phronomy.interrupts": {"contextvars"},
     "phronomy.models._answer": {"time"},
     "phronomy.models._http": {"asyncio", "http", "httpx", "os", "threading", "urllib"},
     "phronomy.models._retry": {"asyncio", "os", "tenacity", "threading", "time"},
@@ -78,8 +82,10 @@ MAY_ACT = {
     "phronomy.models.litellm": {"asyncio", "httpx", "os"},
     "phronomy.stores": {"os", "urllib"},  # reading URLs
     "phronomy.stores._alone": {"threading"},
+    "phronomy.stores._apostgres": {"asyncio", "os", "threading", "time"},
     "phronomy.stores._keeper": {"os", "threading"},
     "phronomy.stores._listing": {"asyncio", "time"},
+    "phronomy.stores._native": {"asyncio"},
     "phronomy.stores._postgres": {"os", "threading", "time"},
     "phronomy.stores._redis": {"os"},
     "phronomy.stores.base": {"time"},
@@ -99,6 +105,7 @@ MAY_ACT = {
 LAZY = {
     "phronomy": {"importlib"},
     "phronomy._input": {"phronomy.models._chat"},
+    "phronomy._judge": {"phronomy._answers"},
     "phronomy._schema": {"docstring_parser"},
     "phronomy.cli": {"phronomy.demo"},
     "phronomy.cli._screen": {"msvcrt", "termios"},
@@ -111,14 +118,14 @@ LAZY = {
     "phronomy.models.chat_completions": {"aiohttp", "httpx", "httpx_sse", "tenacity"},
     "phronomy.models.litellm": {"httpx"},
     "phronomy.stores": {"phronomy.stores.postgres", "phronomy.stores.redis", "phronomy.stores.sqlite"},  # reading URLs
-    "phronomy.stores.postgres": {"phronomy.stores._postgres"},
+    "phronomy.stores.postgres": {"phronomy.stores._apostgres", "phronomy.stores._postgres"},
     "phronomy.stores.redis": {"phronomy.stores._redis"},
     "phronomy.testing.crash": {"multiprocessing.forkserver"},
 }
 
 RECORDS = {
-    "phronomy._json", "phronomy._record", "phronomy.approvals", "phronomy.checkpoint", "phronomy.errors", "phronomy.limits",
-    "phronomy.messages", "phronomy.types",
+    "phronomy._json", "phronomy._patch", "phronomy._record", "phronomy._texts", "phronomy.approvals", "phronomy.checkpoint",
+    "phronomy.errors", "phronomy.limits", "phronomy.messages", "phronomy.types",
 }  # fmt: skip
 
 
@@ -144,7 +151,7 @@ def test_the_rules_know_only_records_and_never_wait() -> None:
                 todo.append(module)
     assert known == RECORDS
     own = imported("phronomy._rules", lazy=False) - RECORDS
-    assert own == {"__future__", "collections.abc", "datetime", "typing"}
+    assert own == {"__future__", "collections.abc", "datetime", "functools", "typing"}
     text = ast.unparse(TREES["phronomy._rules"])
     assert "datetime.now" not in text and "utcnow" not in text
     waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield, ast.YieldFrom, ast.Global)
@@ -163,8 +170,7 @@ def test_imports_form_a_dag() -> None:
 TWINS = [
     name.removeprefix("phronomy.")
     for name, tree in TREES.items()
-    if (name.startswith("phronomy._") or name == "phronomy.agent")
-    and any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(tree))
+    if name.startswith("phronomy._") and any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(tree))
 ]
 """The modules in which every async function has a sync twin. The public nouns under them offer both, each in its way."""
 
@@ -185,8 +191,10 @@ ALONE = {"_abegin", "ain_thread", "aside_by_side", "call", "in_either", "whole",
 ALLOWED = {
     # An async body is awaited, and a sync one must not hold up the event loop; the sync driver stays in its caller's thread.
     "aexecute": (
-        "value = within(tool.call(values, context), tool.timeout) if tool.is_async else in_thread(work, tool.timeout)",
-        "value = work() if tool.timeout is None else in_thread(work, tool.timeout)",
+        "value = within(tool.call(values, context), tool.timeout, runner.ledger.leave) if tool.is_async "
+        "else in_thread(work, tool.timeout, runner.ledger.leave)",
+        "inline = tool.timeout is None and (not tool.may_be_left)\n"
+        "            value = work() if inline else in_thread(work, tool.timeout, runner.ledger.leave)",
     ),
     # A coroutine is a piece of work as it is.
     "arun_calls": ("[execute(runner, call.id, drive) ", "[partial(execute, runner, call.id, drive) "),
@@ -235,6 +243,8 @@ class Stripped(ast.NodeTransformer):
         function = ast.unparse(node.func)
         if function in ("in_store", "call"):  # in_store(store, method, ...): the method, in a thread if it may block
             return self.visit(ast.Call(func=node.args[1], args=node.args[2:], keywords=node.keywords))
+        if function == "on_loop":  # on_loop(store).primitive(...): the store's, without a thread where it can
+            return self.visit(node.args[0])
         if function == "whole":  # whole(work): not cut off half way by a cancellation
             return self.visit(node.args[0])
         if function == "in_either":  # in_either(function, is_async, ...)
@@ -287,7 +297,7 @@ PAIRS = {name: place for name, place in pairs().items() if name not in ALONE}
 def test_every_async_function_has_a_twin_or_is_listed() -> None:
     assert set(pairs()) - set(PAIRS) == ALONE
     assert [name for name, (module, twin) in PAIRS.items() if twin not in functions(module)] == []
-    assert set(TWINS) >= {"_drive", "_ledger", "_perform", "_runner", "agent"}
+    assert set(TWINS) >= {"_drive", "_ledger", "_nested", "_perform", "_runner", "_runs"}
     assert len(PAIRS) > 20
 
 
@@ -354,6 +364,7 @@ def test_importing_phronomy_loads_nothing_heavy() -> None:
         "docstring_parser",
         "httpx",
         "httpx_sse",
+        "jsonschema",
         "litellm",
         "phronomy.testing",
         "rich",

@@ -264,7 +264,7 @@ def test_a_bound_method_is_a_tool() -> None:
         ({"retry_on": OSError}, "a tuple of exception classes"),
         ({"retry_on": (KeyboardInterrupt,)}, "a tuple of exception classes"),
         ({"retry_wait": -0.1}, "0 or more"),
-        ({"on_failure": "ask"}, "'model' or 'human'"),
+        ({"on_failure": "ask"}, "'model', 'human' or 'stop'"),
         ({"fallback": len}, "a tuple of tools"),
         ({"fallback": [5]}, "5 is not a tool"),
         ({"redact": "a"}, "a set of parameter names"),

@@ -61,6 +61,7 @@ from phronomy.cli._words import (
     login_name,
     status_of,
 )
+from phronomy.drawing import tree_mermaid, tree_svg
 
 __all__ = [
     "DONE",
@@ -254,11 +255,20 @@ def history(
     store: Store = None,
     tenant: Tenant = None,
     json: Json = False,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="Draw all of its run, as a Mermaid flowchart.")] = False,
+    svg: Annotated[bool, typer.Option("--svg", help="Draw all of its run, as SVG.")] = False,
     debug: Debug = False,
 ) -> int:
-    """List the checkpoints that lead to a place, oldest first."""
+    """List the checkpoints that lead to a place, oldest first.
+
+    Or draw the run that it is of, as a tree: with forks, what waits, and what was decided.
+    """
     screen = context.obj.begin(context, debug=debug)
-    with opened(None if json else screen, app, store, tenant=tenant) as place:
+    if json + mermaid + svg > 1:
+        raise WrongUsage("--json, --mermaid and --svg exclude each other")
+    with opened(None if json or mermaid or svg else screen, app, store, tenant=tenant) as place:
+        if mermaid or svg:
+            return _look.draw(screen, place, id, tree_mermaid if mermaid else tree_svg)
         return _look.history(screen, place, id, machine=json)
 
 

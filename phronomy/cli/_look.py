@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from phronomy.cli._apps import Place, found
 from phronomy.cli._screen import Screen
 from phronomy.cli._views import Mask, checkpoint_view, diff_view, run_view, show_run
 from phronomy.cli._words import DONE, time_of
 from phronomy.diff import diff
+from phronomy.stores.base import Store
 
 
 def show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool) -> int:
@@ -41,6 +44,14 @@ def history(screen: Screen, place: Place, id: str, *, machine: bool) -> int:
         for each in checkpoints
     ]
     screen.table(("CHECKPOINT", "RUN", "STEP", "STATUS", "AT", "WAITS FOR", "LABEL"), rows)
+    return DONE
+
+
+def draw(screen: Screen, place: Place, id: str, drawing: Callable[[Store, str], str]) -> int:
+    """The tree of the run that an id means, drawn, and nothing else."""
+    with screen.reading():
+        text = drawing(place.store, found(place.store, id).checkpoint.run_id)
+    screen.verbatim(text)
     return DONE
 
 

@@ -9,8 +9,7 @@ from phronomy.cli._apps import Place
 from phronomy.cli._decide import confirmed
 from phronomy.cli._screen import Screen
 from phronomy.cli._words import DONE, PENDING, WrongUsage, time_of
-from phronomy.stores._retention import may_go, spared
-from phronomy.stores.rows import BranchFilter
+from phronomy.stores._retention import candidates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +53,7 @@ def prune(screen: Screen, place: Place, wanted: Wanted, *, yes: bool, machine: b
 
 def going_before(place: Place, wanted: Wanted, before: float) -> int:
     """How many runs would go."""
-    store = place.store
-    ids = dict.fromkeys(branch.run_id for branch in store.select_branches(BranchFilter(ended_before=before)))
-    runs = [store.branches(run_id=run_id) for run_id in ids]
-    ended = [run for run in runs if all(may_go(branch, before) for branch in run)]
-    return sum(not spared(store, run, wanted.keep_labeled, wanted.keep_last) for run in ended)
+    return sum(1 for _ in candidates(place.store, before, wanted.keep_labeled, wanted.keep_last))
 
 
 def _spared(wanted: Wanted) -> list[str]:

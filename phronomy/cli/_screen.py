@@ -112,6 +112,10 @@ class Screen:
         """Print a value as one line of JSON, in ASCII alone, on standard output."""
         self._print(self._out, (json.dumps(value, separators=(",", ":")), ""))
 
+    def verbatim(self, text: str) -> None:
+        """Print lines of ASCII as they are, on standard output."""
+        self._print(self._out, (text.removesuffix("\n"), ""))
+
     def flowing(self, label: str, *, style: str = "") -> Flow:
         """Text to be printed beside its label piece by piece, as it comes."""
         return Flow(self._put, label, self._width, style)

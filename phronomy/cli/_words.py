@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from phronomy.approvals import PAST, Decision
+from phronomy.approvals import SAID, Decision
 from phronomy.audit import AuditRecord
 from phronomy.errors import AgentChanged, ApprovalExpired, CheckpointAlreadyResumed, PhronomyError
 
@@ -65,7 +65,7 @@ def who_decided(decision: Decision | AuditRecord) -> str:
     by = f" by {decision.by.name or decision.by.id}" if decision.by is not None else ""
     channel = f" ({decision.channel})" if decision.channel else ""
     edited = ", with edited arguments," if is_edited else ""
-    return f"{PAST[decision.kind]}{edited}{by}{channel} at {decision.at:%H:%M:%S} UTC"
+    return f"{SAID[decision.kind]}{edited}{by}{channel} at {decision.at:%H:%M:%S} UTC"
 
 
 PROGRESS: Final = {

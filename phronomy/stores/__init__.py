@@ -95,6 +95,8 @@ def open_store(url: str) -> Store:
     `max_connections`, and what redis-py calls by a name that begins with `ssl_`. Raises `StoreError` for another scheme or
     option, and for what cannot be opened. The URL is never in a message, since it may hold a password; a path may be.
     """
+    if not isinstance(url, str):
+        raise StoreError(f"a store is named by a URL, which is text, not {type(url).__name__}")
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
     known = ", ".join(f"{name}://" for name in _SCHEMES)

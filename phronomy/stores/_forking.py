@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from phronomy import _rules
 from phronomy._ids import new_id
+from phronomy._json import clean
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import CheckpointError
-from phronomy.stores.log import pending_rows, row_entry, rows_of
+from phronomy.errors import CheckpointError, ConfigurationError
+from phronomy.stores.log import as_sealed, pending_rows, row_entry, rows_of
 from phronomy.stores.rows import Append, Branch
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
 
 
-def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool) -> Checkpoint:
-    """The first checkpoint of a new branch that goes on from `checkpoint`, without what was decided after it."""
+def fork(
+    store: Store,
+    checkpoint: Checkpoint,
+    *,
+    label: str | None,
+    rerun: bool,
+    change: Callable[[Checkpoint], Checkpoint] | None = None,
+) -> Checkpoint:
+    """The first checkpoint of a new branch that goes on from `checkpoint`, without what was decided after it.
+
+    `change` makes of it what the branch is to begin with; it is called before anything is written.
+    """
     if checkpoint.ended is not None:
         raise CheckpointError(
             f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
         )
-    sealed = sealed_at(checkpoint)
+    if not isinstance(label, str | None):
+        raise ConfigurationError(f"a label is text, not {type(label).__name__}")
+    label = None if label is None else clean(label)
+    sealed = as_sealed(checkpoint)
     entries = store.lineage(checkpoint_id=checkpoint.id).entries
     place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
     row, inside = entries[place], {part.path for part in checkpoint.nested}
@@ -32,7 +47,7 @@ def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool
     forks: dict[str, Checkpoint] = {}
     rows = []
     for part in sorted((*nested.values(), sealed), key=lambda part: -len(part.path)):  # those inside come first
-        part = sealed_at(part)
+        part = as_sealed(part)
         unused = [
             call
             for call in part.calls
@@ -51,11 +66,12 @@ def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool
         )
         if part.path == "":
             forked = forked.evolve(label=label)
+            forked = forked if change is None else change(forked)
         forks[part.path] = forked
         rows.append(row_entry(part, forked, {}))
     state = forks[""]
     branch = Branch.of(state, parent_branch=row.branch_id, parent_seq=row.seq, seq=row.seq)
-    change = Append(
+    begun = Append(
         branch_id=branch.id,
         seq=branch.seq,
         entries=tuple(rows),
@@ -63,10 +79,5 @@ def fork(store: Store, checkpoint: Checkpoint, *, label: str | None, rerun: bool
         status="suspended" if state.pending else "running",
         opened=tuple(pending_rows(state, label)),
     )
-    store.create(branch, change, exclusive=False)
+    store.create(branch, begun, exclusive=False)
     return store.load(state.id)
-
-
-def sealed_at(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint as it was sealed."""
-    return checkpoint.evolve(journal=(), nested=())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from phronomy._checks import is_number
 from phronomy.approvals import PendingApproval
 from phronomy.audit import AuditRecord
 from phronomy.checkpoint import Checkpoint
@@ -112,6 +113,7 @@ class CheckpointInfo:
 
 
 def pending_filter(
+    store: Store,
     *,
     run_id: str | None = None,
     thread_id: str | None = None,
@@ -119,11 +121,17 @@ def pending_filter(
     tool: str | None = None,
     label: str | None = None,
     risk: str | None = None,
-    **rest: Any,
+    older_than: float | None = None,
+    newer_than: float | None = None,
+    newest: bool = False,
 ) -> PendingFilter:
-    """The filter of these values."""
-    given = {"run": run_id, "thread": thread_id, "agent": agent, "tool": tool, "label": label, "risk": risk}
-    return PendingFilter(facets={name: value for name, value in given.items() if value is not None}, **rest)
+    """The filter of these values; the ages are in seconds. Raises `StoreError` for what cannot be meant."""
+    return PendingFilter(
+        facets=texts(run=run_id, thread=thread_id, agent=agent, tool=tool, label=label, risk=risk),
+        since=ago(store, "newer_than", newer_than),
+        until=ago(store, "older_than", older_than),
+        newest=newest,
+    )
 
 
 def pending_page(store: Store, wanted: PendingFilter, limit: int | None, after: str | None) -> Page[Waiting]:
@@ -158,6 +166,39 @@ def audit_records(store: Store, wanted: AuditFilter) -> Iterator[AuditRecord]:
         if len(rows) < BATCH:
             return
         wanted = replace(wanted, after=rows[-1].n)
+
+
+# What is given
+
+
+def text(name: str, value: str) -> str:
+    """The value, which is text. Raises `StoreError`: what else was given is not quoted, since it may be a whole checkpoint."""
+    if not isinstance(value, str):
+        raise StoreError(f"{name} is text, not {type(value).__name__}")
+    return value
+
+
+def texts(**given: str | None) -> dict[str, Any]:
+    """Those of the values that are not None, by their names. Raises `StoreError` for one that is not text."""
+    return {name: text(name, value) for name, value in given.items() if value is not None}
+
+
+def ago(store: Store, name: str, age: float | None) -> float | None:
+    """The time that was so many seconds ago, None for None. Raises `StoreError`."""
+    if age is None:
+        return None
+    if not is_number(age) or age < 0:
+        raise StoreError(f"{name} is a number of seconds, 0 or more, or None, not {age!r}")
+    return store.clock() - age
+
+
+def moment(name: str, at: datetime | float | None) -> float | None:
+    """The time in seconds since the epoch, None for None. Raises `StoreError`."""
+    if isinstance(at, datetime) and at.utcoffset() is not None:
+        return at.timestamp()
+    if at is None or (is_number(at) and not isinstance(at, datetime)):
+        return at
+    raise StoreError(f"{name} is a datetime with a time zone, a number of seconds since the epoch, or None, not {at!r}")
 
 
 # Cursors
@@ -216,10 +257,10 @@ async def await_(store: Store, run_id: str, timeout: float | None, stops: bool) 
 
 def _looks(store: Store, branch_id: str, timeout: float | None, stops: bool) -> Iterator[float]:
     """The seconds to wait before each further look; over once there is nothing to wait for."""
-    if timeout is not None and not timeout >= 0:
+    if timeout is not None and not (is_number(timeout) and timeout >= 0):
         raise StoreError(f"timeout is a number of seconds, 0 or more, or None, not {timeout!r}")
     until = None if timeout is None else time.monotonic() + timeout
-    run_id, (pause, longest) = store.lineage(branch_id=branch_id).branch.run_id, PATIENCE
+    run_id, (pause, longest) = store.lineage(branch_id=text("run_id", branch_id)).branch.run_id, PATIENCE
     while True:
         branch = next((one for one in store.select_branches(BranchFilter(run_id=run_id)) if one.id == branch_id), None)
         if branch is None:

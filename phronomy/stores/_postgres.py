@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -26,16 +26,18 @@ from phronomy.errors import StoreError
 from phronomy.stores import _sql
 from phronomy.stores._alone import Alone
 from phronomy.stores._sql import lock_number
-from phronomy.stores._sqlstore import Transaction
+from phronomy.stores._sqlstore import Steps, done
 
 T = TypeVar("T")
+AnyConnection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 _LOST: Final = ("08", "57P", "25P03", "25P04")
 """How the codes of errors begin that end a connection."""
 _AGAIN: Final = ("40001", "40P01")
 """The codes of errors of transactions that were in each other's way: nothing of them was written."""
-_LOOKS: Final = (0.01, 0.5)
+LOOKS: Final = (0.01, 0.5)
 """Seconds between two looks at what became of a transaction: at first, and at most."""
+POOL_ERRORS: Final = (PoolTimeout, TooManyRequests, PoolClosed)
 _WORDS: Final = {
     "23505": "an id is in the store already, nothing was written",
     "3F000": "there is no such schema",
@@ -46,6 +48,17 @@ _WORDS: Final = {
     "25006": "the server takes no writes: it is a standby, or set to read only",
 }
 """What is said of an error of this code. The server's own words quote values."""
+
+
+LOCK: Final = "SELECT pg_advisory_xact_lock(%s)"
+BECAME: Final = "SELECT pg_xact_status(%s::xid8)"
+
+
+def batches(statement: _sql.Many, rows: Sequence[_sql.Values]) -> Iterator[tuple[str, _sql.Values]]:
+    """The statements for that many rows, each with its values: one for a thousand."""
+    for first in range(0, len(rows), 1000):
+        some = rows[first : first + 1000]
+        yield statement.of(len(some)), tuple(value for row in some for value in row)
 
 
 class Gone(Exception):
@@ -87,12 +100,11 @@ class Open:
         return self._execute(statement, values).rowcount
 
     def many(self, statement: _sql.Many, rows: Sequence[_sql.Values]) -> None:
-        for first in range(0, len(rows), 1000):
-            some = rows[first : first + 1000]
-            self._execute(statement.of(len(some)), tuple(value for row in some for value in row))
+        for text, values in batches(statement, rows):
+            self._execute(text, values)
 
     def alone(self, tenant: str, name: str) -> None:
-        self._execute("SELECT pg_advisory_xact_lock(%s)", (lock_number("thread", tenant, name),))
+        self._execute(LOCK, (lock_number("thread", tenant, name),))
 
     def commit(self) -> None:
         """Commit it. Raises `Gone` if the server undid it instead."""
@@ -121,12 +133,12 @@ class Server:
         self._make = make
         self._pool = pool
         self._connect = connect
-        self._timeout = timeout
+        self.timeout: Final = timeout
         milliseconds = max(1, min(int(timeout * 1000), 2**31 - 1))
         # A worker that is gone must not keep its rows locked, even if the server does not notice that it is gone; and what became
         # of its last transaction is known before others stop waiting. The number of the transaction is what is asked for then.
         idle = max(1000, milliseconds // 2)
-        self._begin = (
+        self.begin: Final = (
             f"{_sql.POSTGRES.begin}; SET LOCAL lock_timeout = {milliseconds};"
             f" SET LOCAL idle_in_transaction_session_timeout = {idle}; SELECT pg_current_xact_id()::text"
         )
@@ -135,15 +147,15 @@ class Server:
         self._lock = threading.Lock()
         self._mine = threading.local()
         self._pid = os.getpid()
-        _renew_after_fork(self)
+        renew_after_fork(self)
 
     # Transactions
 
-    def write(self, work: Callable[[Transaction], T], again: bool) -> T:
-        """What `work` gives, in a transaction. It is done twice if nothing was written the first time, or it does no harm."""
+    def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+        """What comes of the steps, in a transaction. It is done twice if nothing was written the first time, or it does no harm."""
         return self._alone(lambda: self._write(work, again))
 
-    def _write(self, work: Callable[[Transaction], T], again: bool) -> T:
+    def _write(self, work: Callable[[], Steps[T]], again: bool) -> T:
         for last in (False, True):
             try:
                 return self._attempt(work)
@@ -155,50 +167,43 @@ class Server:
                     return answer
             if not last:
                 self._refresh()
-        raise StoreError(f"{self.name}: the connection was lost twice, nothing was written: try again")
+        raise self.lost_twice(", nothing was written")
 
-    def _attempt(self, work: Callable[[Transaction], T]) -> T:
+    def _attempt(self, work: Callable[[], Steps[T]]) -> T:
         failure: BaseException
         sent, id, answer = False, "", None
         with self._connection() as connection:
             try:
-                transaction = Open(connection, self._begin)
+                transaction = Open(connection, self.begin)
                 id = transaction.id
-                answer = work(transaction)
+                answer = done(work(), transaction)
                 sent = True
                 transaction.commit()
                 return answer
             except psycopg.Error as error:
-                if not _is_lost(connection, error):
-                    failure = Gone() if error.sqlstate in _AGAIN else self.explained(error)
-                elif sent:
-                    failure = InDoubt(id, answer)
-                else:
-                    failure = Gone()
+                doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
+                failure = doubt or self.judged(connection, error)
             except UnicodeEncodeError:
-                failure = StoreError(f"{self.name}: text with a lone surrogate cannot be stored")
+                failure = self.surrogate()
             finally:
                 _undo(connection)
         raise failure  # here, so that the driver's error, which quotes values, is not its context
 
     def _was_committed(self, id: str) -> bool:
         """Whether transaction `id` was committed. Raises `StoreError` if the server does not say so in time."""
-        until, pause = time.monotonic() + self._timeout, _LOOKS[0]
+        until, pause = time.monotonic() + self.timeout, LOOKS[0]
         while time.monotonic() < until:
             status = None
             with suppress(StoreError):
                 self._refresh()
-                status = self._rows("SELECT pg_xact_status(%s::xid8)", (id,))[0][0]
+                status = self._rows(BECAME, (id,))[0][0]
                 if status is None:
                     break  # so long ago that the server has forgotten
             if status in ("committed", "aborted"):
                 return bool(status == "committed")
             time.sleep(pause)
-            pause = min(pause * 2, _LOOKS[1])
-        raise StoreError(
-            f"{self.name}: the connection was lost during a commit, and the server does not say whether it was done:"
-            " load the run to see how far it is before anything is decided again"
-        )
+            pause = min(pause * 2, LOOKS[1])
+        raise self.unsaid()
 
     def read(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
         """The rows of one statement."""
@@ -211,7 +216,7 @@ class Server:
             except Gone:
                 if not last:
                     self._refresh()
-        raise StoreError(f"{self.name}: the connection was lost twice: try again")
+        raise self.lost_twice()
 
     def _select(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
         failure: BaseException
@@ -220,10 +225,9 @@ class Server:
                 cursor = psycopg.Cursor(connection, row_factory=tuple_row)
                 return cursor.execute(statement.encode(), values, prepare=False).fetchall()
             except psycopg.Error as error:
-                if _is_unstorable(error):
+                if is_unstorable(error):
                     return []  # A NUL character: no stored text has one, so nothing can match.
-                again = _is_lost(connection, error) or error.sqlstate in _AGAIN
-                failure = Gone() if again else self.explained(error)
+                failure = self.judged(connection, error)
             except UnicodeEncodeError:
                 return []  # A lone surrogate: as above.
         raise failure
@@ -240,7 +244,7 @@ class Server:
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection[Any]]:
         """A connection of the pool that commits each statement by itself, in no transaction."""
-        pool = self._opened()
+        pool = self.opened()
         connection = self._taken(pool)
         kept = connection.autocommit
         try:
@@ -256,28 +260,27 @@ class Server:
 
     def _taken(self, pool: ConnectionPool[Any]) -> psycopg.Connection[Any]:
         try:
-            connection: psycopg.Connection[Any] = pool.getconn(timeout=self._timeout)
-        except PoolTimeout:
-            failure = (
-                f"no connection could be had in {self._timeout:g} seconds: the server is down, or the pool too small"
-            )
-        except TooManyRequests:
-            failure = "too many wait for a connection of the pool already"
-        except PoolClosed:
-            failure = "the pool of connections is closed"
+            connection: psycopg.Connection[Any] = pool.getconn(timeout=self.timeout)
+        except POOL_ERRORS as error:
+            failure = self.without(error)
         else:
             return connection
-        raise StoreError(f"{self.name}: {failure}")
+        raise failure
 
-    def _opened(self) -> ConnectionPool[Any]:
+    def opened(self) -> ConnectionPool[Any]:
         """The pool, once what must be done first is done."""
-        if self._ready and self._pool is not None and self._pid == os.getpid():
+        if self.is_ready and self._pool is not None:
             return self._pool
-        self._check()
+        self.check()
         with self._lock:
             return self._open()
 
-    def _check(self) -> None:
+    @property
+    def is_ready(self) -> bool:
+        """Whether what must be done first was done, in this process."""
+        return self._ready and self._pid == os.getpid()
+
+    def check(self) -> None:
         """Refuse what cannot be used any more. Raises `StoreError`."""
         if self._pid != os.getpid():
             raise StoreError(
@@ -306,7 +309,7 @@ class Server:
     @contextmanager
     def any_connection(self) -> Iterator[psycopg.Connection[Any]]:
         """A connection to set up the store with. What is wrong with its address or password is said at once. Raises `StoreError`."""
-        self._check()
+        self.check()
         failure: BaseException
         try:
             if self._connect is not None:
@@ -368,9 +371,40 @@ class Server:
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         return cursor.execute(statement.encode(), values or None, prepare=False).fetchone()
 
+    def judged(self, connection: AnyConnection, error: psycopg.Error) -> Exception:
+        """What an error means where nothing was written: `Gone` if the same may be tried again."""
+        if is_lost(connection, error) or error.sqlstate in _AGAIN:
+            return Gone()
+        return self.explained(error)
+
+    def without(self, error: Exception) -> StoreError:
+        """What is raised where a pool gives no connection."""
+        if isinstance(error, TooManyRequests):
+            what = "too many wait for a connection of the pool already"
+        elif isinstance(error, PoolClosed):
+            what = "the pool of connections is closed"
+        else:
+            what = f"no connection could be had in {self.timeout:g} seconds: the server is down, or the pool too small"
+        return StoreError(f"{self.name}: {what}")
+
+    def lost_twice(self, so: str = "") -> StoreError:
+        """What is raised where a second connection was lost as well."""
+        return StoreError(f"{self.name}: the connection was lost twice{so}: try again")
+
+    def unsaid(self) -> StoreError:
+        """What is raised where nobody knows what became of a write."""
+        return StoreError(
+            f"{self.name}: the connection was lost during a commit, and the server does not say whether it was done:"
+            " load the run to see how far it is before anything is decided again"
+        )
+
+    def surrogate(self) -> StoreError:
+        """What is raised for text that is not Unicode."""
+        return StoreError(f"{self.name}: text with a lone surrogate cannot be stored")
+
     def explained(self, error: psycopg.Error) -> StoreError:
         """An error as a `StoreError`, without a word of the server's: they quote values, and say who connects to what."""
-        if _is_unstorable(error):
+        if is_unstorable(error):
             return StoreError(
                 f"{self.name}: text with a NUL character cannot be stored in PostgreSQL, nothing was written"
             )
@@ -381,14 +415,14 @@ class Server:
         return StoreError(f"{self.name}: {what}{f' ({code})' if code else ''}")
 
 
-def _is_lost(connection: psycopg.Connection[Any], error: psycopg.Error) -> bool:
+def is_lost(connection: AnyConnection, error: psycopg.Error) -> bool:
     """Whether the connection ended with this error."""
     if connection.closed or (error.sqlstate or "").startswith(_LOST):
         return True
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
-def _is_unstorable(error: psycopg.Error) -> bool:
+def is_unstorable(error: psycopg.Error) -> bool:
     """Whether the driver refused a value: it is the one thing that it looks at itself."""
     return isinstance(error, psycopg.DataError) and error.sqlstate is None
 
@@ -401,17 +435,28 @@ def _set_autocommit(connection: psycopg.Connection[Any], value: bool) -> None:
         raise Gone from None
 
 
-def _undo(connection: psycopg.Connection[Any]) -> None:
-    """End the transaction, if there is one, with nothing written. A connection on which this fails is one that the pool drops."""
-    if not connection.closed and connection.info.transaction_status in (
+def is_open(connection: AnyConnection) -> bool:
+    """Whether the connection is in a transaction."""
+    return not connection.closed and connection.info.transaction_status in (
         TransactionStatus.INTRANS,
         TransactionStatus.INERROR,
-    ):
+    )
+
+
+def _undo(connection: psycopg.Connection[Any]) -> None:
+    """End the transaction, if there is one, with nothing written. A connection on which this fails is one that the pool drops."""
+    if is_open(connection):
         with suppress(psycopg.Error):
             connection.execute("ROLLBACK", prepare=False)
 
 
-def _renew_after_fork(server: Server) -> None:
+class Forks(Protocol):
+    """What is to be told of a fork."""
+
+    def after_fork(self) -> None: ...
+
+
+def renew_after_fork(server: Forks) -> None:
     known = weakref.ref(server)
 
     def after() -> None:
@@ -440,7 +485,7 @@ def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -
         )
 
     def connect() -> psycopg.Connection[Any]:
-        return psycopg.connect(conninfo, autocommit=True, connect_timeout=max(2, math.ceil(timeout)))
+        return psycopg.connect(conninfo, autocommit=True, connect_timeout=patience(timeout))
 
     def make() -> ConnectionPool[Any]:
         options = {"autocommit": True, "prepare_threshold": None}
@@ -449,6 +494,11 @@ def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -
         )
 
     return Server("PostgreSQL", make, None, connect, timeout)
+
+
+def patience(timeout: float) -> int:
+    """The seconds that libpq is given to connect: whole ones, and two at least."""
+    return max(2, math.ceil(timeout))
 
 
 def _check_conninfo(conninfo: str) -> None:

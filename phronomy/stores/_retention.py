@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from phronomy.checkpoint import row_text
 from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
+from phronomy.stores._listing import ago
 from phronomy.stores.log import rows_of
 from phronomy.stores.rows import ENDED, Behind, Branch, BranchFilter, CheckpointFilter, Entry
 
@@ -20,22 +20,21 @@ EVER: Final = 1e15
 
 def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_last: int) -> int:
     """Take away the runs that have ended, as `Store.prune` says; the number of checkpoints that went."""
-    if older_than is not None and not 0 <= older_than < math.inf:
-        raise StoreError(f"older_than is a number of seconds, 0 or more, or None, not {older_than!r}")
     if type(keep_last) is not int or keep_last < 0:
         raise StoreError(f"keep_last is a whole number, 0 or more, not {keep_last!r}")
-    before = EVER if older_than is None else store.clock() - older_than
-    gone = 0
+    before = ago(store, "older_than", older_than)
+    return sum(
+        take_away(store, run) for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last)
+    )
+
+
+def candidates(store: Store, before: float, keep_labeled: bool, keep_last: int) -> Iterator[list[Branch]]:
+    """The branches of each run that ended before this time in all of them, and is not spared."""
     for run_id in dict.fromkeys(branch.run_id for branch in store.select_branches(BranchFilter(ended_before=before))):
         run = store.branches(run_id=run_id)
-        if all(may_go(branch, before) for branch in run) and not spared(store, run, keep_labeled, keep_last):
-            gone += take_away(store, run)
-    return gone
-
-
-def may_go(branch: Branch, before: float) -> bool:
-    """Whether a branch ended before this time."""
-    return branch.status in ENDED and branch.changed_at < before
+        ended = all(branch.status in ENDED and branch.changed_at < before for branch in run)
+        if ended and not spared(store, run, keep_labeled, keep_last):
+            yield run
 
 
 def spared(store: Store, run: Sequence[Branch], keep_labeled: bool, keep_last: int) -> bool:

@@ -10,21 +10,20 @@ Everything else (loading checkpoints, history, latest of a thread) is built here
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from phronomy._checks import is_timeout
 from phronomy.audit import AuditRecord
 from phronomy.checkpoint import Checkpoint
 from phronomy.diff import CheckpointDiff, diff
-from phronomy.errors import CheckpointEdited, CheckpointError, CheckpointNotFound, StoreError
-from phronomy.stores import _changes, _forking, _listing, _retention
+from phronomy.errors import CheckpointError, StoreError
+from phronomy.stores import _adoption, _changes, _forking, _listing, _retention
 from phronomy.stores._keeper import Keeper
-from phronomy.stores._listing import CheckpointInfo, Page, Waiting
-from phronomy.stores.log import journal_entry, last_of, pending_rows, replay, row_entry
+from phronomy.stores._listing import CheckpointInfo, Page, Waiting, moment, text, texts
+from phronomy.stores.log import last_of, replay
 from phronomy.stores.rows import (
     Append,
     AuditFilter,
@@ -43,8 +42,28 @@ from phronomy.stores.rows import (
 from phronomy.validation import checked
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from types import TracebackType
     from typing import Self
+
+
+class AsyncPrimitives(Protocol):
+    """What a run in an event loop asks of its store at each step: each method does as the store's primitive of that name.
+
+    A cancellation may cut `append` and `release` short while nothing is written, and not later; who calls them holds it back anyway.
+    """
+
+    async def append(self, change: Append) -> Branch:
+        """As `Store.append`."""
+        ...
+
+    async def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
+        """As `Store.release`."""
+        ...
+
+    async def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        """As `Store.lineage`."""
+        ...
 
 
 class Store(ABC):
@@ -67,10 +86,12 @@ class Store(ABC):
         lease: float = 30.0,
         ttl: float | None = None,
     ) -> None:
-        if not 0 < lease < math.inf:
+        if lease is None or not is_timeout(lease):
             raise StoreError(f"the lease is a number of seconds above 0, not {lease!r}")
-        if ttl is not None and not 0 < ttl < math.inf:
+        if not is_timeout(ttl):
             raise StoreError(f"ttl is a number of seconds above 0, or None, not {ttl!r}")
+        if not callable(clock):
+            raise StoreError(f"the clock is called for seconds since the epoch, as time.time is; {clock!r} cannot be")
         self.tenant = checked_tenant(tenant)
         self.clock = clock
         self.lease = lease
@@ -158,6 +179,14 @@ class Store(ABC):
     def child_ids(self, checkpoint_id: str) -> list[str]:
         """The ids of the root checkpoints that go on from this one, in the order of their branches."""
 
+    @property
+    def native(self) -> AsyncPrimitives | None:
+        """The primitives that the event loop that runs is to use; None: it calls the store's, in a thread if they block.
+
+        Where a subclass overrides one of those and not this, its own are called, and these are not.
+        """
+        return None
+
     def close(self) -> None:
         """Let go of files and connections. Closing twice is allowed."""
 
@@ -177,7 +206,7 @@ class Store(ABC):
 
     def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `load`, with the branch that the store keeps it on."""
-        lineage = self.lineage(checkpoint_id=checkpoint_id)
+        lineage = self.lineage(checkpoint_id=text("checkpoint_id", checkpoint_id))
         checkpoint = last_of(lineage.entries)
         if checkpoint.id == checkpoint_id:
             return lineage.branch, checkpoint
@@ -185,31 +214,31 @@ class Store(ABC):
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
         """A branch and its last checkpoint, with what has been journaled after it. Raises `CheckpointNotFound`."""
-        lineage = self.lineage(branch_id=branch_id)
+        lineage = self.lineage(branch_id=text("branch_id", branch_id))
         return lineage.branch, last_of(lineage.entries)
 
     def history(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints from the root to this one, oldest first. Raises `CheckpointNotFound`."""
-        found = replay(self.lineage(checkpoint_id=checkpoint_id).entries)
+        found = replay(self.lineage(checkpoint_id=text("checkpoint_id", checkpoint_id)).entries)
         ids = [checkpoint.id for checkpoint in found]
         return found[: ids.index(checkpoint_id) + 1]
 
     def children(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints that go on from this one: the next of its branch, forks, and the thread's next run, in this order."""
-        return [self.load(child) for child in self.child_ids(checkpoint_id)]
+        return [self.load(child) for child in self.child_ids(text("checkpoint_id", checkpoint_id))]
 
     def latest(self, thread_id: str) -> Checkpoint | None:
         """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
-        last = _changes.latest_ended(self.branches(thread_id=thread_id))
+        last = _changes.latest_ended(self.branches(thread_id=text("thread_id", thread_id)))
         return self.head(last.id)[1] if last is not None else None
 
     def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
         """The branches of a run or of a thread, or all, oldest first."""
-        return self.select_branches(BranchFilter(run_id=run_id, thread_id=thread_id))
+        return self.select_branches(BranchFilter(**texts(run_id=run_id, thread_id=thread_id)))
 
     def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
         """What is pending, everywhere or in a run or a thread, oldest request first, as the store has it."""
-        return self.select_pending(_listing.pending_filter(run_id=run_id, thread_id=thread_id))
+        return self.select_pending(_listing.pending_filter(self, run_id=run_id, thread_id=thread_id))
 
     def pending(
         self,
@@ -232,16 +261,16 @@ class Store(ABC):
         ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
         end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
         """
-        now = self.clock()
         wanted = _listing.pending_filter(
+            self,
             run_id=run_id,
             thread_id=thread_id,
             agent=agent,
             tool=tool,
             label=label,
             risk=risk,
-            since=None if newer_than is None else now - newer_than,
-            until=None if older_than is None else now - older_than,
+            older_than=older_than,
+            newer_than=newer_than,
             newest=newest,
         )
         return _listing.pending_page(self, wanted, limit, after)
@@ -259,19 +288,18 @@ class Store(ABC):
         newer_than: float | None = None,
     ) -> int:
         """How many approvals wait for a human, of those that `pending` would list."""
-        now = self.clock()
-        return self.count_pending(
-            _listing.pending_filter(
-                run_id=run_id,
-                thread_id=thread_id,
-                agent=agent,
-                tool=tool,
-                label=label,
-                risk=risk,
-                since=None if newer_than is None else now - newer_than,
-                until=None if older_than is None else now - older_than,
-            )
+        wanted = _listing.pending_filter(
+            self,
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=agent,
+            tool=tool,
+            label=label,
+            risk=risk,
+            older_than=older_than,
+            newer_than=newer_than,
         )
+        return self.count_pending(wanted)
 
     def list(
         self,
@@ -288,7 +316,8 @@ class Store(ABC):
 
         Give any of run, thread, agent and label; `labeled` means those that have one. Pages are as those of `pending`.
         """
-        wanted = CheckpointFilter(run_id=run_id, thread_id=thread_id, agent=agent, label=label, labeled=labeled)
+        given = texts(run_id=run_id, thread_id=thread_id, agent=agent, label=label)
+        wanted = CheckpointFilter(**given, labeled=labeled)
         return _listing.checkpoint_page(self, wanted, limit, after)
 
     def audit(
@@ -297,17 +326,21 @@ class Store(ABC):
         run_id: str | None = None,
         thread_id: str | None = None,
         pending_id: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: datetime | float | None = None,
+        until: datetime | float | None = None,
     ) -> Iterator[AuditRecord]:
         """Who decided what, when, through which channel, why, and the digest of what was shown, oldest first.
 
-        Give any of run, thread, pending id and times (seconds since the epoch, inclusive). What is here stays when runs are taken
-        away. `record.model_dump_json()` is a line of an export as JSON lines.
+        Give any of run, thread, pending id and times (datetimes with a time zone, or seconds since the epoch; inclusive). What is
+        here stays when runs are taken away. `record.model_dump_json()` is a line of an export as JSON lines. Raises `StoreError`
+        for a time that is none.
         """
-        return _listing.audit_records(
-            self, AuditFilter(run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until)
+        wanted = AuditFilter(
+            **texts(run_id=run_id, thread_id=thread_id, pending_id=pending_id),
+            since=moment("since", since),
+            until=moment("until", until),
         )
+        return _listing.audit_records(self, wanted)
 
     def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
         """Wait until a run has ended, however and wherever that happens, and return its last checkpoint.
@@ -359,35 +392,7 @@ class Store(ABC):
         branch is kept under the id of the checkpoint. Raises `CheckpointError` for what could not be loaded again, and
         `CheckpointEdited` if the store has another checkpoint of that id.
         """
-        checkpoint = checked(checkpoint)
-        sealed = checkpoint.evolve(journal=(), nested=())
-        entries = [row_entry(None, sealed, {})]
-        for part in checkpoint.nested:
-            entries.append(row_entry(None, part.evolve(journal=(), nested=()), {}))
-            entries += [journal_entry(outcome, part.path) for outcome in part.journal]
-        entries += [journal_entry(outcome, checkpoint.path) for outcome in checkpoint.journal]
-        branch = Branch.of(checkpoint)
-        if any(known.id == branch.id for known in self.branches(run_id=branch.run_id)):
-            branch = replace(branch, id=checkpoint.id)
-        change = Append(
-            branch_id=branch.id,
-            seq=0,
-            entries=tuple(entries),
-            head=checkpoint.id,
-            status=checkpoint.status if checkpoint.status != "running" else "failed",
-            opened=tuple(pending_rows(checkpoint, branch.label)),
-        )
-        try:
-            self.create(branch, change, exclusive=False)
-        except StoreError as error:
-            try:
-                known = self.load(checkpoint.id)
-            except CheckpointNotFound:
-                raise error from error.__cause__
-            if known.evolve(journal=(), nested=()) != sealed:
-                raise CheckpointEdited(
-                    f"the store has another checkpoint under the id {checkpoint.id}", checkpoint_id=checkpoint.id
-                ) from None
+        _adoption.adopt(self, checked(checkpoint))
 
 
 def checked_tenant(tenant: str) -> str:

@@ -36,6 +36,11 @@ def row_entry(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str
     )
 
 
+def as_sealed(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint as its row has it: without what was journaled after it, and what is nested in it."""
+    return checkpoint.evolve(journal=(), nested=())
+
+
 def journal_entry(outcome: Outcome, path: str) -> Entry:
     """The journal entry of an outcome."""
     return Entry(path=path, body=outcome_text(outcome))

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
-from phronomy.stores._sqlstore import SQLStore, Transaction, damaged
+from phronomy.stores._sqlstore import Native, SQLStore, Steps
+from phronomy.stores.base import AsyncPrimitives
 
 if TYPE_CHECKING:
     import psycopg
-    from psycopg_pool import ConnectionPool
+    from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+    from phronomy.stores._apostgres import AsyncServer
 
 T = TypeVar("T")
 
@@ -40,6 +43,9 @@ class PostgresStore(SQLStore):
     of the search path. `min_size` and `max_size` bound the connections of the store's own pool. A call waits up to `timeout`
     seconds for a connection, and for rows that others have locked.
 
+    Runs in an event loop use async connections, of which each loop has up to `max_size`. A store with a `pool` has those of an
+    `async_pool` (a `psycopg_pool.AsyncConnectionPool`, for the loop in which the store is first used), and else makes do with threads.
+
     A connection that was lost is replaced, and what was not written is written again; where the server does not say whether a
     write was done, that is a `StoreError`. Raises `StoreError` for what cannot be read or reached, and where the packages are missing
     (`pip install 'phronomy[postgres]'`); no message holds the address, a password, or a value.
@@ -50,6 +56,7 @@ class PostgresStore(SQLStore):
         conninfo: str | None = None,
         *,
         pool: ConnectionPool[Any] | None = None,
+        async_pool: AsyncConnectionPool[Any] | None = None,
         schema: str | None = None,
         setup: bool = True,
         tenant: str = "",
@@ -64,12 +71,15 @@ class PostgresStore(SQLStore):
         if not 0 < timeout < math.inf:
             raise StoreError(f"the timeout is a number of seconds above 0, not {timeout!r}")
         if (conninfo is None) == (pool is None):
-            raise StoreError("a PostgreSQL store needs a conninfo (a postgresql:// URL) or a pool, one of the two")
+            also = " beside its async_pool: runs are begun, listed and kept alive in threads" if async_pool else ""
+            raise StoreError(
+                f"a PostgreSQL store needs a conninfo (a postgresql:// URL) or a pool, one of the two{also}"
+            )
         self._schema = schema
         self._setup = setup
         self._statements = _sql.Statements(_sql.POSTGRES, _prefix(schema))
         try:
-            from phronomy.stores import _postgres  # noqa: PLC0415  # a process without this store needs no driver
+            from phronomy.stores import _apostgres, _postgres  # noqa: PLC0415  # a process without this store needs no driver
         except ImportError:
             raise StoreError(
                 "the PostgreSQL store needs psycopg and its pool: pip install 'phronomy[postgres]'"
@@ -79,6 +89,11 @@ class PostgresStore(SQLStore):
         else:
             self._server = _postgres.own_server(conninfo, min_size=min_size, max_size=max_size, timeout=timeout)
         self._server.prepare = self._prepare
+        self._aserver: AsyncServer | None = None
+        if async_pool is not None:
+            self._aserver = _apostgres.shared_connections(self._server, async_pool)
+        elif conninfo is not None:
+            self._aserver = _apostgres.own_connections(self._server, conninfo, max_size=max_size)
 
     def __repr__(self) -> str:
         schema = f"schema={self._schema!r}" if self._schema is not None else ""
@@ -102,18 +117,26 @@ class PostgresStore(SQLStore):
         """What `setup` does, as SQL to be read and run by whoever looks after the database; psql runs it, and any other client."""
         return _setup_text(schema)
 
+    @property
+    def native(self) -> AsyncPrimitives | None:
+        if self._aserver is None or not self._aserver.serves_here():
+            return None
+        return Native(self, self._aserver)
+
     def close(self) -> None:
         self._server.close()
+        if self._aserver is not None:
+            self._aserver.close()
 
-    def _write(self, work: Callable[[Transaction], T], *, again: bool = False) -> T:
+    @property
+    def _where(self) -> str:
+        return _WHERE
+
+    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
         return self._server.write(work, again)
 
-    def _read(self, statement: str, values: _sql.Values, make: Callable[[list[_sql.Values]], T]) -> T:
-        rows = self._server.read(statement, values)
-        try:
-            return make(rows)
-        except (TypeError, ValueError):
-            raise damaged(_WHERE) from None
+    def _read(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        return self._server.read(statement, values)
 
     # The tables
 

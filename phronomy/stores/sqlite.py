@@ -12,7 +12,7 @@ from typing import Final, Literal, NoReturn, TypeVar
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
 from phronomy.stores._alone import Alone
-from phronomy.stores._sqlstore import SQLStore, Transaction, damaged
+from phronomy.stores._sqlstore import SQLStore, Steps, done
 
 T = TypeVar("T")
 
@@ -65,15 +65,15 @@ class SQLiteStore(SQLStore):
     def close(self) -> None:
         self._file.alone(self._file.close)
 
-    def _write(self, work: Callable[[Transaction], T], *, again: bool = False) -> T:
+    @property
+    def _where(self) -> str:
+        return f"{self._file.path}: the file"
+
+    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
         return self._file.write(work)
 
-    def _read(self, statement: str, values: _sql.Values, make: Callable[[list[_sql.Values]], T]) -> T:
-        rows = self._file.read(statement, values)
-        try:
-            return make(rows)
-        except (TypeError, ValueError):
-            raise damaged(f"{self._file.path}: the file") from None
+    def _read(self, statement: str, values: _sql.Values) -> list[_sql.Values]:
+        return self._file.read(statement, values)
 
 
 class _Open:
@@ -114,14 +114,14 @@ class _File:
         _close_before_fork(self)
         self.alone(self.ready)
 
-    def write(self, work: Callable[[Transaction], T]) -> T:
-        """What `work` gives, in a transaction: it is there as a whole, or nothing of it."""
+    def write(self, work: Callable[[], Steps[T]]) -> T:
+        """What comes of the steps, in a transaction: it is there as a whole, or nothing of it."""
 
         def transaction() -> T:
             db = self.ready()
             try:
                 self._run(db, _SQL.begin)
-                answer = work(_Open(db))
+                answer = done(work(), _Open(db))
                 self._run(db, "COMMIT")
             except BaseException as error:
                 self._undo(db)

@@ -20,6 +20,7 @@ from phronomy.approvals import Answer, Approve, PendingApproval, Respond
 from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.stores import Store, open_store
+from phronomy.stores.base import AsyncPrimitives
 from phronomy.stores.rows import OPEN, Append, Branch
 from phronomy.tools import Tool, ToolContext
 from phronomy.types import CallStarted
@@ -134,7 +135,29 @@ def mine(store: Store, fuse: Fuse, witness: Witness) -> None:
     """Have each write of the store tell the witness, with a place before it is sent and one after it is stored."""
     kind: Any = type(store)
 
+    class MinedNative:
+        def __init__(self, inner: AsyncPrimitives) -> None:
+            self._inner = inner
+            self.lineage = inner.lineage
+
+        async def append(self, change: Append) -> Branch:
+            fuse.place("before append")
+            branch = await self._inner.append(change)
+            witness.say("wrote", **_facts(change, seq=branch.seq))
+            fuse.place("after append")
+            return branch
+
+        async def release(self, *args: Any, **options: Any) -> None:
+            fuse.place("before release")
+            await self._inner.release(*args, **options)
+            fuse.place("after release")
+
     class Mined(kind):  # type: ignore[misc]  # a class, and not wrapped methods: `for_tenant` copies the object
+        @property
+        def native(self) -> Any:
+            inner = super().native
+            return None if inner is None else MinedNative(inner)
+
         def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
             fuse.place("before create")
             super().create(branch, change, exclusive=exclusive)

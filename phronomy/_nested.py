@@ -1,0 +1,131 @@
+"""Runs inside calls: driven where they stand, with what was decided higher up, until they end or wait."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator
+from datetime import datetime
+from typing import Any
+
+from phronomy import _rules
+from phronomy._ids import new_id
+from phronomy._json import JsonText
+from phronomy._ledger import now
+from phronomy._runner import Moment, Nested, Runner
+from phronomy.approvals import Decision, call_digest
+from phronomy.checkpoint import Checkpoint
+from phronomy.errors import CheckpointError, RunFailed
+from phronomy.tools import Tool
+from phronomy.types import (
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallWaits,
+    Decided,
+    Interrupted,
+    Judgement,
+    Outcome,
+)
+
+Drive = Callable[[Runner], Generator[Moment]]
+ADrive = Callable[[Runner], AsyncGenerator[Moment]]
+
+
+def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Drive) -> Outcome:
+    """Drive the run inside a call: its result, or what it waits for."""
+    child: Runner | None = None
+    try:
+        child = child_of(runner, call, nested)
+        hand_down(runner, child)
+        for _ in drive(child):
+            pass
+    except RunFailed as error:
+        if tool.on_failure != "stop":
+            raise
+        return nested_failed(runner, call, child, error)
+    return nested_outcome(runner, call, child)
+
+
+async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: ADrive) -> Outcome:
+    """As `run_nested`."""
+    child: Runner | None = None
+    try:
+        child = child_of(runner, call, nested)
+        hand_down(runner, child)
+        async for _ in drive(child):
+            pass
+    except RunFailed as error:
+        if tool.on_failure != "stop":
+            raise
+        return nested_failed(runner, call, child, error)
+    return nested_outcome(runner, call, child)
+
+
+def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
+    """The runner of the run inside a call, where it stopped or at its beginning."""
+    path = f"{runner.state.path}/{call.id}".lstrip("/")
+    base = runner.ledger.nested.get(path)
+    if base is not None:
+        child = Runner(nested.spec, runner.ledger, base, deps=runner.deps)
+        if child.is_broken:
+            child.record(interruption(child.state, now(runner.ledger.store)))
+        return child
+    if call.stopped:
+        raise CheckpointError(
+            f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
+        )
+    begun = nested.begin(runner.state, path, now(runner.ledger.store))
+    return Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True)
+
+
+def hand_down(runner: Runner, child: Runner) -> None:
+    """Give the child the decisions that were taken, higher up, on what it waits for."""
+    waiting = {item.id for item in child.state.pending}
+    known = {decision.pending_id for decision in child.state.decisions}
+    for decision in runner.state.decisions:
+        inside = f"{decision.path}/".startswith(f"{child.state.path}/")
+        if decision.kind == "edit" and inside and decision.pending_id not in known:
+            child.record(Decided(decision=decision))
+        elif decision.pending_id in waiting:
+            call = next((call for call in child.state.calls if call.pending_id == decision.pending_id), None)
+            child.record(Decided(decision=decision, edited=edited_by(decision, call)))
+
+
+def edited_by(decision: Decision, call: Call | None) -> Judgement | None:
+    """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
+    if decision.args is None or call is None or call.tool is None:
+        return None
+    args: Any = JsonText(decision.json_text("args"))
+    digest = call_digest(call.tool, args)
+    return Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
+
+
+def nested_outcome(runner: Runner, call: Call, child: Runner) -> Outcome:
+    """What the run inside a call has come to."""
+    state = child.state
+    runner.ledger.nested[state.path] = state
+    if state.ended is None:
+        return CallWaits(id=call.id, pending=state.pending)
+    output = state.output
+    content = output if isinstance(output, str) else state.json_text("output")
+    if state.ended != "completed":
+        content = f"The run behind this call was {state.ended}."
+    key = _rules.idempotency_key(runner.state, call)
+    result = CallResult(kind=state.ended, content=content)
+    return CallSettled(
+        id=call.id, call_id=call.call_id, key=key, result=result, elapsed=state.elapsed, usage=state.usage
+    )
+
+
+def interruption(state: Checkpoint, at: datetime) -> Interrupted:
+    """The outcome for calls whose worker is gone: those that may not be repeated get an id to be asked about under."""
+    started = [call for call in state.calls if call.status == "started" and not call.repeatable]
+    return Interrupted(pending_ids={call.id: new_id("pend") for call in started}, at=at)
+
+
+def nested_failed(runner: Runner, call: Call, child: Runner | None, error: RunFailed) -> CallFailed:
+    """The outcome of a run inside a call that failed: it goes on from where it is when the run is resumed."""
+    if child is not None:
+        runner.ledger.nested[child.state.path] = child.stored
+    runner.raised[call.id] = error
+    return CallFailed(id=call.id, error=f"{type(error).__name__}: {error}", next="stop")

@@ -1,0 +1,34 @@
+"""Graphs: runs of nodes over a state of channels, each wave of which is a checkpoint."""
+
+from __future__ import annotations
+
+from phronomy.graph.channels import add, append, merge, replace
+from phronomy.graph.graph import Graph, GraphOptions, NodeOptions, StateGraph
+from phronomy.graph.registry import register_type
+from phronomy.graph.signals import END, START, Abort, Continue, Pause, Replan, Send
+from phronomy.graph.stops import GraphStop, StopItem
+from phronomy.graph.streams import register_concat
+from phronomy.interrupts import interrupt
+
+__all__ = [
+    "END",
+    "START",
+    "Abort",
+    "Continue",
+    "Graph",
+    "GraphOptions",
+    "GraphStop",
+    "NodeOptions",
+    "Pause",
+    "Replan",
+    "Send",
+    "StateGraph",
+    "StopItem",
+    "add",
+    "append",
+    "interrupt",
+    "merge",
+    "register_concat",
+    "register_type",
+    "replace",
+]

@@ -1,0 +1,384 @@
+"""A graph as the drivers see it: the rules of its runs, its nodes and its edges, fixed and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Literal
+
+from phronomy import _rules
+from phronomy._json import JsonText, canonical
+from phronomy._nested import child_of
+from phronomy._record import digest_of
+from phronomy._runner import Handler, Nested, Runner
+from phronomy.announcements import Announcements
+from phronomy.approvals import Decision, OnExpiry, Principal, call_digest
+from phronomy.checkpoint import AgentRef, Checkpoint
+from phronomy.errors import AsyncRequired, ConfigurationError, IllegalOutcome, InvalidUpdate
+from phronomy.graph._inside import Within, begun_with
+from phronomy.graph._joins import arrivals_in, channels_in, given_in, state_with
+from phronomy.graph._node import Gate, Inside, Node
+from phronomy.graph._routes import Routes
+from phronomy.graph._state import StateSchema
+from phronomy.graph._waves import AFTER, HALT, Advance, calls_of, channels_of, is_at_start
+from phronomy.graph.signals import START, Send
+from phronomy.hooks import Hooks
+from phronomy.instructions import CompiledInstructions, compile_instructions
+from phronomy.limits import Limits
+from phronomy.models.base import ModelSettings
+from phronomy.tools import Tool
+from phronomy.types import Advance as AdvanceMove
+from phronomy.types import (
+    Advanced,
+    Call,
+    Decided,
+    Done,
+    Ending,
+    Fail,
+    Finish,
+    Finished,
+    Halted,
+    Move,
+    Outcome,
+    OutputRefused,
+    Replied,
+    Run,
+    Wait,
+)
+
+Modify = Callable[[tuple[str, ...], Any], Any]
+"""What `modify_state` is: called with the path of a graph, as names of nodes, and its state; returns None, or another state."""
+
+
+@dataclass(frozen=True)
+class Stops:
+    """The nodes before which, and after which, a run stops."""
+
+    before: frozenset[str] = frozenset()
+    after: frozenset[str] = frozenset()
+
+
+class Output:
+    """Reads the final state of a run as what its class is."""
+
+    def __init__(self, schema: StateSchema) -> None:
+        self.value = lambda text: schema.read(JsonText(text))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphSpec:
+    """The rules of a graph's runs: waves of nodes over the state."""
+
+    name: str
+    schema: StateSchema
+    nodes: Mapping[str, Node | Inside]
+    routes: Routes
+    stops_at: Stops = Stops()
+    max_steps: int | None = 100
+    max_parallel: int = 8
+    hooks: tuple[Hooks, ...] = ()
+    announcements: tuple[Announcements, ...] = ()
+    approval_timeout: float | None = None
+    on_expiry: OnExpiry = "reject"
+    handler: Handler | None = None
+    handler_is_async: bool = False
+    update: Any = None
+    modify: Modify | None = None
+    kind: str = "graph"
+    limits: Limits = Limits(turns=None)
+    output_mode: Literal["schema"] = "schema"
+    output_retries: None = None
+    model: None = None
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))
+
+    # What the drivers ask
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The nodes."""
+        return self.nodes
+
+    @cached_property
+    def output(self) -> Any:
+        """How the state at the end is read."""
+        return Output(self.schema)
+
+    @cached_property
+    def ref(self) -> AgentRef:
+        """What a checkpoint notes of the graph."""
+        shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
+        return AgentRef(name=self.name, fingerprint={"tools": shape, "instructions": "", "model": ""})
+
+    def refuse_async(self, method: str) -> None:
+        """Refuse nodes and routes that a sync call cannot run. Raises `AsyncRequired`."""
+        for name, node in self.nodes.items():
+            if isinstance(node, Inside):
+                node.inner.spec.refuse_async(method)
+            if node.predicate_is_async or any(each.is_async for each in (node, *node.fallback)):
+                raise AsyncRequired(f"node {name!r} of graph {self.name!r} is async; use a{method}")
+        for source, routes in self.routes.routes.items():
+            if any(route.is_async for route in routes):
+                raise AsyncRequired(f"the route after {source!r} of graph {self.name!r} is async; use a{method}")
+        if self.handler_is_async:
+            raise AsyncRequired(f"the approval handler of graph {self.name!r} is async; use a{method}")
+
+    def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
+        """How long a human has to decide on a node, and what follows: as the node says, or else the graph."""
+        timeout = tool.approval_timeout if tool.approval_timeout is not None else self.approval_timeout
+        return timeout, tool.on_expiry or self.on_expiry
+
+    def tool(self, call: Call) -> Tool | None:
+        """The node that a call runs, its fallback where it has come to that, or the gate that it is."""
+        if call.name.startswith(AFTER):
+            if call.name == HALT:
+                return Gate("operator")
+            node = call.name.removeprefix(AFTER)
+            return Gate(node) if node in self.nodes else None
+        asked = self.nodes.get(call.name)
+        if asked is None or call.fallback == 0:
+            return asked
+        return asked.fallback[call.fallback - 1] if call.fallback <= len(asked.fallback) else None
+
+    def nested(self, state: Checkpoint, call: Call) -> Nested | None:
+        """The run inside a node, if it is an agent or a graph."""
+        node = self.nodes.get(call.name)
+        return Within(outer=self, node=node, call=call) if isinstance(node, Inside) else None
+
+    def stops(self, state: Checkpoint, call: Call) -> bool:
+        """Whether somebody wants to look before the call runs."""
+        return call.name.startswith(AFTER) or call.name in self.stops_at.before
+
+    def advance(self, state: Checkpoint, deps: Any) -> Advance:
+        """What follows from a wave that is through."""
+        return Advance(self, state, deps)
+
+    # Beginning, and being changed
+
+    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+        """The state that a run of this input begins with, and its first wave. Raises `ConfigurationError`."""
+        if self.update is not None or self.modify is not None:
+            raise ConfigurationError(
+                f"graph {self.name!r}: only resume changes the state; give the input what it needs"
+            )
+        if history is not None:
+            raise ConfigurationError(
+                f"graph {self.name!r}: a graph begins with an update of its state, not with messages"
+            )
+        kept = parent is not None and parent.kind == "graph"
+        before = channels_of(parent) if kept and parent is not None else self.schema.initial()
+        try:
+            update = self.schema.update(START, input)
+            channels = self.schema.reduce(before, [(START, update)])
+        except InvalidUpdate as error:
+            raise ConfigurationError(f"graph {self.name!r} cannot begin with this input: {error}") from None
+        if missing := self.schema.missing(channels):
+            raise ConfigurationError(f"graph {self.name!r} needs a value for {', '.join(missing)} to begin with")
+        calls: tuple[Call, ...] = ()
+        if not self.routes.is_routed(START):  # else a function of the user's says where to begin, once this is stored
+            calls = calls_of(self, 1, channels, self.routes.going(self.routes.edges[START]))
+        return {"original_input": update, "state": channels, "calls": calls}
+
+    def edits(self, runner: Runner, at: datetime, by: Principal | None) -> list[Outcome]:
+        """What whoever resumes the run changes in its state, and in that of graphs inside it. What their code raises comes through."""
+        if self.update is None and self.modify is None:
+            return []
+        return list(self._edits(runner, (), at, by))
+
+    def changed(self, update: Any, inside: Container[str], state: Checkpoint) -> Checkpoint:
+        """The state of a run with this update, as a node's would be taken; `inside` are the paths of runs under way in nodes.
+
+        Raises `InvalidUpdate`.
+        """
+        channels = self.schema.reduce(channels_of(state), [("update", self.schema.update(None, update))])
+        content: Any = state_with(channels, {}, _given(self, state, inside))
+        decision = Decision(
+            pending_id=state.id,
+            digest=digest_of(channels),
+            kind="edit",
+            path=state.path,
+            content=content,
+            at=state.created_at,
+        )
+        state = self.apply(state, Decided(decision=decision))
+        return state.evolve(calls=tuple(self._asked_anew(state, call, channels) for call in state.calls))
+
+    def _asked_anew(self, state: Checkpoint, call: Call, channels: JsonText) -> Call:
+        """A node that waits for an approval, shown the state as it is now: under its new id, nobody has seen the old one."""
+        node = self.nodes.get(call.name)
+        if call.status != "pending" or node is None or node.gate == "never" or "state" not in (call.args or {}):
+            return call
+        args = node.read(self.shown(call.name, channels))
+        return call.evolve(args=args, digest=call_digest(node.identity(state.path), args))
+
+    def _edits(self, runner: Runner, place: tuple[str, ...], at: datetime, by: Principal | None) -> Iterator[Outcome]:
+        spec, state = runner.spec, runner.state
+        assert isinstance(spec, GraphSpec)
+        before = channels_of(state)
+        channels = before
+        if self.update is not None and not place:
+            channels = spec.schema.reduce(channels, [("update", spec.schema.update(None, self.update))])
+        if self.modify is not None:
+            value = spec.schema.read(channels)
+            again = self.modify(place, value)
+            channels = spec.schema.dump(value if again is None else again)
+        if channels != before:
+            content: Any = state_with(channels, {}, _given(spec, state, runner.ledger.nested))
+            yield Decided(
+                decision=Decision(
+                    pending_id=state.id,
+                    digest=digest_of(channels),
+                    kind="edit",
+                    path=state.path,
+                    content=content,
+                    by=by,
+                    at=at,
+                )
+            )
+        for call in state.calls if self.modify is not None else ():
+            nested = spec.nested(state, call) if call.stopped and call.result is None else None
+            if nested is not None and nested.spec.kind == "graph":
+                yield from self._edits(child_of(runner, call, nested), (*place, call.name), at, by)
+
+    # The rules
+
+    def plan(self, state: Checkpoint) -> Move:
+        """What comes next."""
+        state = _rules.current(state, self.apply)
+        if state.ended:
+            return Done(status=state.ended)
+        if any(call.result is None for call in state.calls):
+            return self._act(state)
+        if _rules.is_ending(state):
+            return Finish(status=state.ending.status if state.ending else "rejected")
+        if state.calls or is_at_start(state):
+            return AdvanceMove()
+        return Finish(status="completed", output=channels_of(state))
+
+    def _act(self, state: Checkpoint) -> Move:
+        steps = state.turn - self.routes.is_routed(START)  # where to begin is no step
+        if self.max_steps is not None and steps >= self.max_steps and any(c.status == "new" for c in state.calls):
+            return Fail(limit="max_steps", maximum=self.max_steps, used=steps)
+        move = _rules.plan_calls(state, self)
+        if isinstance(move, Run) and any(_is_gate(call) and call.result is None for call in state.calls):
+            # Nothing of the wave begins before what it waits behind is open.
+            gates = tuple(call for call in move.calls if _is_gate(call))
+            return Run(calls=gates) if gates else Wait(pending=state.pending)
+        return move
+
+    def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
+        """The next state. Raises `IllegalOutcome`."""
+        match outcome:
+            case Replied() | OutputRefused():
+                raise IllegalOutcome(_rules.phase(state), type(outcome).__name__)
+            case Advanced() if (state.calls or is_at_start(state)) and _is_through(state):
+                return _advanced(state, outcome)
+            case Finished() if _is_through(state) and (not is_at_start(state) or _rules.is_ending(state)):
+                return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
+            case Decided() if outcome.decision.kind == "edit" and not state.ended:
+                return self._edited(state, outcome.decision)
+            case Halted() if not _is_through(state) and not _rules.is_ending(state):
+                return _halted(state, outcome)
+            case Decided():
+                return _held_back(_rules.fold(state, outcome), outcome.decision)
+            case _:
+                return _rules.fold(state, outcome)
+
+    def _edited(self, state: Checkpoint, decision: Decision) -> Checkpoint:
+        state = state.evolve(decisions=(*state.decisions, decision))
+        if decision.path != state.path:
+            return state
+        content = decision.json_text("content")
+        channels = channels_in(content)
+        calls = tuple(
+            call.evolve(arguments=self.shown(call.name, channels))
+            if call.status == "new" and call.name in self.nodes
+            else call
+            for call in state.calls
+        )
+        before = state.__dict__["state"]
+        text = state_with(channels, arrivals_in(before), given_in(before) | given_in(content))
+        return state.evolve(state=text, calls=calls)
+
+    # What nodes are given
+
+    def shown(self, node: str, channels: JsonText) -> str:
+        """The arguments of a node: the state, where a human may have to approve of it, else none. It sees that of its wave then."""
+        return f'{{"state":{channels}}}' if self.nodes[node].gate != "never" else "{}"
+
+    def sent(self, send: Send, channels: JsonText) -> str:
+        """The arguments of a single run."""
+        return f'{{"arg":{canonical(send.arg)}}}'
+
+    def shown_in(self, args: Mapping[str, Any], state: Checkpoint) -> JsonText:
+        """The state that a node of these arguments sees."""
+        shown = args.get("state")
+        return channels_of(state) if shown is None else canonical(shown)
+
+
+def _given(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, Any]]:
+    """What the graphs that are through in nodes, or under way at these paths, were given of the state which is edited now."""
+    found: dict[str, dict[str, Any]] = {}
+    for call in state.calls:
+        node = spec.nodes.get(call.name)
+        begun = call.result is not None or f"{state.path}/{call.id}".lstrip("/") in nested
+        plain = isinstance(node, Inside) and node.into is None and not (call.args or {})
+        if begun and plain:
+            found[call.id] = begun_with(spec, state, call.id)
+    return found
+
+
+def _is_through(state: Checkpoint) -> bool:
+    """Whether the run has not ended, and nothing of its wave is open."""
+    return not state.ended and all(call.result is not None for call in state.calls)
+
+
+def _is_gate(call: Call) -> bool:
+    return call.name.startswith(AFTER)
+
+
+def _halted(state: Checkpoint, outcome: Halted) -> Checkpoint:
+    """The state with a gate that nothing gets past which has not begun. A run is stopped once, however many ask for it."""
+    if any(call.name == HALT and call.result is None for call in state.calls):
+        raise IllegalOutcome("acting", "Halted", "the run is stopped already")
+    tool, args = Gate("operator").identity(state.path), canonical({})
+    number = sum(call.name == HALT for call in state.calls)
+    gate = Call(
+        id=f"{state.turn + 1}.halt{number}",
+        call_id=f"operator-{state.turn + 1}.{number}",
+        name=HALT,
+        status="pending",
+        tool=tool,
+        args=args,  # type: ignore[arg-type]
+        digest=call_digest(tool, args),
+        pending_id=outcome.pending_id,
+        why="breakpoint",
+        reason=outcome.reason,
+        requested_at=outcome.at,
+        repeatable=True,
+    )
+    return state.evolve(calls=(gate, *state.calls))
+
+
+def _held_back(state: Checkpoint, decision: Decision) -> Checkpoint:
+    """The state after a decision: what waits behind a gate that somebody did not open, or in time, never runs."""
+    for call in state.calls:
+        if _is_gate(call) and call.pending_id == decision.pending_id and call.result is not None:
+            if decision.kind == "reject":
+                return state.evolve(rejecting=True)
+            if decision.kind == "expire":
+                node = call.name.removeprefix(AFTER)
+                reason = f"nobody let it go on after node {node} in time"
+                return _rules.fold(state, Ending(status="cancelled", reason=reason, at=decision.at))
+    return state
+
+
+def _advanced(state: Checkpoint, outcome: Advanced) -> Checkpoint:
+    update: dict[str, Any] = {"state": outcome.__dict__["state"], "calls": outcome.calls, "turn": state.turn + 1}
+    if outcome.status == "rejected":
+        update["rejecting"] = True
+    if outcome.status == "cancelled":
+        update["ending"] = Ending(status="cancelled", reason=outcome.reason, at=outcome.at)
+    return state.evolve(**update)

@@ -1,0 +1,190 @@
+"""Channels: the fields of a graph's state, and how what nodes return is folded into each.
+
+A state is a pydantic model or a `TypedDict`. Each of its fields is a channel, and the reducer of a channel is told by `Annotated`:
+
+    class Research(BaseModel):
+        topic: str                                            # replace: the last value counts
+        notes: Annotated[list[str], append]                   # what a node returns is added at the end
+        sources: Annotated[dict[str, str], merge]             # the keys that a node returns are set
+        tokens: Annotated[int, add]                           # what a node returns is added
+        best: Annotated[float, max]                           # any function of (old, new)
+
+Reducers run once a wave, in the order in which its nodes were planned, whatever finished first. So the same updates give the same
+state. A channel that has no value yet takes the first update as it is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from typing_extensions import Doc
+
+from phronomy.errors import GraphError
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+ReducerName: TypeAlias = Literal["append", "replace", "merge", "add", "custom"]
+"""How a channel is reduced, in a word; `custom` is a function of the user's."""
+
+
+def append(old: list[T], new: list[T]) -> list[T]:
+    """Add what a node returns, which is a list, at the end of the channel, which is a `list`.
+
+    The channel begins as an empty list, unless the field has a default. `operator.add` on a list means the same. Only the new items
+    are stored, and what is there is not read again: a long list costs no more than a short one.
+    """
+    return [*old, *new]
+
+
+def replace(old: T, new: T) -> T:  # noqa: ARG001 - it is what any reducer is given
+    """Take what a node returns in place of what was there. It is what a channel does if nothing else is said.
+
+    Two nodes of one wave that write to such a channel conflict, even where they write the same value: which of them comes last is an
+    accident of how the graph was written. `ConflictingWrites` names the channel and both nodes, and the wave changes nothing.
+    """
+    return new
+
+
+def merge(old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V]:
+    """Set the keys that a node returns, and keep the others of the channel, which is a `dict`. Values are not merged in turn.
+
+    The channel begins as an empty dict, unless the field has a default. Where two nodes of one wave set one key, the later of them in
+    the order of the wave counts. `operator.or_` on a dict means the same.
+    """
+    return {**old, **new}
+
+
+def add(old: T, new: T) -> T:
+    """Add what a node returns to the channel, by `+`: numbers, strings, or any type that has it.
+
+    A channel of `int`, `float` or `Decimal` begins at 0 and one of `str` as an empty string, unless the field has a default; one of
+    another type begins without a value. On a list it means `append`. The sum must be a value of the channel's type.
+    """
+    both: Any = old
+    return both + new  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """How a channel takes an update: `name` says it in a word, `label` names the function, and `function` is it."""
+
+    name: ReducerName
+    label: str
+    function: Callable[[Any, Any], Any] = field(repr=False)
+
+
+_BUILT_IN: Final[Mapping[Any, ReducerName]] = {
+    append: "append",
+    replace: "replace",
+    merge: "merge",
+    add: "add",
+    operator.add: "add",
+    operator.iadd: "add",
+    operator.concat: "append",
+    operator.or_: "merge",
+    operator.ior: "merge",
+}
+
+_LISTS: Final = (list, Sequence, MutableSequence)
+_MAPPINGS: Final = (dict, Mapping, MutableMapping)
+
+STARTS: Final[Mapping[Any, str]] = {int: "0", float: "0", Decimal: '"0"', str: '""'}
+"""What a channel begins with that is added to, by its type."""
+
+
+def reducer_of(where: str, hint: Any, marks: Iterable[Any]) -> tuple[Reducer, tuple[Any, ...]]:
+    """The reducer among the marks of an `Annotated` hint, and the marks that are none. `where` names the channel in errors.
+
+    Raises `GraphError` for several reducers, for one that is no function of two, and for one that does not go with the type.
+    """
+    found = [mark for mark in marks if _is_reducer(mark)]
+    rest = tuple(mark for mark in marks if not _is_reducer(mark))
+    if len(found) > 1:
+        both = " and ".join(_label(mark) for mark in found)
+        raise GraphError(f"{where} has several reducers, {both}: a channel has one")
+    if any(_hides_reducer(part) for part in get_args(hint)):
+        raise GraphError(
+            f"{where} has its reducer inside its type: put Annotated around the whole, as in Annotated[list[str], append]"
+        )
+    mark = found[0] if found else replace
+    name: ReducerName = _BUILT_IN.get(mark, "custom") if _hashable(mark) else "custom"
+    kind = kind_of(hint)
+    if name == "add" and kind in _LISTS:
+        name, mark = "append", append
+    if name == "append" and kind not in _LISTS and mark is not append:
+        name = "add"
+    if name == "merge" and kind not in _MAPPINGS and mark is not merge:
+        name = "custom"
+    if name == "append" and kind not in _LISTS:
+        raise GraphError(f"{where} is appended to, so its type must be a list, such as list[str]")
+    if name == "merge" and kind not in _MAPPINGS:
+        raise GraphError(f"{where} is merged into, so its type must be a dict, such as dict[str, int]")
+    if name in ("append", "merge") and not all(map(_only_tells, rest)):
+        raise GraphError(
+            f"{where} grows by what nodes return, so nothing looks at it as a whole: put what limits it on its items, as in"
+            " Annotated[list[Annotated[str, MaxLen(80)]], append], or write a reducer that keeps to the limit"
+        )
+    if name == "custom":
+        _refuse_function(where, mark)
+    return Reducer(name, _label(mark) if name == "custom" else name, mark), rest
+
+
+def kind_of(hint: Any) -> Any:
+    """The class behind a hint: `list` for `list[str]`."""
+    if get_origin(hint) is Annotated:
+        return kind_of(get_args(hint)[0])
+    return get_origin(hint) or hint
+
+
+def _hides_reducer(hint: Any) -> bool:
+    marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return any(_hashable(mark) and mark in _BUILT_IN for mark in marks) or any(map(_hides_reducer, get_args(hint)))
+
+
+def _only_tells(mark: Any) -> bool:
+    """Whether a mark says something to people alone."""
+    return isinstance(mark, str | Doc) or (isinstance(mark, FieldInfo) and not mark.metadata)
+
+
+def _is_reducer(mark: Any) -> bool:
+    """Whether it is meant as a reducer: a function, or what is called like one. What pydantic and others look for is not."""
+    return (
+        callable(mark)
+        and not inspect.isclass(mark)
+        and not hasattr(mark, "__get_pydantic_core_schema__")
+        and not hasattr(mark, "__get_pydantic_json_schema__")
+    )
+
+
+def _hashable(mark: Any) -> bool:
+    try:
+        hash(mark)
+    except TypeError:
+        return False
+    return True
+
+
+def _label(mark: Any) -> str:
+    return str(getattr(mark, "__qualname__", type(mark).__qualname__))
+
+
+def _refuse_function(where: str, function: Any) -> None:
+    target = function if inspect.isroutine(function) else type(function).__call__
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(target):
+        raise GraphError(
+            f"{where}: its reducer {_label(function)} is async; a reducer is a plain function of (old, new)"
+        )
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        raise GraphError(f"{where}: its reducer {_label(function)} must take (old, new)") from None
+    except ValueError:  # written in C, such as `max`: it does not tell
+        return

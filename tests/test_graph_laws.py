@@ -1,0 +1,124 @@
+"""The laws, where a graph could break them: what stands in for a node, what a state that was changed makes of an approval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from drivers import DRIVERS, STORES, Driver, open_kind
+from pydantic import BaseModel
+
+from phronomy import Approve, Respond
+from phronomy.graph import END, START, StateGraph, append, interrupt
+from phronomy.stores.base import Store
+
+
+class State(BaseModel):
+    log: Annotated[list[str], append] = []
+    amount: int = 0
+
+
+@pytest.fixture(params=DRIVERS, ids=str)
+def driver(request: Any) -> Driver:
+    found: Driver = request.param
+    return found
+
+
+@pytest.fixture(params=STORES)
+def store(request: Any, tmp_path: Path) -> Iterator[Store]:
+    with open_kind(request.param, tmp_path) as opened:
+        yield opened
+
+
+def pays(state: State) -> dict[str, Any]:
+    return {"log": [f"paid {state.amount}"]}
+
+
+def test_approval_of_a_node_never_covers_what_stands_in_for_it(driver: Driver, store: Store) -> None:
+    ran: list[str] = []
+
+    def broken(state: State) -> None:
+        ran.append("broken")
+        raise ConnectionError("the bank is away")
+
+    def by_hand(state: State) -> dict[str, Any]:
+        ran.append("by hand")
+        return {"log": ["paid by hand"]}
+
+    builder = StateGraph(State).add_node("pay", broken, requires_approval=True, fallback=by_hand)
+    graph = builder.add_edge(START, "pay").add_edge("pay", END).compile(store=store)
+
+    asked = driver.invoke(graph, {"amount": 5})
+    again = driver.resume(graph, asked.checkpoint, approved=True)
+
+    assert (again.status, ran) == ("suspended", ["broken"])
+    assert again.checkpoint.pending[0].tool_name == "by_hand"
+    assert again.checkpoint.pending[0].id != asked.checkpoint.pending[0].id
+    assert driver.resume(graph, again.checkpoint, approved=True).output.log == ["paid by hand"]
+    assert ran == ["broken", "by hand"]
+
+
+def test_a_gated_node_runs_with_the_state_that_was_shown_whatever_is_edited_beside_the_approval(
+    driver: Driver, store: Store
+) -> None:
+    builder = StateGraph(State).add_node("pay", pays, requires_approval=True)
+    graph = builder.add_edge(START, "pay").add_edge("pay", END).compile(store=store)
+
+    asked = driver.invoke(graph, {"amount": 5})
+    assert asked.checkpoint.pending[0].args["state"]["amount"] == 5
+    done = driver.resume(graph, asked.checkpoint, approved=True, update={"amount": 5_000})
+
+    assert (done.output.log, done.output.amount) == (["paid 5"], 5_000)
+
+
+def test_an_approval_with_another_state_runs_the_node_with_that_one(driver: Driver, store: Store) -> None:
+    builder = StateGraph(State).add_node("pay", pays, requires_approval=True)
+    graph = builder.add_edge(START, "pay").add_edge("pay", END).compile(store=store)
+
+    asked = driver.invoke(graph, {"amount": 5})
+    item = asked.checkpoint.pending[0]
+    less = Approve(args={"state": {**item.args["state"], "amount": 3}})
+    done = driver.resume(graph, asked.checkpoint, decisions={item.id: less})
+
+    assert (done.output.log, done.output.amount) == (["paid 3"], 5)
+
+
+def test_a_fork_uses_no_result_that_was_made_of_another_state(driver: Driver, store: Store) -> None:
+    def asks(state: State) -> dict[str, Any]:
+        return {"amount": interrupt("how much?", answer=int)}
+
+    builder = StateGraph(State).add_node("ask", asks).add_node("pay", pays)
+    graph = builder.add_edge(START, "ask").add_edge("ask", "pay").add_edge("pay", END).compile(store=store)
+
+    asked = driver.invoke(graph, {})
+    fork = graph.fork(asked.checkpoint)
+    answers = {asked.checkpoint.id: 5, fork.id: 9}
+    told = []
+    for checkpoint in (asked.checkpoint, fork):
+        at = checkpoint if checkpoint.pending else driver.resume(graph, checkpoint).checkpoint
+        answer = {at.pending[0].id: Respond(content=answers[checkpoint.id])}
+        told.append(driver.resume(graph, at, decisions=answer).output.log)
+
+    assert told == [["paid 5"], ["paid 9"]]
+
+
+def test_a_node_that_is_alike_in_two_branches_runs_once(driver: Driver, store: Store) -> None:
+    ran: list[int] = []
+
+    def counts(state: State) -> dict[str, Any]:
+        ran.append(state.amount)
+        return {"log": ["counted"]}
+
+    builder = StateGraph(State).add_node("count", counts).add_node("pay", pays, requires_approval=True)
+    builder.add_edge(START, "count").add_edge("count", "pay").add_edge("pay", END)
+    graph = builder.compile(store=store, interrupt_before=["count"])
+
+    begun = driver.invoke(graph, {"amount": 1})
+    fork = graph.fork(begun.checkpoint)
+    changed = graph.fork(begun.checkpoint, update={"amount": 2})
+    for checkpoint in (begun.checkpoint, fork, changed):
+        assert driver.resume(graph, checkpoint).suspended
+
+    assert ran == [1, 2]
