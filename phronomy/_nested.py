@@ -13,7 +13,7 @@ from phronomy._ledger import now
 from phronomy._runner import Moment, Nested, Runner
 from phronomy.approvals import Decision, call_digest
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import CheckpointError, RunFailed
+from phronomy.errors import CheckpointError, NodeFailed, RunFailed
 from phronomy.tools import Tool
 from phronomy.types import (
     Call,
@@ -128,4 +128,7 @@ def nested_failed(runner: Runner, call: Call, child: Runner | None, error: RunFa
     if child is not None:
         runner.ledger.nested[child.state.path] = child.stored
     runner.raised[call.id] = error
-    return CallFailed(id=call.id, error=f"{type(error).__name__}: {error}", next="stop")
+    told = f"{type(error).__name__}: {error}"
+    if isinstance(error, NodeFailed):
+        told = "; ".join(f"{name} in it failed: {why}" for name, why in error.failures.items())
+    return CallFailed(id=call.id, error=told, next="stop")

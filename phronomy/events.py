@@ -1,7 +1,7 @@
 """Events: what happens in a run, as it happens, for whoever watches it.
 
-All but pieces of replies are read off the store's log, so the same events can be read again later, with the same ids: a page
-that lost its connection asks for those after the last it has seen (`replay`). `seq` is the place in the log of the branch that
+All but pieces of replies and of nodes are read off the store's log, so the same events can be read again later, with the same ids:
+a page that lost its connection asks for those after the last it has seen (`replay`). `seq` is the place in the log of the branch that
 the event was read off, `part` tells apart those of one place.
 """
 
@@ -297,8 +297,8 @@ class Reader:
                 named = {"call_id": delta.id, "tool_name": delta.name}
                 made = self._make(ToolCallPiece, "", index=index, arguments=arguments, **named)
             case Piece(path=path, text=text):
-                named = {"call_id": delta.call_id, "node": delta.name, "attempt": delta.attempt}
-                made = self._make(NodePiece, path, update=text, **named)
+                named = {"call_id": delta.call_id, "node": delta.name}
+                made = self._make(NodePiece, path, update=text, attempt=delta.attempt, **named)
             case unknown:
                 assert_never(unknown)
         return made

@@ -117,7 +117,9 @@ def draw_graph(pick: Pick, *, name: str = "g", depth: int = 0, prefix: str = "")
     sent = {each for targets in sends.values() for each in targets}
     nodes = tuple(_node(pick, names, place, depth, names[place] in sent) for place in range(count))
     last = pick(count)
-    if nodes[last].kind == "plain" and nodes[last].verdict in ("approve", "edit") and pick(2):  # those count their visits
+    if (
+        nodes[last].kind == "plain" and nodes[last].verdict in ("approve", "edit") and pick(2)
+    ):  # those count their visits
         routes.append(_route(pick, names[last], "loop", [names[pick(last + 1)]]))
     return GraphPlan(
         name=name,
@@ -165,7 +167,13 @@ def _node(pick: Pick, names: list[str], place: int, depth: int, is_sent: bool) -
     return replace(
         plan,
         asks=(1, 2, 0, 0, 0, 0)[pick(6)],
-        signal="pause" if odd == 0 else "replan" if odd == 1 and not is_sent else "abort" if odd == 2 and pick(4) == 0 else None,
+        signal="pause"
+        if odd == 0
+        else "replan"
+        if odd == 1 and not is_sent
+        else "abort"
+        if odd == 2 and pick(4) == 0
+        else None,
         to=names[pick(len(names))] if odd == 1 and pick(2) else None,
         fails=1 if pick(8) == 0 else 0,
         asks_on_failure=pick(2) == 0,
@@ -315,9 +323,9 @@ def verdict(plan: GraphPlan, name: str, args: dict[str, Any]) -> Any:
         return (Approve(), Reject(reason="no"), Respond(content=f"{name} by hand"))[zlib.crc32(name.encode()) % 3]
     match node.verdict:
         case "edit" if args.get("state") is not None:
-            return Approve(args={**args, "state": {**args["state"], "total": args["state"]["total"] + 100}})
+            return Approve(args={**args, "state": {**args["state"], "total": 100}})
         case "edit" if isinstance(args.get("arg"), dict):
-            return Approve(args={"arg": {key: number + 10 for key, number in args["arg"].items()}})
+            return Approve(args={"arg": dict.fromkeys(args["arg"], 100)})
         case "respond":
             return Respond(content=by_hand(name))
         case "reject":

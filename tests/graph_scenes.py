@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Annotated, Any
 
 import pytest
@@ -37,6 +38,8 @@ class Works:
         self.seen: dict[str, Any] = {}
         self.later = 0.0
         self.options: dict[str, Any] = {}
+        self._tried: Any = None
+        self._trying = False
         self.draw: Callable[[], StateGraph[Any]] = lambda: self.chain("a")
 
     # What it is built of
@@ -72,6 +75,7 @@ class Works:
     # What is done
 
     def store(self, **options: Any) -> Any:
+        self._tried = None
         self.place.close()  # one process at a time, unless a test opens more by itself
         return self.beside(**options)
 
@@ -82,7 +86,23 @@ class Works:
     def graph(self, **options: Any) -> Graph[Any, Any]:
         """The graph as another process makes it."""
         made = {**self.options, **options}
+        if self._trying:
+            made.setdefault("store", self._tried)
         return self.draw().compile(**made, **({} if "store" in made else {"store": self.store()}))
+
+    def refused(self, act: Callable[[], Any], errors: tuple[type[BaseException], ...]) -> Any:
+        """That `act` is refused with one of these errors, and nothing has happened. What is tried is tried by one process."""
+        self._tried = self._tried or self.store()
+        self._tried.count()  # what a store sets up when it is first used is there
+        before, done = self.rows(), list(self.done)
+        self._trying = True
+        try:
+            with pytest.raises(errors) as caught:
+                act()
+        finally:
+            self._trying = False
+        assert (self.rows(), self.done) == (before, done)
+        return caught.value
 
     def invoke(self, input: Any = None, **options: Any) -> Result[Any]:
         return self.driver.invoke(self.graph(), {} if input is None else input, **options)  # type: ignore[arg-type]
@@ -127,7 +147,7 @@ class Works:
 
 def linked(graph: StateGraph[Any], *names: str) -> StateGraph[Any]:
     """The graph with an edge from each of these to the next."""
-    for start, end in zip(names, names[1:], strict=False):
+    for start, end in pairwise(names):
         graph.add_edge(start, end)
     return graph
 
@@ -145,12 +165,7 @@ def posted(checkpoint: Checkpoint) -> Checkpoint:
 
 def refused(desk: Works, act: Callable[[], Any], *errors: type[BaseException]) -> Any:
     """That `act` is refused with one of these errors, and nothing has happened; the error."""
-    desk.beside().count()  # what a store sets up when it is first used is there
-    before, done = desk.rows(), list(desk.done)
-    with pytest.raises(errors) as caught:
-        act()
-    assert (desk.rows(), desk.done) == (before, done)
-    return caught.value
+    return desk.refused(act, errors)
 
 
 def once(done: Iterable[str]) -> bool:

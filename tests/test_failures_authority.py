@@ -48,8 +48,8 @@ from phronomy.cli import Screen
 from phronomy.demo import Session
 from phronomy.testing import ScriptedModel, call, say
 
-ROWS = (*range(1, 51), *range(67, 118))
-"""The rows that concern authority, replay, history and stores; the others are about nested runs, and about time and channels."""
+ROWS = range(1, 118)
+"""The rows that concern authority, replay, nested runs, history and stores; the others are about time and channels."""
 
 OF_STORES = range(92, 118)
 """The rows that are pinned on every store: by the name of the fixture, `place` is any of them."""
@@ -61,8 +61,8 @@ LEFT_OUT = {
     16: "remembered approvals (scopes) come later",
     17: "remembered approvals (scopes) come later",
     18: "remembered approvals (scopes) come later",
-    21: "needs nested approvals",
-    31: "needs a graph inside a graph",
+    63: "how policies merge comes with teams",
+    66: "what one agent tells another comes with teams",
 }
 """The rows without a test here, and why."""
 
@@ -190,7 +190,7 @@ def test_every_row_has_a_test_or_a_reason() -> None:
     for path in (*here.glob("test_failures_*.py"), here / "test_canary.py"):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                rows = {int(row) for row in re.findall(r"field failure (\d+)", ast.get_docstring(node) or "")}
+                rows = {int(row) for row in re.findall(r"field\s+failure\s+(\d+)", ast.get_docstring(node) or "")}
                 asked = {argument.arg for argument in node.args.args}
                 drivers = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)} & {"SYNC", "ASYNC"}
                 both = asked & {"desk", "driver"} or len(drivers) == 2

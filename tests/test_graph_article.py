@@ -290,7 +290,10 @@ def test_a_node_that_is_not_safe_to_repeat_is_tried_once(desk: Works) -> None:
         desk.invoke()
     assert desk.done == ["b"]
     desk.draw = lambda: linked(
-        StateGraph(Job).add_node("b", desk.node("b", fail), retries=1, retry_on=(OSError,), retry_wait=0.0), START, "b", END
+        StateGraph(Job).add_node("b", desk.node("b", fail), retries=1, retry_on=(OSError,), retry_wait=0.0),
+        START,
+        "b",
+        END,
     )
     with pytest.raises(NodeFailed):
         desk.invoke()
@@ -352,7 +355,7 @@ def test_a_replayed_node_has_the_same_key_and_one_effect(desk: Works) -> None:
         again = desk.resume(desk.fork(point))
         assert again.output.log == ["a", "receipt 1", "c"]
     assert (len(keys), desk.done) == (2, done)
-    anew = desk.driver.call(desk.graph(), "fork", desk.store().history(result.checkpoint.id)[0], rerun=True)  # type: ignore[arg-type]
+    anew = desk.fork(desk.store().history(result.checkpoint.id)[0], rerun=True)
     assert desk.resume(anew).output.log == ["a", "receipt 2", "c"]
     assert len(set(keys)) == 2
 
@@ -472,7 +475,12 @@ def test_every_checkpoint_has_its_parent_and_a_place(desk: Works) -> None:
     assert all(isinstance(each.step, int) and each.version >= 1 for each in history)
     assert len({each.digest for each in history}) == len(history)
     logs = [desk.state(each).log for each in history]
-    assert [log for n, log in enumerate(logs) if n == 0 or log != logs[n - 1]] == [[], ["a"], ["a", "b"], ["a", "b", "c"]]
+    assert [log for n, log in enumerate(logs) if n == 0 or log != logs[n - 1]] == [
+        [],
+        ["a"],
+        ["a", "b"],
+        ["a", "b", "c"],
+    ]
 
 
 def test_history_is_not_rewritten(desk: Works) -> None:
@@ -554,7 +562,11 @@ def test_the_end_is_a_checkpoint(desk: Works) -> None:
     desk.draw = lambda: desk.chain("a", "b")
     result = desk.invoke({"plan": "p"}, thread_id="t")
     stored = desk.store().load(result.checkpoint.id)
-    assert (stored.status, stored.ended, desk.state(stored)) == ("completed", "completed", Job(log=["a", "b"], plan="p"))
+    assert (stored.status, stored.ended, desk.state(stored)) == (
+        "completed",
+        "completed",
+        Job(log=["a", "b"], plan="p"),
+    )
     assert desk.store().latest("t") == stored
     again = desk.invoke({}, thread_id="t")
     assert again.output == Job(log=["a", "b", "a", "b"], plan="p")

@@ -10,8 +10,8 @@ import pytest
 from drivers import DRIVERS, STORES, Driver, open_kind
 from pydantic import BaseModel
 
-from phronomy import Approve, Respond
-from phronomy.graph import END, START, StateGraph, append, interrupt
+from phronomy import Approve, LimitExceeded, Respond
+from phronomy.graph import END, START, Send, StateGraph, append, interrupt
 from phronomy.stores.base import Store
 
 
@@ -122,3 +122,23 @@ def test_a_node_that_is_alike_in_two_branches_runs_once(driver: Driver, store: S
         assert driver.resume(graph, checkpoint).suspended
 
     assert ran == [1, 2]
+
+
+def test_an_update_leaves_what_single_runs_were_given(driver: Driver, store: Store) -> None:
+    def spread(state: State) -> list[Send]:
+        return [Send("work", {"number": number}) for number in (1, 2)]
+
+    def work(given: dict[str, int]) -> dict[str, Any]:
+        return {"log": [f"worked on {given['number']}"]}
+
+    builder = StateGraph(State).add_node("first", lambda state: None).add_node("work", work)
+    builder.add_edge(START, "first").add_conditional_edges("first", spread).add_edge("work", END)
+    graph = builder.compile(store=store, max_steps=1)
+
+    with pytest.raises(LimitExceeded) as caught:
+        driver.invoke(graph, {})
+    more = builder.compile(store=store)
+    assert caught.value.checkpoint is not None
+    done = driver.resume(more, caught.value.checkpoint, update={"amount": 7})
+
+    assert (done.output.log, done.output.amount) == (["worked on 1", "worked on 2"], 7)

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import multiprocessing
 import random
+import signal
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import aclosing, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, Driver, run
-from graph_maker import GraphPlan, Pick, World, build, builder, compiled, draw_graph, graphs, saying
-from hypothesis import HealthCheck, given, settings
+from drivers import DRIVERS, Around, Driver, run
+from graph_maker import Died, Fuse, GraphPlan, Pick, World, build, builder, compiled, draw_graph, graphs, saying, tally
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from phronomy import Checkpoint, MemoryStore, NodeFailed, Store
+from phronomy import Checkpoint, MemoryStore, NodeFailed, Result, SQLiteStore, Store, _rules
 from phronomy._rules import current
+from phronomy.checkpoint import outcome_from
 from phronomy.graph import Graph
+from phronomy.graph._inside import update_from
 from phronomy.graph._joins import channels_in
+from phronomy.graph._node import Inside
+from phronomy.stores.log import rows_of
+from phronomy.stores.rows import Append, Branch, Claim, Entry, Lineage
+from phronomy.types import CallSettled
+
+HOUR = 3600.0
 
 MAX_EFFECTS = 80
 """A graph that does more than that is left out: it is no other, only longer."""
@@ -80,7 +95,7 @@ class Journey:
         self.world = World()
         self.store: Store = MemoryStore()
         self.trust: str | None = None
-        self.stops = self.moves = self.partial = self.failures = self.processes = 0
+        self.counted: Counter[str] = Counter()
         self.builder = builder(plan, self.world, is_async=driver.is_async)
         self.apply = compiled(plan, self.world, self.builder).spec.apply
 
@@ -88,7 +103,7 @@ class Journey:
         """The graph, as another process has it. To build it costs more than all that it does, so that is not done each time."""
         if self.pick(4) == 0:
             self.builder = builder(self.plan, self.world, is_async=self.driver.is_async)
-        self.processes += 1
+        self.counted["processes"] += 1
         options: Any = {"store": self.store} if self.trust is None else {"store": self.store, "trust": self.trust}
         return compiled(self.plan, self.world, self.builder, **options)
 
@@ -107,13 +122,13 @@ class Journey:
         if at.journal and at.status != "failed":  # somebody left in the middle: what waits is not in the checkpoint yet
             place = self.moved(at)
             return self.taken(lambda graph: self.driver.recover(graph, place).checkpoint)
-        self.stops += bool(at.pending)
+        self.counted["stops"] += bool(at.pending)
         items = list(at.pending)
         for place in range(len(items) - 1, 0, -1):
             other = self.pick(place + 1)
             items[place], items[other] = items[other], items[place]
         some = items[: 1 + self.pick(len(items))] if items else []
-        self.partial += len(some) < len(items)
+        self.counted["stops answered in part"] += len(some) < len(items)
         decisions = {item.id: saying(self.plan, self.world, at, item) for item in some}
         place, options = self.moved(at), {"decisions": decisions} if decisions else {}
         if decisions and all(item.why == "breakpoint" for item in items) and self.pick(2):
@@ -135,7 +150,7 @@ class Journey:
         text = at.model_dump_json()
         if how == 3 and self.pick(2):
             self.store, self.trust = MemoryStore(), "bearer"
-            self.moves += 1
+            self.counted["moves to another store"] += 1
         return Checkpoint.model_validate_json(text)
 
     def go(self, graph: Graph[Any, Any], at: Any, **options: Any) -> Checkpoint:
@@ -175,7 +190,7 @@ class Journey:
         try:
             return act(self.graph())
         except NodeFailed as error:
-            self.failures += 1
+            self.counted["failures"] += 1
             assert error.checkpoint is not None
             return error.checkpoint
 
@@ -194,16 +209,301 @@ class Journey:
                 assert not [call.name for call in calls if call.status == "started"]
 
 
-COUNTED: Counter[str] = Counter()
+PLANS = 60
+"""So many graphs are drawn for each driver."""
+
+LOST, GRAPHS_KILLED, EVERY, REPLAYED = 4, 2, 3, 12
+"""How many graphs are lost at every place; killed, at every third place; replayed and forked."""
+
+KILLED = (3, 8, 21, 34, 55, 89, 144)
+"""Seeds of graphs to kill."""
 
 
-@given(plan=graphs(), data=st.data())
-@settings(max_examples=150, suppress_health_check=list(HealthCheck), derandomize=True)
-def journeys(driver: Driver, plan: GraphPlan, data: st.DataObject) -> None:
-    wanted = reference(plan, driver)
-    if wanted.effects.total() > MAX_EFFECTS:
-        return
-    journey = Journey(plan, driver, lambda count: data.draw(st.integers(0, count - 1)))
-    found = journey.travel()
-    journey.world.check()
-    the_same(found, wanted)
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_however_a_graph_stops_and_goes_on_it_ends_as_one_that_never_stopped(
+    is_async: bool, record_property: Callable[[str, object], None]
+) -> None:
+    """EIN and CMP scenarios at random: breakpoints, gates, questions, signals and failures at any depth, answered in any order."""
+    driver = DRIVERS[is_async]
+    counted: Counter[str] = Counter()
+
+    @settings(max_examples=PLANS, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(plan=graphs(), data=st.data())
+    def journeys(plan: GraphPlan, data: st.DataObject) -> None:
+        wanted = reference(plan, driver)
+        assume(wanted.effects.total() <= MAX_EFFECTS)
+        journey = Journey(plan, driver, lambda count: data.draw(st.integers(0, count - 1)))
+        the_same(journey.travel(), wanted)
+        journey.world.check()
+        counted.update(graphs=1, nodes=len(plan.all_nodes()), effects=wanted.effects.total(), **journey.counted)
+
+    journeys()
+    record_property("told", f"random graphs, {driver}: {', '.join(f'{n} {what}' for what, n in counted.items())}")
+    assert counted["stops"] > PLANS
+
+
+# Killed
+
+
+class Mortal(Around):
+    """A store that a process dies at: before a write, or after it. A dead process writes and reads nothing."""
+
+    fuse = Fuse()
+
+    def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        self.fuse.place()
+        super().create(branch, change, exclusive=exclusive)
+        self.fuse.place()
+
+    def append(self, change: Append) -> Branch:
+        self.fuse.place()
+        branch = super().append(change)
+        self.fuse.place()
+        return branch
+
+    def release(self, claim: Claim, status: Any = None) -> None:
+        self.fuse.place()
+        super().release(claim, status)
+        self.fuse.place()
+
+    def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        if self.fuse.burnt:
+            raise Died
+        return super().lineage(checkpoint_id=checkpoint_id, branch_id=branch_id)
+
+
+def carry_on(plan: GraphPlan, world: World, store: Store, graph: Graph[Any, Any], driver: Driver) -> End:
+    """Take a run as far as it goes, from wherever it stands."""
+    branches = store.branches()
+    at = taken(lambda: driver.recover(graph, branches[0].run_id) if branches else driver.invoke(graph, {"total": 1}))
+    return drive_on(plan, world, graph, driver, at)
+
+
+def drive_on(plan: GraphPlan, world: World, graph: Graph[Any, Any], driver: Driver, at: Checkpoint) -> End:
+    """Take a run to its end, with a human who looks before he answers."""
+    while not at.ended:
+        items = at.pending
+        decisions = {item.id: saying(plan, world, at, item) for item in items[-2:]}
+        world.allow(decisions)
+        here = at.id
+        at = taken(lambda: driver.resume(graph, here, decisions=decisions or None))  # noqa: B023
+    return end_of(graph.store, at, world)
+
+
+def taken(act: Callable[[], Result[Any]]) -> Checkpoint:
+    """Where a run stands after an act."""
+    try:
+        return act().checkpoint
+    except NodeFailed as error:
+        assert error.checkpoint is not None
+        return error.checkpoint
+
+
+def settle_threads() -> None:
+    """Wait until what a process left behind has come to nothing."""
+    for thread in threading.enumerate():
+        if thread.name == "phronomy-call":
+            thread.join(30)
+
+
+def seeded(seeds: Iterable[int], driver: Driver, *, least: int, most: int) -> Iterator[tuple[int, GraphPlan, End]]:
+    """Plans of about this many effects, and how they end."""
+    for seed in seeds:
+        plan = draw_graph(random.Random(seed).randrange)
+        wanted = reference(plan, driver)
+        if least <= wanted.effects.total() <= most:
+            yield seed, plan, wanted
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=str)
+def test_a_graph_whose_process_is_lost_anywhere_ends_as_one_that_was_never_lost(
+    driver: Driver, record_property: Callable[[str, object], None]
+) -> None:
+    """Before and after each write, and each effect, of each graph."""
+    lost = found = 0
+    for seed, plan, wanted in islice(seeded(range(10_000), driver, least=3, most=12), LOST):
+        world = World()
+        built = builder(plan, world, is_async=driver.is_async)
+        for at in itertools.count(1):
+            world.told, now = [], [1_700_000_000.0]
+            store = MemoryStore(clock=lambda now=now: now[0])
+            for fuse in (Fuse(at), Fuse()):
+                here = Mortal(store)
+                here.fuse = world.fuse = fuse
+                graph = compiled(plan, world, built, store=here)
+                with suppress(Died):
+                    end = carry_on(plan, world, here, graph, driver)
+                settle_threads()
+                now[0] += HOUR
+            the_same(end, wanted)
+            world.check()
+            if fuse.passed == 0:
+                break
+            lost += 1
+        found += 1
+        assert at > 10, seed
+    record_property("told", f"lost graphs, {driver}: {found} graphs, {lost} places")
+    assert found == LOST
+
+
+class Killed(Mortal):
+    """As `Mortal`, in a process of its own, over a file."""
+
+    def __init__(self, folder: Path, fuse: Fuse, later: float) -> None:
+        super().__init__(SQLiteStore(folder / "runs.db", clock=lambda: time.time() + later, synchronous="OFF"))
+        self.fuse = fuse
+
+
+def live(folder: str, seed: int, driver: Driver, kill_at: int | None, later: float) -> None:
+    """What a process does with the graph of a seed, up to the place where it is killed."""
+    place, fuse = Path(folder), Fuse(kill_at, kills=True)
+    plan, world = draw_graph(random.Random(seed).randrange), World(file=place / "world", fuse=fuse)
+    store = Killed(place, fuse, later)
+    with closing(store.inner):
+        carry_on(plan, world, store, build(plan, world, store=store, is_async=driver.is_async), driver)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["test_graph_properties"])
+    return context
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=str)
+def test_a_graph_whose_process_is_killed_ends_as_one_that_was_never_killed(
+    processes: Any, tmp_path: Path, driver: Driver, record_property: Callable[[str, object], None]
+) -> None:
+    """SIGKILL, and another process that knows no more than the file of the store. A place is a write or an effect, before or after."""
+    kills = 0
+    for seed, plan, wanted in islice(seeded(KILLED, driver, least=3, most=12), GRAPHS_KILLED):
+        for kill_at in range(1 + seed % EVERY, 10_000, EVERY):
+            folder = tmp_path / f"{seed}-{kill_at}"
+            folder.mkdir()
+            process = processes.Process(target=live, args=(str(folder), seed, driver, kill_at, 0.0))
+            process.start()
+            process.join(60)
+            if process.exitcode == 0:
+                break
+            assert process.exitcode == -signal.SIGKILL
+            kills += 1
+            world, store = World(file=folder / "world"), Killed(folder, Fuse(), HOUR)
+            with closing(store.inner):
+                end = carry_on(plan, world, store, build(plan, world, store=store, is_async=driver.is_async), driver)
+                the_same(end, wanted)
+            world.check()
+    record_property("told", f"killed graphs, {driver}: {GRAPHS_KILLED} graphs, {kills} kills")
+    assert kills > 20
+
+
+# Replayed and forked
+
+
+REDUCERS: dict[str, Callable[[Any, Any], Any]] = {
+    "log": lambda old, new: old + new,
+    "facts": lambda old, new: {**old, **new},
+    "total": lambda old, new: old + new,
+    "visits": tally,
+    "best": max,
+    "own": lambda old, new: new,
+}
+"""How each channel is reduced, told a second time."""
+
+
+def reduced(state: dict[str, Any], update: dict[str, Any]) -> dict[str, Any]:
+    """The state with an update."""
+    return state | {name: REDUCERS[name.partition("_")[0]](state[name], value) for name, value in update.items()}
+
+
+def rebuilt(spec: Any, entries: Sequence[Entry], path: str) -> Iterator[tuple[Checkpoint, dict[str, Any]]]:
+    """Each checkpoint at a path, with the state that the updates of the log give, from the first on."""
+    settled: dict[str, Any] = {}
+    before: Checkpoint | None = None
+    state: dict[str, Any] = {}
+    rows = (row for row in rows_of(entries) if row.path == path)
+    for entry in entries:
+        if entry.path != path:
+            continue
+        if entry.checkpoint_id is None:
+            outcome = outcome_from(entry.body)
+            if isinstance(outcome, CallSettled):
+                settled[outcome.id] = outcome.result
+            continue
+        row = next(rows)
+        if before is None or row.turn == 0:
+            state = reduced(json.loads(spec.schema.initial()), row.original_input)
+        elif row.turn > before.turn:
+            said = {decision.pending_id: decision for decision in row.decisions if decision.kind == "respond"}
+            for call in before.calls:
+                update: Any = {}
+                if call.id in settled and settled[call.id].kind == "completed" and call.name in spec.nodes:
+                    node, content = spec.nodes[call.name], settled[call.id].content
+                    inner = isinstance(node, Inside)
+                    update = json.loads(update_from(spec, node, before, call, content) if inner else content)
+                    update = update if inner else update["update"]
+                elif call.result is not None and call.result.kind == "completed" and call.name in spec.nodes:
+                    raise AssertionError("a result that is not in the journal")
+                elif call.pending_id in said:
+                    update = said[call.pending_id].content
+                state = reduced(state, update)
+        before = row
+        yield row, state
+
+
+@pytest.mark.parametrize("driver", DRIVERS, ids=str)
+def test_a_run_is_rebuilt_from_its_log_and_its_forks_end_alike_and_repeat_nothing(
+    driver: Driver, record_property: Callable[[str, object], None]
+) -> None:
+    counted: Counter[str] = Counter()
+    for _, plan, wanted in islice(seeded(itertools.count(300), driver, least=2, most=20), REPLAYED):
+        world, store = World(), MemoryStore()
+        graph = build(plan, world, store=store, is_async=driver.is_async)
+        the_same(end := carry_on(plan, world, store, graph, driver), wanted)
+        [branch] = store.branches()
+        entries = store.lineage(branch_id=branch.id).entries
+
+        checked = 0
+        for path, spec in specs_of(graph.spec, entries):
+            for row, state in rebuilt(spec, entries, path):
+                assert json.loads(channels_in(row.json_text("state"))) == state
+                checked += 1
+        assert checked >= len(end.states)
+
+        world.check()
+        before = repr(entries)
+        asking = {node.name for node in plan.all_nodes() if node.asks} | {
+            f"{node.name}_ask" for node in plan.all_nodes() if "ask" in node.tools
+        }
+        for place in store.history(branch.head or ""):
+            if place.ended:
+                continue
+            done = len(world.lines("act"))
+            forked = drive_on(plan, world, graph, driver, driver.fork(graph, place))
+            again = world.lines("act")[done:]
+            assert (forked.status, forked.states[max(forked.states)]) == (end.status, end.states[max(end.states)])
+            # A question is asked anew in a fork, and who asks it runs with the new answer. Nothing else is done again.
+            assert {line["name"] for line in again} <= asking
+            settled = {
+                _rules.idempotency_key(part, call)
+                for part in (place, *place.nested)
+                for call in part.calls
+                if call.result is not None
+            }
+            assert settled.isdisjoint(line["key"] for line in again)
+            assert len({line["key"] for line in again}) == len(again)
+            counted["forks"] += 1
+        assert world.lines("wrong") == []
+        assert repr(store.lineage(branch_id=branch.id).entries) == before
+        counted.update(graphs=1, states=checked)
+    record_property("told", f"replayed graphs, {driver}: {', '.join(f'{n} {what}' for what, n in counted.items())}")
+
+
+def specs_of(spec: Any, entries: Sequence[Entry]) -> Iterator[tuple[str, Any]]:
+    """The paths of the graphs in a log, with the rules of each."""
+    names = {(row.path, call.id): call.name for row in rows_of(entries) for call in row.calls}
+    for path in {row.path: None for row in rows_of(entries) if row.kind == "graph"}:
+        here, found = spec, ""
+        for id in path.split("/") if path else ():
+            here = here.nodes[names[found, id]].inner.spec
+            found = f"{found}/{id}".lstrip("/")
+        yield path, here

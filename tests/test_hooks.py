@@ -102,7 +102,7 @@ def test_every_type_of_event_but_the_pieces_of_replies_has_a_method() -> None:
     from phronomy.events import Event as Any_
 
     types = {type_ for kind in get_args(Any_) for type_ in get_args(kind.model_fields["type"].annotation)}
-    assert types - set(_METHODS) == {"text_delta", "reasoning_delta", "tool_call_delta"}
+    assert types - set(_METHODS) == {"text_delta", "reasoning_delta", "tool_call_delta", "node_piece"}
     assert all(callable(getattr(Hooks, method)) for method in _METHODS.values())
 
 

@@ -64,6 +64,7 @@ MAY_ACT = {
     "phronomy._leave": {"threading"},
     "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading"},
     "phronomy._perform": {"asyncio", "time"},
+    "phronomy._pieces": {"contextvars", "threading"},
     "phronomy._workers": {"asyncio", "contextvars", "queue", "threading"},
     "phronomy.cli": {"os"},
     "phronomy.cli._apps": {"os", "urllib"},
@@ -73,6 +74,7 @@ MAY_ACT = {
     "phronomy.cli._screen": {"msvcrt", "termios", "threading"},
     "phronomy.demo": {"os", "sqlite3", "time"},
     "phronomy.graph.registry": {"threading", "uuid"},  # the second is a type that values may have
+    "phronomy.graph.streams": {"threading"},
     "phronomy.interrupts": {"contextvars"},
     "phronomy.models._answer": {"time"},
     "phronomy.models._http": {"asyncio", "http", "httpx", "os", "threading", "urllib"},
@@ -108,6 +110,7 @@ LAZY = {
     "phronomy._judge": {"phronomy._answers"},
     "phronomy._schema": {"docstring_parser"},
     "phronomy.cli": {"phronomy.demo"},
+    "phronomy.cli._graphs": {"phronomy.graph._joins", "phronomy.graph._node"},
     "phronomy.cli._screen": {"msvcrt", "termios"},
     "phronomy.models._answer": {"email.utils"},
     "phronomy.models._http": {"aiohttp", "http.cookiejar", "httpx", "urllib.parse", "urllib.request"},

@@ -184,6 +184,11 @@ def chat(
     with opened(screen, app, store, tenant=tenant, deps=deps, runs=True, makes=True, agent=agent) as place:
         thread_id = thread or new_name("chat")
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
+        if place.worker.spec.kind != "agent":
+            raise WrongUsage(
+                f"chat talks to agents, and {place.worker!r} is a graph: begin its runs in your app, and decide here with"
+                " pending, show, approve, reject, respond and edit"
+            )
         mask = Mask(place.agent, reveal=reveal)
         by = by or login_name()
         return Chat(screen=screen, place=place, mask=mask, thread_id=thread_id, by=by, again=again).run()

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
+from phronomy._runs import Runs
 from phronomy._session import progress_of
 from phronomy.agent import Agent
 from phronomy.approvals import PendingApproval
@@ -42,10 +43,10 @@ from phronomy.stores.rows import Branch, PendingFilter
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """An opened store, the agent that works on it if one was named, its deps, and the options that name them all again."""
+    """An opened store, the agent or graph that works on it if one was named, its deps, and the options that name them all again."""
 
     store: Store
-    agent: Agent[Any] | None
+    agent: Runs[Any, Any] | None
     options: tuple[str, ...]
     deps: Any = field(default=None, repr=False)
 
@@ -54,8 +55,8 @@ class Place:
         return " ".join(("phronomy", *words, *self.options))
 
     @property
-    def worker(self) -> Agent[Any]:
-        """The agent, where there must be one."""
+    def worker(self) -> Runs[Any, Any]:
+        """The agent or graph, where there must be one."""
         assert self.agent is not None
         return self.agent
 
@@ -70,7 +71,7 @@ def opened(
     deps: str | None = None,
     runs: bool = False,
     makes: bool = False,
-    agent: Agent[Any] | None = None,
+    agent: Runs[Any, Any] | None = None,
 ) -> Iterator[Place]:
     """The place that the options name, or the environment does. That something is loaded is shown on `screen`.
 
@@ -98,8 +99,9 @@ def opened(
     if url is None:
         assert agent is not None
         if isinstance(agent.store, MemoryStore) and not makes:
+            what = "agent" if isinstance(agent, Agent) else "graph"
             raise WrongUsage(
-                f"agent {agent!r} keeps its runs in memory, where no other process sees them: give --store URL"
+                f"{what} {agent!r} keeps its runs in memory, where no other process sees them: give --store URL"
             )
         if tenant is not None:
             agent.store = agent.store.for_tenant(tenant)
@@ -142,8 +144,8 @@ def _shown(url: str) -> str:
 # The agent
 
 
-def load_agent(app: str) -> Agent[Any]:
-    """The agent that `module:attribute` names: an `Agent`, a class of agents, or a function that gives one.
+def load_agent(app: str) -> Runs[Any, Any]:
+    """The agent that `module:attribute` names: an `Agent`, a class of agents, a compiled graph, or a function that gives one.
 
     What the app prints on the way goes to standard error. Raises `WrongUsage` if it is not there, `ConfigurationError`.
     """
@@ -178,14 +180,16 @@ def _imported(name: str, attribute: str) -> Any:
         raise _broken(f"module {name} cannot be imported", error) from error
 
 
-def _made(app: str, found: Any) -> Agent[Any]:
-    if isinstance(found, Agent):
+def _made(app: str, found: Any) -> Runs[Any, Any]:
+    if isinstance(found, Runs):
         return found
     if not (inspect.isroutine(found) or (isinstance(found, type) and issubclass(found, Agent))):
-        raise WrongUsage(f"{app} is a {type(found).__name__}: an Agent, a class of agents or a function is needed")
+        raise WrongUsage(
+            f"{app} is a {type(found).__name__}: an Agent, a class of agents, a compiled graph or a function is needed"
+        )
     made = _called(app, found, "no agent")
-    if not isinstance(made, Agent):
-        raise WrongUsage(f"{app} gives a {type(made).__name__}, and no Agent")
+    if not isinstance(made, Runs):
+        raise WrongUsage(f"{app} gives a {type(made).__name__}, and no Agent or compiled graph")
     return made
 
 

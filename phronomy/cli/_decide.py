@@ -22,7 +22,16 @@ from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place, asked
 from phronomy.cli._runs import drive, telling
 from phronomy.cli._screen import Screen, json_text, kind_of
-from phronomy.cli._views import HIDDEN, Mask, decision_view, pending_view, show_args, show_request, show_tail
+from phronomy.cli._views import (
+    HIDDEN,
+    Mask,
+    decision_view,
+    pending_view,
+    show_args,
+    show_graph,
+    show_request,
+    show_tail,
+)
 from phronomy.cli._words import DONE, INTERRUPTED, PENDING, WrongUsage, who_decided
 from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed
 from phronomy.result import Result
@@ -74,6 +83,7 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
     try:
         if not manner.machine:
             show_tail(screen, checkpoint, mask)
+            show_graph(screen, checkpoint, mask)
             screen.say()
             show_request(screen, pending, checkpoint, mask, place.store.clock())
             screen.say()

@@ -25,7 +25,7 @@ App = Annotated[
     str | None,
     typer.Option(
         "--app",
-        help="An Agent, a class of agents or a function that gives one. By default PHRONOMY_APP.",
+        help="An Agent, a class of agents, a compiled graph or a function that gives one. By default PHRONOMY_APP.",
         metavar="MODULE:AGENT",
     ),
 ]

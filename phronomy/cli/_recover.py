@@ -9,7 +9,7 @@ from phronomy import _recovery
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place, found
 from phronomy.cli._decide import confirmed, result_view, show_end
-from phronomy.cli._runs import drive, telling, tidy
+from phronomy.cli._runs import drive, recovered, telling, tidy
 from phronomy.cli._screen import Screen
 from phronomy.cli._views import Mask, branch_view
 from phronomy.cli._words import DONE, FAILED, INTERRUPTED, PENDING, WrongUsage, explained
@@ -106,6 +106,8 @@ def _recover(screen: Screen, place: Place, branch: Branch, mask: Mask, manner: M
 
 def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_changes: bool = False) -> Result[Any]:
     """The run, carried on to where it rests: at once, if it waits or has ended. Raises as `stream` does."""
+    if any(item.why == "breakpoint" for item in checkpoint.pending):  # to go on is a decision there, and nobody took it
+        return recovered(place, checkpoint, accept_changes=accept_changes)
     try:
         return drive(place, checkpoint, hear, accept_changes=accept_changes)
     except NothingDecided:

@@ -9,9 +9,10 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, TypeAlias
 
 from phronomy import _recovery
-from phronomy.agent import Agent
+from phronomy._runs import Runs
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place
+from phronomy.cli._graphs import GATE, update_in
 from phronomy.cli._screen import Flow, Screen, Spinner
 from phronomy.cli._views import Mask, calls_in, cut
 from phronomy.errors import AsyncRequired
@@ -34,6 +35,16 @@ def drive(place: Place, at: str | Checkpoint, hear: Hear, **options: Any) -> Res
         return stream.result
 
 
+def recovered(place: Place, at: Checkpoint, **options: Any) -> Result[Any]:
+    """Carry a run on to where it rests, without any decision."""
+    options["deps"] = place.deps
+    with redirect_stdout(sys.stderr):
+        try:
+            return place.worker.recover(at, **options)
+        except AsyncRequired:
+            return asyncio.run(place.worker.arecover(at, **options))
+
+
 def tidy(place: Place, limit: int) -> None:
     """Make the announcements that were not made, and take away what is older than the store keeps."""
     spec = place.worker.spec
@@ -44,7 +55,7 @@ def tidy(place: Place, limit: int) -> None:
             _recovery.tidy(place.store, spec, limit)
 
 
-async def _adrive(agent: Agent[Any], at: str | Checkpoint, hear: Hear, options: dict[str, Any]) -> Result[Any]:
+async def _adrive(agent: Runs[Any, Any], at: str | Checkpoint, hear: Hear, options: dict[str, Any]) -> Result[Any]:
     async with agent.astream(at, **options) as stream:
         async for event in stream:
             hear(event)
@@ -87,7 +98,7 @@ class Teller:
 
     def hear(self, event: Event) -> None:
         """Tell one event."""
-        if event.path:
+        if event.path or getattr(event, "tool_name", "").startswith(f"{GATE}:"):
             return
         match event.type:
             case "model_started":
@@ -102,16 +113,20 @@ class Teller:
             case "tool_call_started":
                 self._running.append(event.tool_name)
                 self._tell(
-                    "tool", f"runs {event.tool_name}" + (f", attempt {event.attempt}" if event.attempt > 1 else "")
+                    self._mask.what,
+                    f"runs {event.tool_name}" + (f", attempt {event.attempt}" if event.attempt > 1 else ""),
                 )
                 self._spinner.start(f"Running {', '.join(self._running)}")
             case "tool_call_failed":
                 self._settled(event.tool_name)
-                self._tell("tool", f"{event.tool_name} failed: {cut(event.error)}")
+                self._tell(self._mask.what, f"{event.tool_name} failed: {cut(event.error)}")
             case "tool_call_settled":
                 self._settled(event.tool_name)
                 name = self._names.get(event.call_id, event.tool_name)
-                self._tell("tool", cut(self._mask.result(name, event.content)))
+                told = cut(self._mask.result(name, event.content))
+                if self._mask.what == "node":
+                    told = f"{event.tool_name} gave {cut(update_in(event.content))}"
+                self._tell(self._mask.what, told)
             case "suspended" | "completed" | "rejected" | "cancelled" | "superseded" | "failed":
                 self.stop()
             case _:

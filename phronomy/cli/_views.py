@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from phronomy._json import JsonError, parse
-from phronomy.agent import Agent
+from phronomy._runs import Runs
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Found
+from phronomy.cli._graphs import channels, gate, heading, nodes, place_of, tools_in
 from phronomy.cli._screen import Screen
 from phronomy.cli._words import ago, time_of
 from phronomy.diff import CheckpointDiff
@@ -35,16 +36,27 @@ _TOLD_EDIT: Final = re.compile(r"arguments of this call to (?=\{)")
 class Mask:
     """Hides the values of redacted parameters. Of a tool that it does not know, it hides them all."""
 
-    def __init__(self, agent: Agent[Any] | None, *, reveal: bool) -> None:
+    def __init__(self, agent: Runs[Any, Any] | None, *, reveal: bool) -> None:
         self._reveal = reveal
         self._unknown = "without --app" if agent is None else "with tools other than the app's"
-        offered = agent.spec.tools.values() if agent is not None else ()
-        self._tools: list[Tool] = [tool for asked in offered for tool in (asked, *asked.fallback)]
+        self._tools: list[Tool] = list(tools_in(agent.spec)) if agent is not None else []
+        is_graph = agent is not None and agent.spec.kind == "graph"
+        self._graph = agent.spec.name if agent is not None and is_graph else None
+        self.what = "node" if is_graph else "tool"
 
     def tool(self, item: PendingApproval) -> Tool | None:
         """The very tool that waits, if the app has it."""
         same = (item.tool.source, item.tool.name, item.tool.schema_hash)
-        return next((each for each in self._tools if (each.source, each.name, each.schema_hash) == same), None)
+        known = (each for each in self._tools if (each.source, each.name, each.schema_hash) == same)
+        return next(known, None) or gate(item)
+
+    def state(self, checkpoint: Checkpoint) -> dict[str, Any] | None:
+        """The state of a run of a graph as it may be seen: hidden, unless the app is that graph. None: it has none."""
+        if checkpoint.kind != "graph":
+            return None
+        found = channels(checkpoint)
+        shown = self._reveal or self._graph == checkpoint.agent.name
+        return found if shown else dict.fromkeys(found, HIDDEN)
 
     def named(self, name: str) -> Tool | None:
         """The tool of this name, if the app has one."""
@@ -162,7 +174,10 @@ def run_view(meant: Found, mask: Mask) -> dict[str, Any]:
     """A run at a checkpoint, with what waits there and the tail of its conversation."""
     checkpoint = meant.checkpoint
     names = names_of(checkpoint)
+    state = mask.state(checkpoint)
+    of_graph = {"state": state, "nodes": [{"name": name, "status": how} for name, how in nodes(checkpoint)]}
     return {
+        **({} if state is None else of_graph),
         "run_id": checkpoint.run_id,
         "branch_id": meant.branch.id,
         "thread_id": checkpoint.thread_id,
@@ -245,17 +260,17 @@ def names_of(checkpoint: Checkpoint) -> dict[str, str]:
 
 def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, mask: Mask, now: float) -> None:
     """What is asked: the tool first, then every argument as the tool would get it, then who asks and since when."""
-    screen.say(f"Approval needed: {item.tool_name}", style="bold yellow")
+    screen.say(heading(item), style="bold yellow")
     masked = mask.masked(item.args, mask.tool(item))
     show_args(screen, item.args, masked)
     if masked:
         screen.say(f"({mask.why(item)})")
-    if item.why != "approval":
+    if item.why not in ("approval", "question", "breakpoint") or (item.reason and item.why != "approval"):
         screen.row("why", item.reason or item.why, style="yellow")
     elif item.reason:
         screen.row("why", item.reason)
-    nested = f", in {item.path}" if item.path else ""
-    screen.place("asked by", f"agent {checkpoint.agent.name}{nested}")
+    nested = f", in {place_of(checkpoint, item.path)}" if item.path else ""
+    screen.place("asked by", f"{checkpoint.kind} {checkpoint.agent.name}{nested}")
     screen.place("since", f"{time_of(item.requested_at)} ({ago(now - item.requested_at.timestamp())})")
     if item.expires_at is not None:
         lapsed = item.has_lapsed(datetime.fromtimestamp(now, UTC))
@@ -320,10 +335,22 @@ def cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text) - LONGEST:,} more characters)"
 
 
+def show_graph(screen: Screen, checkpoint: Checkpoint, mask: Mask) -> None:
+    """The state of a run of a graph, and how the nodes of its open wave stand; nothing for any other run."""
+    state = mask.state(checkpoint)
+    if state is None:
+        return
+    screen.say(f"State of graph {checkpoint.agent.name}", style="bold")
+    show_args(screen, state, {name for name, value in state.items() if value == HIDDEN})
+    for name, how in nodes(checkpoint):
+        screen.row("node", f"{name}: {how}", style="cyan")
+
+
 def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
     """A run at a checkpoint: what waits there, what was decided, and the tail of the conversation."""
     checkpoint = meant.checkpoint
     show_tail(screen, checkpoint, mask)
+    show_graph(screen, checkpoint, mask)
     for decision in checkpoint.decisions:
         who = decision.by.name or decision.by.id if decision.by is not None else "somebody"
         reason = f": {decision.reason}" if decision.reason else ""

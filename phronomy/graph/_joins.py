@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from phronomy._json import JsonText, canonical
 from phronomy._patch import ObjectText
+from phronomy.errors import CheckpointError
 
 _JOINS: Final = "__joins__"
 _GIVEN: Final = "__given__"
@@ -28,13 +29,21 @@ def channels_in(state: str) -> JsonText:
 
 def arrivals_in(state: str) -> dict[str, list[str]]:
     """The nodes that have arrived at each join that waits for others."""
-    found: dict[str, list[str]] = json.loads(state).get(_JOINS, {}) if state.startswith(_MARKS) else {}
+    found: dict[str, list[str]] = _beside(state, _JOINS, list)
     return found
 
 
 def given_in(state: str) -> dict[str, dict[str, Any]]:
     """What graphs in nodes were given, by call, before the state was edited."""
-    found: dict[str, dict[str, Any]] = json.loads(state).get(_GIVEN, {}) if state.startswith(_MARKS) else {}
+    found: dict[str, dict[str, Any]] = _beside(state, _GIVEN, dict)
+    return found
+
+
+def _beside(state: str, name: str, kind: type) -> Any:
+    """What stands beside the channels under this name. Raises `CheckpointError` for what nobody here has written."""
+    found = json.loads(state).get(name, {}) if state.startswith(_MARKS) else {}
+    if not isinstance(found, dict) or not all(isinstance(each, kind) for each in found.values()):
+        raise CheckpointError(f"the state of the checkpoint has something else under {name} than a graph puts there")
     return found
 
 

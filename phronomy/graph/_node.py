@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing, closing
-from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from phronomy._checks import is_series
 from phronomy._json import MAX_BYTES, JsonText, canonical
@@ -17,10 +17,11 @@ from phronomy._pieces import Piecewise
 from phronomy._schema import takes_context
 from phronomy._spec import is_async
 from phronomy.errors import GraphError, InvalidUpdate
+from phronomy.graph._gathering import Gathering, streams_of
 from phronomy.graph._joins import channels_in
 from phronomy.graph._routes import close
 from phronomy.graph.signals import Abort, Continue, Pause, Replan
-from phronomy.graph.streams import Gathering, is_generator, streams_of
+from phronomy.graph.streams import is_generator
 from phronomy.tools import InvalidArguments, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -33,17 +34,26 @@ class _Lean(Tool, Piecewise):
     """Something whose arguments are left out where they say nothing: most nodes are given none."""
 
     schema: StateSchema
+    _only: str | None = None
 
     def read(self, arguments: str) -> JsonText:
         """The text of the arguments that are given. A human's edit of them is checked as an update is. Raises `InvalidArguments`."""
         whole = json.loads(super().read(arguments))
         given = json.loads(arguments or "{}")
         values = {name: value for name, value in whole.items() if name in given}
+        if self._only is not None and values.keys() - {self._only}:
+            raise InvalidArguments(f"Node {self.name} was to run with its {self._only!r}, and with nothing else.")
         if "state" in values:
             values["state"] = self._whole(values["state"])
         elif "arg" not in values and self.gate != "never":
             raise InvalidArguments(f"Node {self.name} is given the state that was approved: give it as 'state'.")
         return canonical(values)
+
+    def given_again(self, only: str) -> Self:
+        """Itself, for an edit of what it was to run with: that of a single run is another thing than a state."""
+        view = copy.copy(self)
+        view._only = only
+        return view
 
     def _whole(self, state: Any) -> Any:
         channels = self.schema.channels.values()
@@ -301,6 +311,7 @@ def _shown_state(predicate: Any, schema: StateSchema) -> Any:
     """A predicate of the state, or of what a `Send` brings, as one of the arguments that a human is shown."""
     if isinstance(predicate, bool) or not callable(predicate):
         return predicate  # what is neither is refused with the tool's other options
+    function: Any = predicate
 
     def seen(args: Mapping[str, Any]) -> Any:
         sent = args.get("arg")
@@ -309,12 +320,12 @@ def _shown_state(predicate: Any, schema: StateSchema) -> Any:
     if is_async(predicate):
 
         async def asked(args: Mapping[str, Any]) -> Any:
-            answer: Awaitable[Any] = predicate(seen(args))
+            answer: Awaitable[Any] = function(seen(args))
             return await answer
 
         return asked
 
     def ask(args: Mapping[str, Any]) -> Any:
-        return predicate(seen(args))
+        return function(seen(args))
 
     return ask

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -16,7 +16,15 @@ from phronomy._runner import Handler, Nested, Runner
 from phronomy.announcements import Announcements
 from phronomy.approvals import Decision, OnExpiry, Principal, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
-from phronomy.errors import AsyncRequired, ConfigurationError, IllegalOutcome, InvalidUpdate
+from phronomy.errors import (
+    AsyncRequired,
+    ConfigurationError,
+    IllegalOutcome,
+    InvalidUpdate,
+    StateError,
+    StateIncomplete,
+    UnknownType,
+)
 from phronomy.graph._inside import Within, begun_with
 from phronomy.graph._joins import arrivals_in, channels_in, given_in, state_with
 from phronomy.graph._node import Gate, Inside, Node
@@ -138,9 +146,12 @@ class GraphSpec:
             node = call.name.removeprefix(AFTER)
             return Gate(node) if node in self.nodes else None
         asked = self.nodes.get(call.name)
-        if asked is None or call.fallback == 0:
-            return asked
-        return asked.fallback[call.fallback - 1] if call.fallback <= len(asked.fallback) else None
+        found: Tool | None = asked
+        if asked is not None and call.fallback:
+            found = asked.fallback[call.fallback - 1] if call.fallback <= len(asked.fallback) else None
+        if isinstance(found, Node | Inside) and call.args is not None and call.arguments is not None:  # a human's edit is judged
+            found = found.given_again("arg" if "arg" in call.args else "state")
+        return found
 
     def nested(self, state: Checkpoint, call: Call) -> Nested | None:
         """The run inside a node, if it is an agent or a graph."""
@@ -174,12 +185,24 @@ class GraphSpec:
             channels = self.schema.reduce(before, [(START, update)])
         except InvalidUpdate as error:
             raise ConfigurationError(f"graph {self.name!r} cannot begin with this input: {error}") from None
+        if kept:
+            self._check_kept(channels)
         if missing := self.schema.missing(channels):
             raise ConfigurationError(f"graph {self.name!r} needs a value for {', '.join(missing)} to begin with")
         calls: tuple[Call, ...] = ()
         if not self.routes.is_routed(START):  # else a function of the user's says where to begin, once this is stored
             calls = calls_of(self, 1, channels, self.routes.going(self.routes.edges[START]))
         return {"original_input": update, "state": channels, "calls": calls}
+
+    def _check_kept(self, channels: JsonText) -> None:
+        try:
+            self.schema.read(channels)
+        except StateIncomplete:
+            return
+        except (StateError, UnknownType) as error:
+            raise ConfigurationError(
+                f"graph {self.name!r} cannot go on from the state of the thread: {error}. Begin another thread"
+            ) from None
 
     def edits(self, runner: Runner, at: datetime, by: Principal | None) -> list[Outcome]:
         """What whoever resumes the run changes in its state, and in that of graphs inside it. What their code raises comes through."""
@@ -213,9 +236,25 @@ class GraphSpec:
         args = node.read(self.shown(call.name, channels))
         return call.evolve(args=args, digest=call_digest(node.identity(state.path), args))
 
-    def _edits(self, runner: Runner, place: tuple[str, ...], at: datetime, by: Principal | None) -> Iterator[Outcome]:
-        spec, state = runner.spec, runner.state
+    def edited_by(self, decisions: Sequence[Decision], state: Checkpoint) -> Checkpoint:
+        """The state of a run inside, with what was edited higher up since it stopped; it is handed down when it goes on."""
+        known = {decision.pending_id for decision in state.decisions}
+        for decision in decisions:
+            if decision.kind == "edit" and decision.path == state.path and decision.pending_id not in known:
+                state = self.apply(state, Decided(decision=decision))
+        return state
+
+    def _edits(
+        self,
+        runner: Runner,
+        place: tuple[str, ...],
+        at: datetime,
+        by: Principal | None,
+        decisions: Sequence[Decision] = (),
+    ) -> Iterator[Outcome]:
+        spec = runner.spec
         assert isinstance(spec, GraphSpec)
+        state = spec.edited_by(decisions, runner.state)
         before = channels_of(state)
         channels = before
         if self.update is not None and not place:
@@ -240,7 +279,8 @@ class GraphSpec:
         for call in state.calls if self.modify is not None else ():
             nested = spec.nested(state, call) if call.stopped and call.result is None else None
             if nested is not None and nested.spec.kind == "graph":
-                yield from self._edits(child_of(runner, call, nested), (*place, call.name), at, by)
+                known = (*decisions, *runner.state.decisions)
+                yield from self._edits(child_of(runner, call, nested), (*place, call.name), at, by, known)
 
     # The rules
 
@@ -261,6 +301,8 @@ class GraphSpec:
         steps = state.turn - self.routes.is_routed(START)  # where to begin is no step
         if self.max_steps is not None and steps >= self.max_steps and any(c.status == "new" for c in state.calls):
             return Fail(limit="max_steps", maximum=self.max_steps, used=steps)
+        if _is_halted(state):
+            return Wait(pending=state.pending)  # nothing begins, not even a judgement
         move = _rules.plan_calls(state, self)
         if isinstance(move, Run) and any(_is_gate(call) and call.result is None for call in state.calls):
             # Nothing of the wave begins before what it waits behind is open.
@@ -279,8 +321,10 @@ class GraphSpec:
                 return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
             case Decided() if outcome.decision.kind == "edit" and not state.ended:
                 return self._edited(state, outcome.decision)
-            case Halted() if not _is_through(state) and not _rules.is_ending(state):
-                return _halted(state, outcome)
+            case Halted() if (
+                not state.ended
+            ):  # it may have been written, unseen, after others of its kind, or after an end
+                return state if _rules.is_ending(state) or _is_halted(state) else _halted(state, outcome)
             case Decided():
                 return _held_back(_rules.fold(state, outcome), outcome.decision)
             case _:
@@ -293,14 +337,16 @@ class GraphSpec:
         content = decision.json_text("content")
         channels = channels_in(content)
         calls = tuple(
-            call.evolve(arguments=self.shown(call.name, channels))
-            if call.status == "new" and call.name in self.nodes
-            else call
+            call.evolve(arguments=self.shown(call.name, channels)) if self._is_shown_anew(call) else call
             for call in state.calls
         )
         before = state.__dict__["state"]
         text = state_with(channels, arrivals_in(before), given_in(before) | given_in(content))
         return state.evolve(state=text, calls=calls)
+
+    def _is_shown_anew(self, call: Call) -> bool:
+        """Whether a call is to be judged yet, of a state that was changed since it was opened."""
+        return call.status == "new" and call.name in self.nodes and '"state":' in (call.arguments or "")[:9]
 
     # What nodes are given
 
@@ -339,10 +385,13 @@ def _is_gate(call: Call) -> bool:
     return call.name.startswith(AFTER)
 
 
+def _is_halted(state: Checkpoint) -> bool:
+    """Whether somebody stopped the run from outside, and nobody has let it go on."""
+    return any(call.name == HALT and call.status == "pending" for call in state.calls)
+
+
 def _halted(state: Checkpoint, outcome: Halted) -> Checkpoint:
-    """The state with a gate that nothing gets past which has not begun. A run is stopped once, however many ask for it."""
-    if any(call.name == HALT and call.result is None for call in state.calls):
-        raise IllegalOutcome("acting", "Halted", "the run is stopped already")
+    """The state with a gate that nothing gets past which has not begun."""
     tool, args = Gate("operator").identity(state.path), canonical({})
     number = sum(call.name == HALT for call in state.calls)
     gate = Call(

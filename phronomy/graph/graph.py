@@ -107,7 +107,8 @@ class StateGraph(Generic[State]):
     def __init__(self, state: type[State], *, name: str | None = None) -> None:
         if name is not None and (not isinstance(name, str) or not name):
             raise GraphError(f"the name of a graph is text that is not empty, not {name!r}")
-        self._name: str = name or getattr(state, "__name__", type(state).__name__)
+        called: str = getattr(state, "__name__", type(state).__name__)
+        self._name = called if name is None else name
         self._schema = StateSchema(state, name=self._name)
         self._nodes: dict[str, Node | Inside] = {}
         self._edges: dict[str, list[str]] = {}
@@ -147,10 +148,10 @@ class StateGraph(Generic[State]):
             raise GraphError(f"{where} is a function of the state, an agent or a compiled graph, not {kind}")
         check_options(where, options, is_run=is_run)
         try:
-            if is_run:
+            if isinstance(node, Runs):
                 return self._inside(name, node, options)
             plain = {key: value for key, value in options.items() if key in _OF_FALLBACKS}
-            fallback = options.pop("fallback", None) or ()
+            fallback: Any = options.pop("fallback", None) or ()
             options["fallback"] = tuple(
                 Node(fallback_name(name, place, each), each, self._schema, plain | _streams(each, options))
                 for place, each in enumerate(fallback if is_series(fallback) else (fallback,))
@@ -418,7 +419,10 @@ class Graph(Runs[Deps, State]):
         return spec, options.get("deps")
 
     def state_of(self, checkpoint: Checkpoint) -> State:
-        """The state at a checkpoint of this graph, as an instance of its class: a fresh copy. Raises `CheckpointError`."""
+        """The state at a checkpoint of this graph, as an instance of its class: a fresh copy.
+
+        Raises `CheckpointError` for one of something else, and `StateError` for a state that its class does not hold.
+        """
         if not isinstance(checkpoint, Checkpoint) or checkpoint.kind != "graph":
             raise CheckpointError("this is no checkpoint of a graph")
         state: State = self._spec.schema.read(channels_of(checkpoint))
@@ -458,9 +462,12 @@ class Graph(Runs[Deps, State]):
         runs then is left, in graphs inside too: an idempotent node runs again on resume, any other is put to a human as
         `outcome_unknown`. Agents in nodes are waited for. A run that another worker drives is told, and the status of the
         result is `running` then: `store.wait` waits for it. One that waits already is returned as it is. Raises
-        `CheckpointAlreadyResumed` if the run has ended.
+        `CheckpointAlreadyResumed` if the run has ended, and `CheckpointError` for one that is no graph's.
         """
         spec, deps = self._for_call({}, None)
+        branch, head = self.store.head(_session.branch_of(self.store, run, bearer=self._bearer))
+        if head.kind != spec.kind:
+            raise CheckpointError(f"run {branch.run_id} is no run of a graph: only those are paused; cancel ends any")
         runner = self._halt(spec, deps, run, _session.halting(self.store, grace, reason, by))
         if isinstance(runner, Result):
             return runner
@@ -494,7 +501,7 @@ class Graph(Runs[Deps, State]):
     def stop_of(self, checkpoint: Checkpoint) -> GraphStop:
         """Where a checkpoint of this graph stands: before and after which nodes, what runs again, what is asked, at any depth.
 
-        Raises `CheckpointError`.
+        Raises as `state_of` does.
         """
         return stop_of(self._spec, checkpoint)
 
@@ -511,7 +518,9 @@ def _streams(fallback: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 def _stops(graph: str, nodes: Mapping[str, Any], before: Iterable[str], after: Iterable[str]) -> Stops:
     for option, names in (("interrupt_before", before), ("interrupt_after", after)):
         if not is_series(names):
-            raise GraphError(f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']")
+            raise GraphError(
+                f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"
+            )
         for name in names:
             if not isinstance(name, str) or name not in nodes:
                 raise GraphError(f"graph {graph!r}: {option} names {name!r}; the nodes are {', '.join(nodes)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from phronomy import _rules
 from phronomy.approvals import PendingApproval, Why
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError
-from phronomy.graph._node import Inside
+from phronomy.graph._node import Gate, Inside
 from phronomy.graph._spec import GraphSpec
 from phronomy.graph._waves import AFTER, HALT, channels_of
 from phronomy.types import Call, Status
@@ -28,10 +28,12 @@ class StopItem:
 class GraphStop:
     """Where a run of a graph stands.
 
-    `state` is a fresh copy. `before` are the nodes that wait to run, `after` those that are through and hold back what follows,
+    `state` is a fresh copy. `before` are the nodes that wait to run, `after` those that are through and hold back what follows: where
+    somebody paused the run, those of its wave that had finished, whose updates are taken into the state when it goes on.
     `rerun` the nodes whose body runs again, from its beginning, with what each is given: those that ask something, that
     failed, or whose outcome nobody knows. `failures` is what went wrong, by node. `nested` are the stops of graphs in nodes.
-    `pending` is all that a human is asked, at any depth, in the order of the checkpoint.
+    `pending` is all that a human is asked, at any depth, in the order of the checkpoint. A graph in a node goes on from its own
+    stop, so it is in `nested`, not in `rerun`. Where several `Send`s run one node, its runs are told apart: `node[0]`, `node[1]`.
     """
 
     status: Status
@@ -54,40 +56,69 @@ def stop_of(spec: GraphSpec, checkpoint: Checkpoint) -> GraphStop:
 
 def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoint]) -> GraphStop:
     state = _rules.current(checkpoint, spec.apply)
+    names = _names(state)
     open_calls = [call for call in state.calls if call.result is None]
-    again = {call.name: _given(spec, state, call) for call in open_calls if _runs_again(call)}
+    nodes = [call for call in open_calls if not call.name.startswith(AFTER)]
+    again = {names[call.id]: _given(spec, state, call) for call in nodes if _runs_again(spec, state, call)}
     nested: dict[str, GraphStop] = {}
-    for call in open_calls:
+    for call in nodes:
         node = spec.nodes.get(call.name)
         inner = parts.get(f"{state.path}/{call.id}".lstrip("/"))
         if inner is not None and isinstance(node, Inside) and isinstance(node.inner.spec, GraphSpec):
-            nested[call.name] = _stop(node.inner.spec, inner, parts)
+            edited = node.inner.spec.edited_by(state.decisions, inner)
+            nested[names[call.id]] = _stop(node.inner.spec, edited, parts)
     waits = [call for call in open_calls if call.status in ("pending", "asking", "ready", "new")]
+    behind = [names[call.id] for call in waits if not call.name.startswith(AFTER)]
     return GraphStop(
         status=state.status,
         state=spec.schema.read(channels_of(state)),
-        before=tuple(call.name for call in waits if not call.name.startswith(AFTER) and call.name not in again),
-        after=tuple(
-            call.name.removeprefix(AFTER) for call in waits if call.name.startswith(AFTER) and call.name != HALT
-        ),
+        before=tuple(name for name in behind if name not in again and name not in nested),
+        after=tuple(_after(state, names, waits)),
         rerun=again,
         failures={
-            call.name: call.reason or "" for call in open_calls if call.status == "failed" or call.why == "failed"
+            names[call.id]: call.reason or "" for call in nodes if call.status == "failed" or call.why == "failed"
         },
         nested=nested,
         pending=tuple(_items(state, parts, ())),
     )
 
 
+def _after(state: Checkpoint, names: Mapping[str, str], waits: Sequence[Call]) -> Iterator[str]:
+    for call in waits:
+        if call.name == HALT:
+            done = [each for each in state.calls if each.result is not None and not each.name.startswith(AFTER)]
+            yield from (names[each.id] for each in done)
+        elif call.name.startswith(AFTER):
+            yield call.name.removeprefix(AFTER)
+
+
+def _names(state: Checkpoint) -> dict[str, str]:
+    """What each call of the wave is called, by its id: as its node, with a number where that runs several times."""
+    runs: dict[str, list[str]] = {}
+    for call in state.calls:
+        runs.setdefault(call.name, []).append(call.id)
+    return {
+        id: name if len(ids) == 1 else f"{name}[{place}]" for name, ids in runs.items() for place, id in enumerate(ids)
+    }
+
+
 def marks_of(stop: GraphStop) -> dict[str, str]:
     """What a drawing of the graph says of its nodes, where the run stands so."""
-    marks = dict.fromkeys(stop.nested, "stopped inside")
+    marks = dict.fromkeys(map(_node, stop.nested), "stopped inside")
     for item in stop.pending:
-        node = item.path[0]
-        marks.setdefault(node, _MARKS[item.pending.why] if len(item.path) == 1 else "stopped inside")
-    marks |= dict.fromkeys(stop.after, "stopped after") | dict.fromkeys(stop.failures, "failed")
-    marks.pop("operator", None)
-    return marks
+        first, *inside = item.path
+        if inside or not _is_halt(item.pending):
+            marks.setdefault(_node(first), "stopped inside" if inside else _MARKS[item.pending.why])
+    return marks | dict.fromkeys(map(_node, stop.after), "stopped after") | dict.fromkeys(map(_node, stop.failures), "failed")
+
+
+def _node(name: str) -> str:
+    return name.partition("[")[0]
+
+
+def _is_halt(item: PendingApproval) -> bool:
+    """Whether somebody stopped the run from outside: then no node is the one that waits."""
+    return item.tool.source == Gate.source and not item.call_id.startswith(AFTER)
 
 
 _MARKS: Final[Mapping[Why, str]] = {
@@ -99,15 +130,15 @@ _MARKS: Final[Mapping[Why, str]] = {
 }
 
 
-def _runs_again(call: Call) -> bool:
-    if call.name.startswith(AFTER) or call.status == "started":
+def _runs_again(spec: GraphSpec, state: Checkpoint, call: Call) -> bool:
+    if call.status == "started" or isinstance(spec.nodes.get(call.name), Inside):
         return False
-    asks = any(item.why == "question" for item in call.waiting)
+    asks = any(item.why == "question" and item.path == state.path for item in call.waiting)
     return (
         asks
         or call.status == "failed"
         or call.why in ("outcome_unknown", "failed")
-        or (call.status == "ready" and (call.attempt > 0 or call.reason is not None))
+        or (call.status == "ready" and (call.stopped or call.attempt > 0 or call.reason is not None))
     )
 
 
@@ -120,8 +151,9 @@ def _given(spec: GraphSpec, state: Checkpoint, call: Call) -> Any:
 
 def _items(state: Checkpoint, parts: Mapping[str, Checkpoint], place: tuple[str, ...]) -> Iterator[StopItem]:
     known = {item.id: item for item in state.pending}
+    names = _names(state)
     for call in state.calls:
-        name = "operator" if call.name == HALT else call.name.removeprefix(AFTER)
+        name = "operator" if call.name == HALT else names[call.id].removeprefix(AFTER)
         if call.status == "pending" and call.pending_id in known:
             yield StopItem(path=(*place, name), pending=known[call.pending_id])
         inner = parts.get(f"{state.path}/{call.id}".lstrip("/"))

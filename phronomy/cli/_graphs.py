@@ -1,0 +1,92 @@
+"""What the command line shows of runs of graphs: their nodes, their state, and which node, at whatever depth, asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+from phronomy._runner import Spec
+from phronomy._runs import Runs
+from phronomy.approvals import PendingApproval
+from phronomy.checkpoint import Checkpoint
+from phronomy.tools import Tool
+from phronomy.types import Call
+
+GATE: Final = "after"
+"""The source of what stands behind a node, and asks nothing but whether to go on."""
+
+
+def tools_in(spec: Spec) -> Iterator[Tool]:
+    """All that may ask in runs of this spec: its tools or nodes, what stands in for them, and those of the runs inside."""
+    for tool in spec.tools.values():
+        yield from (tool, *tool.fallback)
+        inner = getattr(tool, "inner", None)
+        if isinstance(inner, Runs):
+            yield from tools_in(inner.spec)
+
+
+def gate(item: PendingApproval) -> Tool | None:
+    """What stands behind a node and waits, if it is one."""
+    if item.tool.source != GATE:
+        return None
+    from phronomy.graph._node import Gate  # noqa: PLC0415  # it takes a while, and most runs are of agents
+
+    made = Gate(item.tool_name)
+    return made if made.schema_hash == item.tool.schema_hash else None
+
+
+def channels(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The state of a run of a graph, by channel."""
+    from phronomy.graph._joins import channels_in  # noqa: PLC0415  # as above
+
+    found: Any = json.loads(channels_in(checkpoint.json_text("state")))
+    return found if isinstance(found, dict) else {}
+
+
+def nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """The nodes of the open wave, and how each stands."""
+    return [(call.name, _stands(call)) for call in checkpoint.calls if not call.name.startswith(f"{GATE}:")]
+
+
+def _stands(call: Call) -> str:
+    if call.result is not None:
+        return call.result.kind
+    if call.waiting:
+        return "asks" if all(item.why == "question" for item in call.waiting) else "waits inside"
+    if call.status in ("pending", "asking"):
+        return {"approval": "waits for approval", "breakpoint": "stopped before"}.get(call.why or "", "waits for help")
+    return {"new": "to be run", "ready": "to be run", "started": "under way"}.get(call.status, call.status)
+
+
+def place_of(checkpoint: Checkpoint, path: str) -> str:
+    """The nodes and tools that lead to a run inside, outermost first."""
+    parts = {part.path: part for part in checkpoint.nested}
+    names: list[str] = []
+    part: Checkpoint | None = checkpoint
+    ids = path.split("/") if path else []
+    for place, id in enumerate(ids):
+        names.append(next((call.name for call in part.calls if call.id == id), id) if part is not None else id)
+        part = parts.get("/".join(ids[: place + 1]))
+    return " > ".join(names)
+
+
+def heading(item: PendingApproval) -> str:
+    """What is asked, in a line."""
+    name = item.tool_name
+    if item.why == "question":
+        return f"Question from {name}"
+    if item.why != "breakpoint":
+        return f"Approval needed: {name}"
+    if item.tool.source != GATE:
+        return f"Stopped before {name}"
+    return f"Stopped after {name}" if item.call_id.startswith(f"{GATE}:") else "Stopped from outside"
+
+
+def update_in(content: str) -> str:
+    """What a node has given, of the text of its result."""
+    try:
+        told = json.loads(content)
+    except ValueError:
+        return content
+    return json.dumps(told["update"], ensure_ascii=False) if isinstance(told, dict) and "update" in told else content
