@@ -71,6 +71,9 @@ from phronomy.tools import Tool, ToolContext, tool
 from phronomy.validation import Problem, create_checkpoint_id, validate_checkpoint
 
 if TYPE_CHECKING:
+    from phronomy.graph.graph import Graph, StateGraph
+    from phronomy.graph.registry import register_type
+    from phronomy.graph.signals import END, START, Abort, Continue, Pause, Replan, Send
     from phronomy.models.chat_completions import ChatCompletionsModel
     from phronomy.models.litellm import LiteLLMModel
     from phronomy.stores.postgres import PostgresStore
@@ -81,11 +84,21 @@ __version__ = "0.1.0"
 
 # What is heavy and not always needed loads on first use.
 _LAZY = {
+    "Abort": "phronomy.graph.signals",
     "ChatCompletionsModel": "phronomy.models.chat_completions",
+    "Continue": "phronomy.graph.signals",
+    "END": "phronomy.graph.signals",
+    "Graph": "phronomy.graph.graph",
     "LiteLLMModel": "phronomy.models.litellm",
+    "Pause": "phronomy.graph.signals",
     "PostgresStore": "phronomy.stores.postgres",
     "RedisStore": "phronomy.stores.redis",
+    "Replan": "phronomy.graph.signals",
     "SQLiteStore": "phronomy.stores.sqlite",
+    "START": "phronomy.graph.signals",
+    "Send": "phronomy.graph.signals",
+    "StateGraph": "phronomy.graph.graph",
+    "register_type": "phronomy.graph.registry",
 }
 
 
@@ -98,6 +111,9 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "END",
+    "START",
+    "Abort",
     "Agent",
     "AgentChanged",
     "Announcements",
@@ -120,11 +136,13 @@ __all__ = [
     "ConflictingWrites",
     "ContentFilterError",
     "ContextLengthError",
+    "Continue",
     "Decision",
     "DecisionError",
     "Defer",
     "Drift",
     "Event",
+    "Graph",
     "GraphError",
     "Hooks",
     "IllegalOutcome",
@@ -148,6 +166,7 @@ __all__ = [
     "NotAuthorized",
     "NothingDecided",
     "OutputError",
+    "Pause",
     "PendingApproval",
     "PhronomyError",
     "PostgresStore",
@@ -160,12 +179,15 @@ __all__ = [
     "ReducerFailed",
     "RegistrationError",
     "Reject",
+    "Replan",
     "Respond",
     "Result",
     "RunBusy",
     "RunFailed",
     "SQLiteStore",
+    "Send",
     "StateError",
+    "StateGraph",
     "StateIncomplete",
     "StillNeeded",
     "Store",
@@ -186,6 +208,7 @@ __all__ = [
     "diff",
     "interrupt",
     "open_store",
+    "register_type",
     "tool",
     "validate_checkpoint",
 ]

@@ -47,8 +47,8 @@ class CallOptions(TypedDict, Generic[Deps], total=False):
 
     `deps` is handed to tools, nodes and instructions; `model` and `settings` stand in for the agent's, for this call alone. The others
     are a graph's: nodes before or after which this call stops, and, of `resume`, what is changed in the state before it goes on.
-    `update` is as a node returns it; `modify_state` is called with the path (names of nodes, `()` for the graph itself) and a copy of the
-    state of each graph, outermost first; it changes the copy, or returns another.
+    `update` is as a node returns it; `modify_state` is called with the path (names of nodes, `()` for the graph itself) and a
+    copy of the state of each graph, outermost first; it changes the copy, or returns another.
     """
 
     deps: Deps

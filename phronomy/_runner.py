@@ -172,8 +172,10 @@ _KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn
 
 
 def _kept(outcome: Outcome) -> Outcome:
-    """The outcome without what stands in the row that is written after it."""
-    return outcome.evolve(pending=()) if isinstance(outcome, CallWaits) else outcome
+    """The outcome without what stands in the row that is written after it: of what waits, forks must know that it was a question."""
+    if not isinstance(outcome, CallWaits):
+        return outcome
+    return outcome.evolve(pending=tuple(item for item in outcome.pending if item.why == "question"))
 
 
 class Runner:

@@ -261,9 +261,9 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
                     begun.pop((entry.path, id), None)
             if isinstance(outcome, CallWaits) and any(item.why == "question" for item in outcome.pending):
                 asked.add((entry.path, outcome.id))  # what was answered there is no answer here
-            if isinstance(outcome, CallSettled) and outcome.result.kind == "completed":
-                if (entry.path, outcome.id) not in asked:
-                    ledger.reusable[outcome.key] = outcome.result
+            completed = isinstance(outcome, CallSettled) and outcome.result.kind == "completed"
+            if isinstance(outcome, CallSettled) and completed and (entry.path, outcome.id) not in asked:
+                ledger.reusable[outcome.key] = outcome.result
         ledger.begun.update(begun.values())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, TypeVar, overload
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
@@ -17,6 +17,8 @@ from phronomy.checkpoint import Checkpoint
 from phronomy.errors import ConfigurationError, InvalidDecision
 from phronomy.types import Call
 
+T = TypeVar("T")
+
 
 class Interrupt(BaseException):
     """A body asks something, and nobody has answered yet. No `Exception`, so that a body's own handlers let it through."""
@@ -25,6 +27,14 @@ class Interrupt(BaseException):
         super().__init__(key)
         self.key = key
         self.shown = args  # what whoever answers is shown: the key, the payload, and the schema of the answer
+
+
+@overload
+def interrupt(payload: Any = None, *, key: str | None = None, answer: type[T]) -> T: ...
+
+
+@overload
+def interrupt(payload: Any = None, *, key: str | None = None, answer: Any = None) -> Any: ...
 
 
 def interrupt(payload: Any = None, *, key: str | None = None, answer: Any = None) -> Any:

@@ -216,10 +216,7 @@ def test_a_question_inside_graphs_restarts_none_of_them(desk: Works) -> None:
     assert once(name for name in desk.done if name not in ("ask", "more"))
 
 
-BEFORE = pytest.mark.xfail(strict=True, reason="what a node gave that asked is used in a fork from before it asked")
-
-
-@pytest.mark.parametrize("before", [False, pytest.param(True, marks=BEFORE)], ids=["where-it-asks", "before-it-asked"])
+@pytest.mark.parametrize("before", [False, True], ids=["where-it-asks", "before-it-asked"])
 def test_what_happened_after_a_fork_is_not_in_it(desk: Works, before: bool) -> None:
     """Back before the answer, inside a graph: asked anew, under another id, and the old answer is gone. field failure 32"""
     desk.draw = lambda: nest(
@@ -355,9 +352,8 @@ def test_an_agent_deep_inside_asks_any_number_of_times(desk: Works) -> None:
     text = desk.driver.invoke(draw().compile(), {}).checkpoint.model_dump_json()
     for n in range(4):
         checkpoint = Checkpoint.model_validate_json(text)
-        assert [(item.path, item.args) for item in checkpoint.pending] == [("1.0/1.0/0.0", {"n": n})] or [
-            item.args for item in checkpoint.pending
-        ] == [{"n": n}]
+        [item] = checkpoint.pending
+        assert (item.path.count("/"), item.args) == (2, {"n": n})
         result = desk.driver.resume(draw().compile(), checkpoint, approved=True)
         assert paid == list(range(n + 1))
         text = result.checkpoint.model_dump_json()
@@ -585,9 +581,7 @@ def test_a_node_whose_gate_was_loosened_or_changed_is_not_run_on_an_old_approval
     looser: tuple[Any, ...] = ({}, {"requires_approval": lambda state: False})
     for options in looser:
         desk.draw = lambda options=options: desk.chain("a", "b", b=options)  # type: ignore[misc]
-        for act in (desk.approve, desk.fork, desk.recover):
-            if act == desk.approve:
-                refused(desk, partial(act, stop), AgentChanged)
+        refused(desk, partial(desk.approve, stop), AgentChanged)
     desk.draw = lambda: desk.chain("a", "b", b={"requires_approval": True})
     assert (desk.approve(stop).status, desk.done) == ("completed", ["a", "b"])
 

@@ -215,6 +215,34 @@ def test_several_in_flight_are_all_waited_for(driver: Driver, store: Store) -> N
     assert (over.output.log, sorted(hall.began)) == (["a", "b", "c", "last"], ["a", "b", "c"])
 
 
+def test_a_stop_that_comes_while_it_is_found_where_to_go_on_is_not_lost(driver: Driver, store: Store) -> None:
+    """All nodes of the wave are through, and stored; a route is being asked."""
+    hall = Hall(driver)
+    asked_for: list[str] = []
+
+    def route(state: Job) -> str:
+        asked_for.append("b")
+        hall.in_flight.release()
+        assert not hall.holds or hall.gone.wait(LONG)
+        return "b"
+
+    graph = StateGraph(Job, name="works").add_node("a", hall.quick("a")).add_node("b", hall.quick("b"))
+    graph.add_edge(START, "a").add_conditional_edges("a", route, ["b"]).add_edge("b", END)
+    made = graph.compile(store=store)
+    with hall.driving(made) as driven:
+        hall.arrive()
+        assert driver.call(made, "pause", driven.run_id).status == "running"
+        hall.gone.set()
+        result = driven.end()
+    assert (result.status, hall.began) == ("suspended", ["a"])
+    assert (asked(made, result.checkpoint), made.stop_of(result.checkpoint).after) == (
+        [("operator", "breakpoint")],
+        ("a",),
+    )
+    over = driver.resume(made, result.checkpoint)
+    assert (over.output.log, hall.began) == (["a", "b"], ["a", "b"])
+
+
 # What runs is left
 
 

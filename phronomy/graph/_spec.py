@@ -109,14 +109,18 @@ class GraphSpec:
         """The nodes."""
         return self.nodes
 
-    @cached_property
+    @property
     def output(self) -> Any:
         """How the state at the end is read."""
         return Output(self.schema)
 
-    @cached_property
+    @property
     def ref(self) -> AgentRef:
         """What a checkpoint notes of the graph."""
+        return self._ref
+
+    @cached_property
+    def _ref(self) -> AgentRef:
         shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
         return AgentRef(name=self.name, fingerprint={"tools": shape, "instructions": "", "model": ""})
 
@@ -149,7 +153,7 @@ class GraphSpec:
         found: Tool | None = asked
         if asked is not None and call.fallback:
             found = asked.fallback[call.fallback - 1] if call.fallback <= len(asked.fallback) else None
-        if isinstance(found, Node | Inside) and call.args is not None and call.arguments is not None:  # a human's edit is judged
+        if isinstance(found, Node | Inside) and call.args is not None and call.arguments is not None:  # an edit
             found = found.given_again("arg" if "arg" in call.args else "state")
         return found
 

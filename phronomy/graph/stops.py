@@ -109,7 +109,11 @@ def marks_of(stop: GraphStop) -> dict[str, str]:
         first, *inside = item.path
         if inside or not _is_halt(item.pending):
             marks.setdefault(_node(first), "stopped inside" if inside else _MARKS[item.pending.why])
-    return marks | dict.fromkeys(map(_node, stop.after), "stopped after") | dict.fromkeys(map(_node, stop.failures), "failed")
+    return (
+        marks
+        | dict.fromkeys(map(_node, stop.after), "stopped after")
+        | dict.fromkeys(map(_node, stop.failures), "failed")
+    )
 
 
 def _node(name: str) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from phronomy.approvals import Answer, Approve, PendingApproval, Respond
 from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import ConfigurationError, PhronomyError
+from phronomy.interrupts import Interrupt
 from phronomy.stores import Store, open_store
 from phronomy.stores.base import AsyncPrimitives
 from phronomy.stores.rows import OPEN, Append, Branch
@@ -221,7 +222,7 @@ def watch_tools(fuse: Fuse, witness: Witness) -> None:
         returned: list[Any] = []
         try:
             yield returned
-        except Exception:
+        except (Exception, Interrupt):
             witness.say("left", n=n, raised=True, result=None)
             fuse.place(f"after {tool.name}")
             raise
