@@ -156,9 +156,7 @@ def events_of(runner: Runner) -> Generator[Event]:
                             yield event
                         except GeneratorExit:
                             runner.streams = False
-                            if isinstance(
-                                moment, Piece
-                            ):  # what gives it is under way: what comes of that is waited for
+                            if isinstance(moment, Piece):  # its node runs: what comes of that is waited for
                                 next(moments, None)
                             raise
     except Exception:

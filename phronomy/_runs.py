@@ -43,7 +43,7 @@ class Runs(Opening, Generic[Deps, Output]):
 
     @abstractmethod
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, Any]:
-        """The configuration for one call, and its deps. `method` names a sync one, which refuses what is async."""
+        """The configuration for one call of this method, and its deps. A sync method refuses what is async; None runs nothing."""
 
     # Running
 
@@ -84,7 +84,7 @@ class Runs(Opening, Generic[Deps, Output]):
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """As `invoke`."""
-        spec, deps = self._for_call(options, None)
+        spec, deps = self._for_call(options, "ainvoke")
         beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
         runner = await self._abegin(spec, deps, beginning, on_pending)
         async with aheld(runner) as watch:
@@ -134,7 +134,7 @@ class Runs(Opening, Generic[Deps, Output]):
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """As `resume`."""
-        spec, deps = self._for_call(options, None)
+        spec, deps = self._for_call(options, "aresume")
         choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
         runner = await self._aopen(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
@@ -188,7 +188,7 @@ class Runs(Opening, Generic[Deps, Output]):
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """As `step`."""
-        spec, deps = self._for_call(options, None)
+        spec, deps = self._for_call(options, "astep")
         choice = Choice(approved, reason, decisions, as_principal(by), None, False)
         beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
         runner = await self._astart(spec, deps, at, beginning, "refuse", choice)
@@ -260,7 +260,7 @@ class Runs(Opening, Generic[Deps, Output]):
         **options: Unpack[CallOptions[Deps]],
     ) -> AsyncStream[Output]:
         """As `stream`."""
-        spec, deps = self._for_call(options, None)
+        spec, deps = self._for_call(options, "astream")
         beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
         choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
 
@@ -310,7 +310,7 @@ class Runs(Opening, Generic[Deps, Output]):
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """As `recover`."""
-        spec, deps = self._for_call(options, None)
+        spec, deps = self._for_call(options, "arecover")
         branch_id = await in_store(self.store, _session.branch_of, self.store, run, bearer=self._bearer)
         while True:
             opened = await in_store(self.store, _session.open_head, self.store, spec, deps, branch_id)
@@ -339,7 +339,7 @@ class Runs(Opening, Generic[Deps, Output]):
 
     async def arecover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
         """As `recover_all`."""
-        spec, _ = self._for_call(options, None)
+        spec, _ = self._for_call(options, "arecover_all")
         found = await in_store(self.store, _recovery.found, self.store, spec, limit)
         done = [await _recovery.acarried_on(self, each, options) for each in found]
         await _recovery.atidy(self.store, spec, limit)

@@ -130,7 +130,7 @@ class Agent(Runs[Deps, Output]):
             raise ConfigurationError(f"there is no option {', '.join(sorted(unknown))}: nothing was done")
         if foreign := options.keys() & {"interrupt_before", "interrupt_after", "update", "modify_state"}:
             raise ConfigurationError(f"agent {spec.name!r}: {', '.join(sorted(foreign))} is for graphs: nothing was done")
-        if method is not None:
+        if method is not None and not method.startswith("a"):
             spec.refuse_async(method)
         if (model := options.get("model")) is not None:
             spec = replace(spec, model=as_model(model))

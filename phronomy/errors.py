@@ -4,7 +4,7 @@
     ├── ConfigurationError              an agent, a tool or an argument is wrong; nothing has run
     │   ├── ToolDefinitionError         a function or class cannot be a tool
     │   ├── GraphError                  a graph, or the class of its state, cannot be built
-    │   ├── RegistrationError           a type cannot be registered for untyped values
+    │   ├── RegistrationError           a type, or how its pieces are joined, cannot be registered
     │   └── AsyncRequired               something async was met in a sync call
     ├── CheckpointError                 a checkpoint cannot be read, or cannot be used here
     │   ├── CheckpointNotFound          the store knows no such checkpoint or run
@@ -79,7 +79,7 @@ class GraphError(ConfigurationError):
 
 
 class RegistrationError(ConfigurationError):
-    """A type cannot be registered for values in untyped places. Nothing was registered."""
+    """A type, or how the pieces of one are joined, cannot be registered. Nothing was registered."""
 
 
 class AsyncRequired(ConfigurationError):

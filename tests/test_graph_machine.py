@@ -252,5 +252,5 @@ def machine(life: type[Life], examples: int) -> Any:
     return case
 
 
-TestLife = machine(Life, 40)
-TestAsyncLife = machine(AsyncLife, 30)
+TestLife = machine(Life, 25)
+TestAsyncLife = machine(AsyncLife, 25)

@@ -19,13 +19,13 @@ from decimal import Decimal
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal, NewType, NotRequired
+from typing import Annotated, Any, ForwardRef, Literal, NewType, NotRequired
 
 import pytest
 from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel, JsonValue, create_model
 from test_stream import take, take_until, types
-from typing_extensions import TypedDict
+from typing_extensions import TypeAliasType, TypedDict
 
 from phronomy import (
     AsyncRequired,
@@ -40,6 +40,7 @@ from phronomy import (
     SQLiteStore,
     _perform,
 )
+from phronomy._json import MAX_DEPTH
 from phronomy.events import NodePiece, event_from, replay
 from phronomy.graph import (
     END,
@@ -55,7 +56,7 @@ from phronomy.graph import (
     merge,
     register_concat,
 )
-from phronomy.graph.streams import Unmergeable, merged
+from phronomy.graph.streams import Unmergeable, kind_of_pieces, merged
 from phronomy.messages import ToolCall
 from phronomy.stores.base import Store
 
@@ -154,7 +155,6 @@ def test_ein_a17_a_stream_before_a_breakpoint_is_one_value_after_it(driver: Driv
     graph = talk(store, kind(driver, abc), compiled={stop: ["write" if stop == "interrupt_after" else "read"]})
     for ahead in (take(driver, graph, {})[1], driver.invoke(graph, {})):  # stopped streaming or not, resumed either way
         assert (ahead.status, graph.state_of(ahead.checkpoint).answer) == ("suspended", "abc")
-        assert ahead.status == "suspended"
         fork = driver.fork(graph, ahead.checkpoint)
         assert driver.resume(graph, ahead.checkpoint).output.seen == ["abc"]
         events, result = take(driver, graph, fork)
@@ -272,7 +272,14 @@ class Dated(TypedDict):
     colour: Colour
 
 
+class Tree(TypedDict):
+    text: str
+    below: NotRequired[dict[str, Tree]]
+
+
 Name = NewType("Name", str)
+
+Json = TypeAliasType("Json", "Annotated[dict[str, Annotated[Json, []]] | list[Json] | str | float | None, []]")
 
 
 def graph_of(hint: Any, **options: Any) -> StateGraph[Any]:
@@ -319,6 +326,15 @@ def test_ein_a18_a_type_that_cannot_be_merged_is_refused_when_the_graph_is_built
 )  # fmt: skip
 def test_types_that_can_be_merged_are_taken(hint: Any) -> None:
     graph_of(hint).add_edge(START, "write").add_edge("write", END).compile()
+
+
+@pytest.mark.parametrize(
+    "hint", [Tree, dict[str, Json], dict[Name, Name | None], dict[str, JsonValue], dict[str, ForwardRef("Later")], dict]
+)
+def test_types_that_hold_themselves_and_types_that_say_nothing_are_taken(hint: Any) -> None:
+    assert kind_of_pieces(hint) is dict
+    with pytest.raises(Unmergeable, match="no concat is registered for Point"):
+        kind_of_pieces(dict[str, hint | Point])
 
 
 def test_a_generator_says_which_channels_it_gives_in_pieces(store: Store) -> None:
@@ -563,7 +579,7 @@ def test_registrations_that_make_no_sense_are_refused_with_typed_errors() -> Non
     for function in wrong:
         with pytest.raises(RegistrationError, match=r"the concat of .*Fresh"):
             register_concat(Fresh, function)
-    register_concat(Fresh, lambda pieces: pieces[0])
+    register_concat(Fresh, max)  # written in C: it does not tell what it takes
     with pytest.raises(RegistrationError, match="has a concat already"):
         register_concat(Fresh, lambda pieces: pieces[0])
 
@@ -635,12 +651,11 @@ def test_each_piece_comes_before_the_next_is_made_between_the_start_and_the_end_
     graph = talk(store, body) if driver is SYNC else talk(store, threaded(body))
     events = take_until(driver, graph, {}, listen)
     assert types(events) == [
-        "run_started", "checkpoint", "checkpoint",
-        "tool_call_started", "node_piece", "node_piece", "node_piece", "tool_call_settled",
-        "checkpoint",
-        "tool_call_started", "tool_call_settled",
+        "run_started", "checkpoint",
+        "checkpoint", "tool_call_started", "node_piece", "node_piece", "node_piece", "tool_call_settled",
+        "checkpoint", "tool_call_started", "tool_call_settled",
         "checkpoint", "completed",
-    ] or types(events).index("tool_call_settled") == types(events).index("tool_call_started") + 4  # fmt: skip
+    ]  # fmt: skip
     assert told(events) == [{"answer": "a"}, {"answer": "b"}, {"answer": "c", "score": 1}]
     started = next(event for event in events if event.type == "tool_call_started")
     pieces = [event for event in events if event.type == "node_piece"]
@@ -762,11 +777,10 @@ def test_a_consumer_that_leaves_at_a_piece_loses_pieces_and_no_state(driver: Dri
     graph = talk(store, kind(driver, body))
     events = take_until(driver, graph, {}, lambda event: event.type == "node_piece", thread_id="t")
     assert (told(events), calls) == ([{"answer": "a"}], ["write"])
-    left = store.latest("t") or store.head(store.branches()[0].id)[1]
-    assert [(call.name, call.status) for call in left.calls if call.result] in ([("write", "settled")], [])
-    assert not store.branches()[0].is_held(store.clock())
+    (branch,) = store.branches()
+    assert "abc" in kept(store) and not branch.is_held(store.clock())
 
-    done = driver.resume(graph, left)
+    done = driver.resume(graph, store.head(branch.id)[1])
     assert (done.status, done.output.seen, calls) == ("completed", ["abc"], ["write"])
 
 
@@ -831,10 +845,16 @@ def test_pieces_are_live_alone_json_both_ways_and_in_no_log(driver: Driver, stor
     assert "node_piece" not in types(list(replay(store, result.checkpoint.branch_id)))
 
 
-def test_a_piece_without_a_json_form_is_told_as_null_and_kept_as_it_is(driver: Driver, store: Store) -> None:
+def test_a_piece_without_a_json_form_is_told_as_null_and_one_that_is_too_deep_not_at_all(
+    driver: Driver, store: Store
+) -> None:
     def body(state: Any) -> Iterator[Any]:
         yield {"raw": b"\xc3", "found": {"s": object}}
         yield {"raw": b"\xa9", "found": {"s": None}}
+        deep: Any = None
+        for _ in range(MAX_DEPTH):
+            deep = [deep]
+        yield {"found": {"t": deep}}
 
     builder = StateGraph(create_model("State", raw=(bytes, b""), found=(dict[str, Any], {})))
     builder.add_node("write", kind(driver, body), streams=["raw", "found"])

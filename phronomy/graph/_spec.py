@@ -303,7 +303,8 @@ class GraphSpec:
 
     def _act(self, state: Checkpoint) -> Move:
         steps = state.turn - self.routes.is_routed(START)  # where to begin is no step
-        if self.max_steps is not None and steps >= self.max_steps and any(c.status == "new" for c in state.calls):
+        begins = any(call.status == "new" and not _is_gate(call) for call in state.calls)
+        if self.max_steps is not None and steps >= self.max_steps and begins:
             return Fail(limit="max_steps", maximum=self.max_steps, used=steps)
         if _is_halted(state):
             return Wait(pending=state.pending)  # nothing begins, not even a judgement

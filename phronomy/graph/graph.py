@@ -401,7 +401,7 @@ class Graph(Runs[Deps, State]):
             raise ConfigurationError(
                 f"graph {spec.name!r}: {', '.join(sorted(foreign))} is for agents: nothing was done"
             )
-        if method is not None:
+        if method is not None and not method.startswith("a"):
             spec.refuse_async(method)
         before, after = options.get("interrupt_before"), options.get("interrupt_after")
         if before is not None or after is not None:
@@ -413,7 +413,7 @@ class Graph(Runs[Deps, State]):
         if modify is not None and not callable(modify):
             raise ConfigurationError(f"graph {spec.name!r}: modify_state is a function of a path and a state")
         if update is not None or modify is not None:
-            if method not in (None, "resume", "stream", "step"):
+            if method is not None and method.removeprefix("a") not in ("resume", "stream", "step"):
                 raise ConfigurationError(f"graph {spec.name!r}: {method} changes no state; resume does")
             spec = replace(spec, update=update, modify=modify)
         return spec, options.get("deps")

@@ -116,7 +116,7 @@ def kind_of_pieces(hint: Any) -> type[Any]:
     if kind in _ALIKE or is_typeddict(kind):
         kind = _ALIKE.get(kind, dict)
         if kind is dict:
-            _check_values(hint, frozenset())
+            _check_values(hint, (hint,))
         return kind  # type: ignore[no-any-return]
     found = CONCATS.find(kind) if isinstance(kind, type) else None
     if found is None or found[0] in _ALIKE:  # a subclass of these has rules of its own, which joining would break
@@ -132,7 +132,7 @@ def kind_or_none(hint: Any) -> type[Any] | None:
         return None
 
 
-def _check_values(hint: Any, seen: frozenset[Any]) -> None:
+def _check_values(hint: Any, seen: tuple[Any, ...]) -> None:
     """Refuse a mapping in which two values of one key would not go together, as far as its type says what they are."""
     if is_typeddict(get_origin(hint) or hint):
         for value in get_type_hints(get_origin(hint) or hint, include_extras=True).values():
@@ -141,26 +141,19 @@ def _check_values(hint: Any, seen: frozenset[Any]) -> None:
         _check_value(get_args(hint)[1], seen)
 
 
-def _check_value(hint: Any, seen: frozenset[Any]) -> None:
-    if isinstance(hint, TypeAliasType):
-        if hint in seen:
-            return
-        seen = seen | {hint}
+def _check_value(hint: Any, seen: tuple[Any, ...]) -> None:
     hint = _bare(hint)
-    if hint in (Any, object, None, type(None)) or isinstance(hint, ForwardRef | str | TypeVar):
-        return  # the values themselves are looked at
-    if members := _members(hint):
-        for each in members:
-            _check_value(each, seen)
+    unknown = hint in (Any, object, None, type(None)) or isinstance(hint, ForwardRef | str | TypeVar)
+    if unknown or hint in seen:  # the values themselves are looked at; or a type that holds itself
         return
     kind: Any = get_origin(hint) or hint
-    if _ALIKE.get(kind) is dict or is_typeddict(kind):
-        if kind not in seen:
-            _check_values(hint, seen | {kind} if is_typeddict(kind) else seen)
-        return
-    if isinstance(kind, type) and issubclass(kind, _LAST) and not issubclass(kind, Enum):
-        return
-    kind_of_pieces(hint)
+    if members := _members(hint):
+        for each in members:
+            _check_value(each, (*seen, hint))
+    elif _ALIKE.get(kind) is dict or is_typeddict(kind):
+        _check_values(hint, (*seen, hint))
+    elif not isinstance(kind, type) or issubclass(kind, Enum) or not issubclass(kind, _LAST):
+        kind_of_pieces(hint)
 
 
 def _bare(hint: Any) -> Any:
