@@ -41,3 +41,9 @@ def leaves(value: JsonValue) -> Iterable[str]:
 def is_function(value: object) -> bool:
     """Whether this is a function or a method that was written in Python."""
     return inspect.isfunction(value) or inspect.ismethod(value)
+
+
+def close_unawaited(answer: object) -> None:
+    """Close a coroutine that nobody will await, which would otherwise be warned about."""
+    if inspect.iscoroutine(answer):
+        answer.close()

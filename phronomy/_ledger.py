@@ -6,6 +6,7 @@ One ledger serves the run and all runs nested in it. A crash here loses the leas
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import socket
@@ -56,6 +57,7 @@ class Ledger:
         self.ending: Ending | None = None
         self.halted: Halted | None = None
         self.leave = Leave()
+        self._leave_by = math.inf
         self.reusable: dict[str, CallResult] = {}
         self.begun: set[str] = set()
         self.nested = {part.path: part for part in head.nested}
@@ -191,9 +193,14 @@ class Ledger:
             if isinstance(outcome, Ending):
                 self.ending = outcome
                 self._signal_all()
-            elif isinstance(outcome, Halted) and self.halted is None:
-                self.halted = outcome
-                self.leave.after(outcome.grace)
+            elif isinstance(outcome, Halted):
+                self.halted = self.halted or outcome
+                by = math.inf if outcome.grace is None else outcome.at.timestamp() + outcome.grace
+                if (
+                    outcome.grace is not None and by < self._leave_by
+                ):  # of several, whoever is in more of a hurry counts
+                    self._leave_by = by
+                    self.leave.after(outcome.grace)
 
     def signal(self) -> threading.Event:
         """A new event for one call, set when nobody waits for its result any more."""

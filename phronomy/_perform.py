@@ -22,7 +22,7 @@ from phronomy._ledger import now
 from phronomy._nested import ADrive, Drive, arun_nested, run_nested
 from phronomy._pieces import Piece, Piecewise, feeding
 from phronomy._runner import Asking, Runner
-from phronomy._workers import Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
+from phronomy._workers import NEVER, Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
 from phronomy.approvals import PendingApproval, call_digest
 from phronomy.errors import LimitExceeded, ModelError, NodeFailed, OutputError, RunFailed
 from phronomy.instructions import InstructionsContext
@@ -299,9 +299,10 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
+        leave = runner.ledger.leave if tool.may_be_left else NEVER
         with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call):
             inline = tool.timeout is None and not tool.may_be_left
-            value = work() if inline else in_thread(work, tool.timeout, runner.ledger.leave)
+            value = work() if inline else in_thread(work, tool.timeout, leave)
     except Interrupt as asked:
         return asks(runner, call, tool, asked, since(started))
     except Exception as error:
@@ -325,11 +326,12 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
+        leave = runner.ledger.leave if tool.may_be_left else NEVER
         with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call):
             value = await (
-                within(tool.acall(values, context), tool.timeout, runner.ledger.leave)
+                within(tool.acall(values, context), tool.timeout, leave)
                 if tool.is_async
-                else ain_thread(work, tool.timeout, runner.ledger.leave)
+                else ain_thread(work, tool.timeout, leave)
             )
     except Interrupt as asked:
         return asks(runner, call, tool, asked, since(started))

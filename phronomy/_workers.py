@@ -25,14 +25,14 @@ from phronomy.tools import ToolCancelled
 T = TypeVar("T")
 
 
-_NEVER: Final = Leave()
+NEVER: Final = Leave()
 
 
 class Overran(Exception):
     """A tool was still running when its timeout was over."""
 
 
-def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = _NEVER) -> T:
+def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER) -> T:
     """What `work` gives, from a thread of its own; `Overran` if it takes longer, `Left` if it is left.
 
     A thread cannot be stopped: it goes on.
@@ -46,7 +46,7 @@ def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = _NEVE
             raise Overran(f"still running after {timeout} s") from None
 
 
-async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave = _NEVER) -> T:
+async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER) -> T:
     """As `in_thread`, without holding up the event loop."""
     loop = asyncio.get_running_loop()
     box: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
@@ -59,7 +59,7 @@ async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave 
     return _opened(await within(box, timeout, leave))
 
 
-async def within(work: Awaitable[T], timeout: float | None, leave: Leave = _NEVER) -> T:
+async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER) -> T:
     """What `work` gives; `Overran` if it takes longer, `Left` if it is left. A timeout that the work raises stays what it is."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()

@@ -19,8 +19,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypeVar
 
-from phronomy import _json
-from phronomy._checks import is_count, is_exception_class, is_function, is_number, is_series, is_timeout, leaves
+from phronomy import _checks, _json
 from phronomy._json import JsonError, JsonText, canonical, clean, parse, plain
 from phronomy._schema import (
     Arguments,
@@ -203,10 +202,9 @@ class Tool:
         self._check_gate()
         self._body = _checked_body(self.name, body)
         self.is_async = is_async_callable(body)
-        parameters, self._context_name = parameters_of(self.name, body, ToolContext)
         description, told = self._documentation(body)
         self.description = self.description or description
-        self._arguments = Arguments(self.name, parameters, told)
+        self._arguments, self._context_name = self._signature(body, told)
         self._check_redact()
         schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
@@ -313,7 +311,7 @@ class Tool:
         except CancelledError as error:  # the body's own doing: a cancellation of the run does not come this way
             raise ToolCancelled(f"{self.name} was cancelled from within") from error
         if hasattr(type(result), "__await__"):  # the type is asked, not the result, which may be anything
-            _close(result)
+            _checks.close_unawaited(result)
             raise TypeError(f"tool {self.name} returned an awaitable from a sync function; declare it with 'async def'")
         return result
 
@@ -390,6 +388,10 @@ class Tool:
         told = {name: text for _, each in reversed(read) for name, text in each.items()}
         return next((description for description, _ in read if description), ""), told
 
+    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        parameters, context_name = parameters_of(self.name, body, ToolContext)
+        return Arguments(self.name, parameters, told), context_name
+
     def _check_options(self) -> None:
         if not isinstance(self.description, str):
             raise self._refuse("description", "a text")
@@ -398,21 +400,21 @@ class Tool:
         if not isinstance(self.idempotent, bool):
             raise self._refuse("idempotent", "True or False")
         for option in ("timeout", "approval_timeout"):
-            if not is_timeout(getattr(self, option)):
+            if not _checks.is_timeout(getattr(self, option)):
                 raise self._refuse(option, "a number of seconds above 0, or None")
         if self.on_expiry not in (None, *get_args(OnExpiry)):
             raise self._refuse("on_expiry", "'reject', 'cancel' or 'stay', or None for what the agent says")
         if self.risk is not None and not (isinstance(self.risk, str) and self.risk):
             raise self._refuse("risk", "a text that is not empty, or None")
-        if not is_count(self.max_result_size) or self.max_result_size == 0:
+        if not _checks.is_count(self.max_result_size) or self.max_result_size == 0:
             raise self._refuse("max_result_size", "a number of characters above 0")
 
     def _check_failure_options(self) -> None:
-        if not is_count(self.retries):
+        if not _checks.is_count(self.retries):
             raise self._refuse("retries", "0 or a whole number above it")
-        if not is_number(self.retry_wait) or self.retry_wait < 0:
+        if not _checks.is_number(self.retry_wait) or self.retry_wait < 0:
             raise self._refuse("retry_wait", "a number of seconds, 0 or more")
-        if not is_series(self.retry_on) or not all(map(is_exception_class, self.retry_on)):
+        if not _checks.is_series(self.retry_on) or not all(map(_checks.is_exception_class, self.retry_on)):
             raise self._refuse("retry_on", "a tuple of exception classes")
         self.retry_on = tuple(self.retry_on)
         if self.retries and not (self.idempotent or self.retry_on):
@@ -422,7 +424,7 @@ class Tool:
             )
         if self.on_failure not in ("model", "human", "stop"):
             raise self._refuse("on_failure", "'model', 'human' or 'stop'")
-        if not is_series(self.fallback):
+        if not _checks.is_series(self.fallback):
             raise self._refuse("fallback", "a tuple of tools")
         self.fallback = tuple(as_tool(each) for each in self.fallback)
 
@@ -443,7 +445,7 @@ class Tool:
         self.requires_approval = cast("bool | Predicate", predicate)
 
     def _check_redact(self) -> None:
-        if not is_series(self.redact):
+        if not _checks.is_series(self.redact):
             raise self._refuse("redact", "a set of parameter names")
         unknown = [name for name in self.redact if name not in self._arguments.names]
         if unknown:
@@ -483,7 +485,7 @@ class Tool:
     def _answered(self, answer: object) -> bool | Reject:
         if isinstance(answer, bool | Reject):
             return answer
-        _close(answer)
+        _checks.close_unawaited(answer)
         return self._ask(f"answered with {type(answer).__name__}")
 
     def _ask(self, why: str) -> bool:
@@ -506,7 +508,7 @@ class Tool:
             shown = plain(self._arguments.write(dict(values)))
         except Exception:
             shown = dict(values)
-        for leaf in leaves([shown[name] for name in self.redact & shown.keys()]):
+        for leaf in _checks.leaves([shown[name] for name in self.redact & shown.keys()]):
             found |= {leaf, repr(leaf)[1:-1], json.dumps(leaf)[1:-1], json.dumps(leaf, ensure_ascii=False)[1:-1]}
         return sorted(found - {"", "None", "True", "False", "null", "true", "false"}, key=len, reverse=True)
 
@@ -524,7 +526,7 @@ class FunctionTool(Tool, Generic[P, R]):
         if unknown:
             known = ", ".join(ToolOptions.__annotations__)
             raise ToolDefinitionError(f"a tool has no option {', '.join(unknown)}; it has {known}")
-        if not is_function(function):
+        if not _checks.is_function(function):
             raise ToolDefinitionError(f"{function!r} is not a function; wrap it in one to make it a tool")
         functools.update_wrapper(self, function, updated=())
         self.function = function
@@ -582,7 +584,7 @@ def as_tool(source: Tool | type[Tool] | Callable[..., Any]) -> Tool:
             return as_tool(source())
         except TypeError as error:
             raise ToolDefinitionError(f"{source.__name__} needs arguments to be built; pass an instance") from error
-    if is_function(source):
+    if _checks.is_function(source):
         return FunctionTool(source)
     raise ToolDefinitionError(f"{source!r} is not a tool; pass a function, a Tool, or a Tool class")
 
@@ -591,9 +593,3 @@ def _checked_body(name: str, body: Callable[..., Any]) -> Callable[..., Any]:
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise ToolDefinitionError(f"tool {name} is a generator; return the whole result instead of parts of it")
     return body
-
-
-def _close(answer: object) -> None:
-    """Close a coroutine that nobody will await, which would otherwise be warned about."""
-    if inspect.iscoroutine(answer):
-        answer.close()

@@ -447,7 +447,7 @@ def test_whoever_is_in_more_of_a_hurry_counts(driver: Driver, store: Store) -> N
         for grace in (None, 1_000, 0):
             assert driver.call(graph, "pause", driven.run_id, grace=grace).status == "running"
         result = driven.end()
-        assert hall.ended == [], "nobody waits for it any more"
+        assert (hall.began, hall.ended) == (["a"], []), "nobody waits for it any more"
     assert asked(graph, result.checkpoint) == [("operator", "breakpoint")]
     hall.holds = False
     assert driver.resume(graph, result.checkpoint).output.log == ["a", "b"]

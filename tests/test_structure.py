@@ -194,10 +194,10 @@ ALONE = {"_abegin", "ain_thread", "aside_by_side", "call", "in_either", "whole",
 ALLOWED = {
     # An async body is awaited, and a sync one must not hold up the event loop; the sync driver stays in its caller's thread.
     "aexecute": (
-        "value = within(tool.call(values, context), tool.timeout, runner.ledger.leave) if tool.is_async "
-        "else in_thread(work, tool.timeout, runner.ledger.leave)",
+        "value = within(tool.call(values, context), tool.timeout, leave) if tool.is_async "
+        "else in_thread(work, tool.timeout, leave)",
         "inline = tool.timeout is None and (not tool.may_be_left)\n"
-        "            value = work() if inline else in_thread(work, tool.timeout, runner.ledger.leave)",
+        "            value = work() if inline else in_thread(work, tool.timeout, leave)",
     ),
     # A coroutine is a piece of work as it is.
     "arun_calls": ("[execute(runner, call.id, drive) ", "[partial(execute, runner, call.id, drive) "),

@@ -9,12 +9,12 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import aclosing, closing
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from phronomy._checks import is_series
 from phronomy._json import MAX_BYTES, JsonText, canonical
 from phronomy._pieces import Piecewise
-from phronomy._schema import takes_context
+from phronomy._schema import Arguments, takes_context
 from phronomy._spec import is_async
 from phronomy.errors import GraphError, InvalidUpdate
 from phronomy.graph._gathering import Gathering, streams_of
@@ -35,6 +35,14 @@ class _Lean(Tool, Piecewise):
 
     schema: StateSchema
     _only: str | None = None
+    _known: ClassVar[dict[str, tuple[Arguments, str | None]]] = {}
+
+    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        # All of a kind have one signature, and a graph has many nodes.
+        kind = body.__qualname__
+        if kind not in self._known:
+            self._known[kind] = super()._signature(body, {})
+        return self._known[kind]
 
     def read(self, arguments: str) -> JsonText:
         """The text of the arguments that are given. A human's edit of them is checked as an update is. Raises `InvalidArguments`."""
