@@ -97,7 +97,9 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds; the best of each counts")
     options = parser.parse_args()
     held = True
-    print(f"{'':<8} {'nodes':>6} {'CPU a node':>12} {'ratio':>7} {'stored a node':>14} {'ratio':>7}   at most {MAX_GROWTH}")
+    print(
+        f"{'':<8} {'nodes':>6} {'CPU a node':>12} {'ratio':>7} {'stored a node':>14} {'ratio':>7}   at most {MAX_GROWTH}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for shape in SHAPES:
             best = {size: (float("inf"), 0.0) for size in SIZES}
@@ -108,7 +110,10 @@ def main() -> int:
             for size, (spent, stored) in best.items():
                 cpu, bytes_ = spent / best[SIZES[1]][0], stored / best[SIZES[1]][1]
                 held = held and (size < SIZES[1] or max(cpu, bytes_) <= MAX_GROWTH)
-                print(f"{shape:<8} {size:>6} {spent * 1e6:>9.0f} us {cpu:>7.2f} {stored:>12.0f} B {bytes_:>7.2f}", flush=True)
+                print(
+                    f"{shape:<8} {size:>6} {spent * 1e6:>9.0f} us {cpu:>7.2f} {stored:>12.0f} B {bytes_:>7.2f}",
+                    flush=True,
+                )
     print("all bounds held" if held else "NOT all bounds held")
     return 0 if held else 1
 

@@ -132,6 +132,10 @@ class Spec(Protocol):
         """What follows from open calls that have all settled. Only asked for where `plan` gives `Advance`."""
         ...
 
+    def lost(self, state: Checkpoint) -> Sequence[str]:
+        """What the run counts on, beside its open calls, and is gone since it stopped, in words."""
+        ...
+
     def refuse_async(self, method: str) -> None:
         """Refuse what a sync call cannot run. Raises `AsyncRequired`."""
         ...

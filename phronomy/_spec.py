@@ -91,6 +91,10 @@ class AgentSpec:
         """The rules of an agent plan no such move."""
         raise AssertionError("an agent goes on by asking its model")
 
+    def lost(self, state: Checkpoint) -> Sequence[str]:
+        """An agent counts on the tools of its open calls, and on nothing else."""
+        return ()
+
     def first(self, input: Any, parent: Checkpoint | None, history: Any) -> Mapping[str, Any]:
         """The conversation that a run of this input begins with."""
         original, said = read_input(input)

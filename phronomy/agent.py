@@ -129,7 +129,9 @@ class Agent(Runs[Deps, Output]):
         if unknown := options.keys() - CallOptions.__annotations__.keys():
             raise ConfigurationError(f"there is no option {', '.join(sorted(unknown))}: nothing was done")
         if foreign := options.keys() & {"interrupt_before", "interrupt_after", "update", "modify_state"}:
-            raise ConfigurationError(f"agent {spec.name!r}: {', '.join(sorted(foreign))} is for graphs: nothing was done")
+            raise ConfigurationError(
+                f"agent {spec.name!r}: {', '.join(sorted(foreign))} is for graphs: nothing was done"
+            )
         if method is not None and not method.startswith("a"):
             spec.refuse_async(method)
         if (model := options.get("model")) is not None:

@@ -38,8 +38,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
         for call in runner.state.calls:
             if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
                 changed += _call_changes(runner, call)
-            elif (call.status != "settled" and runner.spec.kind == "graph") and runner.spec.tool(call) is None:
-                changed.append(f"node {call.name!r}, which is to run, is gone: it was removed, or renamed")
+        changed += runner.spec.lost(runner.state)
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
         return Drift(tuple(changed), ())
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint

@@ -155,6 +155,9 @@ class GraphSpec:
     def advance(self, state: Checkpoint, deps: Any) -> Any:
         raise AssertionError("this graph goes on by itself")
 
+    def lost(self, state: Checkpoint) -> tuple[()]:
+        return ()
+
     def edits(self, runner: Any, at: Any, by: Any) -> tuple[()]:
         return ()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -142,3 +144,33 @@ def test_an_update_leaves_what_single_runs_were_given(driver: Driver, store: Sto
     done = driver.resume(more, caught.value.checkpoint, update={"amount": 7})
 
     assert (done.output.log, done.output.amount) == (["worked on 1", "worked on 2"], 7)
+
+
+def test_a_question_that_only_the_journal_has_is_asked_by_a_resume(store: Store) -> None:
+    """Whoever watched the run left before it stood still."""
+    go_on = threading.Event()
+
+    def waits(state: State) -> dict[str, Any]:
+        assert go_on.wait(30)
+        return {"log": ["waited"]}
+
+    builder = StateGraph(State).add_node("ask", lambda state: {"log": [interrupt("who?", answer=str)]})
+    builder.add_node("quick", lambda state: {"log": ["quick"]}).add_node("wait", waits)
+    for node in ("ask", "quick", "wait"):
+        builder.add_edge(START, node).add_edge(node, END)
+    graph = builder.compile(store=store)
+
+    with closing(graph.stream({}, thread_id="t")) as events:
+        for event in events:
+            if event.type == "tool_call_settled":
+                go_on.set()
+                break
+    (branch,) = store.branches(thread_id="t")
+    assert branch.head is not None
+    assert store.load(branch.head).pending == ()
+
+    told = graph.resume(branch.head)
+    (item,) = told.checkpoint.pending
+    assert (told.status, item.why) == ("suspended", "question")
+    done = graph.resume(told.checkpoint, decisions={item.id: Respond(content="me")})
+    assert done.output is not None and done.output.log == ["me", "quick", "waited"]

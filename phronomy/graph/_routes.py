@@ -117,7 +117,7 @@ class Routes:
         complete: list[str] = []
         waiting: dict[str, list[str]] = {}
         for sources, target in self.joins:
-            key = f"{'+'.join(sources)}>{target}"
+            key = join_key(sources, target)
             there = {*arrived.get(key, ()), *finished.intersection(sources)}
             if there == set(sources):
                 complete.append(target)
@@ -181,6 +181,11 @@ def close(answer: object) -> None:
     """Close a coroutine that nobody will await, which would otherwise be warned about."""
     if inspect.iscoroutine(answer):
         answer.close()
+
+
+def join_key(sources: Sequence[str], target: str) -> str:
+    """Under which what has arrived at a join is kept."""
+    return f"{'+'.join(sources)}>{target}"
 
 
 def failed(node: str, why: str) -> NodeFailed:

@@ -28,7 +28,7 @@ from phronomy.errors import (
 from phronomy.graph._inside import Within, begun_with
 from phronomy.graph._joins import arrivals_in, channels_in, given_in, state_with
 from phronomy.graph._node import Gate, Inside, Node
-from phronomy.graph._routes import Routes
+from phronomy.graph._routes import Routes, join_key
 from phronomy.graph._state import StateSchema
 from phronomy.graph._waves import AFTER, HALT, Advance, calls_of, channels_of, is_at_start
 from phronomy.graph.signals import START, Send
@@ -170,6 +170,26 @@ class GraphSpec:
         """What follows from a wave that is through."""
         return Advance(self, state, deps)
 
+    def lost(self, state: Checkpoint) -> list[str]:
+        """The nodes of its wave, the joins that wait, and the values of its state that are none here any more."""
+        found = [
+            f"node {call.name.removeprefix(AFTER)!r}, which {'is through' if call.result else 'is to run'}, is gone:"
+            " it was removed, or renamed"
+            for call in state.calls
+            if call.status not in ("asking", "pending", "ready", "failed") and self.tool(call) is None
+        ]
+        known = {join_key(sources, target) for sources, target in self.routes.joins}
+        found += [
+            f"the join {key} is gone, at which {', '.join(there)} arrived"
+            for key, there in arrivals_in(state.__dict__["state"]).items()
+            if key not in known
+        ]
+        try:
+            self.schema.read(channels_of(state))
+        except (StateError, UnknownType) as error:
+            found.append(f"the state cannot be read ({error})")
+        return found
+
     # Beginning, and being changed
 
     def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
@@ -182,7 +202,7 @@ class GraphSpec:
             raise ConfigurationError(
                 f"graph {self.name!r}: a graph begins with an update of its state, not with messages"
             )
-        kept = parent is not None and parent.kind == "graph"
+        kept = parent is not None and parent.kind == "graph" and parent.agent.name == self.name
         before = channels_of(parent) if kept and parent is not None else self.schema.initial()
         try:
             update = self.schema.update(START, input)
