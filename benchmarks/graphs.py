@@ -42,7 +42,7 @@ def chain(size: int, store: SQLiteStore) -> Graph[Any, State]:
     builder = StateGraph(State, name="chain")
     for number in range(size):
 
-        def node(state: State, number: int = number) -> dict[str, Any]:
+        def node(_: State, number: int = number) -> dict[str, Any]:
             return {"seen": [number], "total": 1}
 
         builder.add_node(f"n{number}", node, idempotent=True)
@@ -53,7 +53,7 @@ def chain(size: int, store: SQLiteStore) -> Graph[Any, State]:
 def fan(size: int, store: SQLiteStore) -> Graph[Any, State]:
     """One node, run so many times side by side, and what follows from all of them."""
 
-    def spread(state: State) -> list[Send]:
+    def spread(_: State) -> list[Send]:
         return [Send("work", {"number": number}) for number in range(size)]
 
     def work(given: dict[str, int]) -> dict[str, Any]:
