@@ -361,7 +361,7 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         check_not_ended(opened, given.id)
         if opened.live:
             raise busy(opened.branch)
-        told = {item.id for item in given.pending}
+        told = {item.id for item in opened.head.pending}
         if told.issuperset(waiting) and waiting and not opened.runner.unsaved:  # else there is more to say than was
             raise NothingDecided(
                 f"run {state.run_id} waits for a decision on {', '.join(waiting)}", pending_ids=waiting

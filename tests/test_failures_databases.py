@@ -101,7 +101,7 @@ def test_a_run_goes_on_when_its_connections_went_stale(driver: Driver, postgres:
 
     assert (result.status, postgres.done) == ("completed", ["pay 1"])
     assert len(cuts) == 4
-    assert all(cuts)
+    assert cuts[0] and cuts[2] and cuts[3], cuts  # while nothing runs, there need be no connection to cut
     assert agent.store.head(checkpoint.branch_id)[1] == result.checkpoint
 
 
