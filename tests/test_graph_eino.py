@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -46,8 +47,6 @@ from phronomy.testing import ScriptedModel, call, say
 
 SCENARIOS = (1, 3, 4, 5, 7, 8, 10, 12, 13, 15, 16, 17, 18, 20, 21, 22, 23, 25)
 WEAKNESSES = tuple(range(1, 17))
-BESIDE = {"A16": "test_graph_pause.py", "A17": "test_graph_streams.py", "A18": "test_graph_streams.py"}
-"""Scenarios whose stories are told elsewhere: a stop by the operator, and pieces of streams."""
 
 
 def test_every_scenario_and_every_weakness_has_a_story() -> None:
@@ -59,11 +58,7 @@ def test_every_scenario_and_every_weakness_has_a_story() -> None:
             assert not found or {argument.arg for argument in node.args.args} & {"desk", "driver"}, node.name
             told |= found
     wanted = {*(f"A{number:02}" for number in SCENARIOS), *(f"V{number}" for number in WEAKNESSES)}
-    assert wanted - told == BESIDE.keys()
-    assert told <= wanted
-    for scenario, file in BESIDE.items():
-        told_there = (Path(__file__).parent / file).read_text().lower().replace("-", "_")
-        assert f"ein_{scenario.lower()}" in told_there
+    assert told == wanted
 
 
 @pytest.fixture(params=DRIVERS, ids=str)
@@ -1019,3 +1014,99 @@ def test_no_state_is_shared_and_of_two_resumes_one_counts(desk: Works) -> None:
     assert {type(each) for each in found if isinstance(each, Exception)} <= {CheckpointAlreadyResumed, RunBusy}
     assert (winner.output.log, winner.output.plan, desk.done) == (["a", "b"], "edited", ["a", "b"])
     assert desk.store().load(stop.id).model_dump_json() == stop.model_dump_json()
+
+
+# A stop from outside, and pieces (more in test_graph_pause.py and test_graph_streams.py)
+
+
+class Held:
+    """Two nodes of a wave that run until they are let go, the first time they are entered."""
+
+    def __init__(self, desk: Works) -> None:
+        self.entered, self.go_on = threading.Barrier(3), threading.Event()
+        both = {"idempotent": True}
+        desk.draw = lambda: (
+            desk.nodes("last")
+            .add_node("1", partial(self.body, desk, "1"), **both)
+            .add_node("2", partial(self.body, desk, "2"), **both)
+            .add_edge(START, "1")
+            .add_edge(START, "2")
+            .add_edge(["1", "2"], "last")
+            .add_edge("last", END)
+        )
+
+    def body(self, desk: Works, name: str, state: Any) -> Any:
+        desk.done.append(name)
+        if not self.go_on.is_set():
+            self.entered.wait(30)
+            assert self.go_on.wait(30)
+        return {"count": 1}
+
+
+@pytest.mark.parametrize("grace", [0, None], ids=["left", "waited"])
+def test_a_stop_from_outside_leaves_or_waits_for_what_runs(desk: Works, grace: float | None) -> None:
+    """EIN-A16: what was left is listed to run again with its input, what ended as completed; both come to the same."""
+    held = Held(desk)
+    store = desk.store()
+    graph = desk.graph(store=store)
+    results: list[Any] = []
+    worker = threading.Thread(
+        target=lambda: results.append(desk.driver.invoke(graph, {"plan": "p"}, thread_id="t"))  # type: ignore[arg-type]
+    )
+    worker.start()
+    held.entered.wait(30)
+    (branch,) = store.branches(thread_id="t")
+    assert graph.pause(branch.id, grace=grace, reason="look").status == "running"
+    if grace is None:
+        held.go_on.set()
+    worker.join(30)
+    held.go_on.set()
+    (stopped,) = results
+
+    stop = graph.stop_of(stopped.checkpoint)
+    assert stopped.status == "suspended"
+    assert [item.path for item in stop.pending] == [("operator",)]
+    if grace is None:
+        assert (stop.after, dict(stop.rerun)) == (("1", "2"), {})
+    else:
+        assert (stop.after, {name: seen.plan for name, seen in stop.rerun.items()}) == ((), {"1": "p", "2": "p"})
+    result = desk.resume(stopped.checkpoint)
+    assert (result.status, result.output.count, result.output.log) == ("completed", 2, ["last"])
+    assert sorted(desk.done) == (["1", "2", "last"] if grace is None else ["1", "1", "2", "2", "last"])
+
+
+def test_pieces_that_pend_at_a_stop_are_one_value_after_it(desk: Works) -> None:
+    """EIN-A17: whoever reads them sees the whole, once, and nothing is written again."""
+    written: list[str] = []
+
+    def write(state: Job) -> Iterator[Any]:
+        for piece in "abc":
+            written.append(piece)
+            yield {"plan": piece}
+
+    def draw() -> Any:
+        graph = desk.nodes("read").add_node("write", write, streams=["plan"])
+        return linked(graph, START, "write", "read", END)
+
+    desk.draw = draw
+    desk.options = {"interrupt_before": ["read"]}
+    stop = desk.invoke()
+    assert (desk.state(stop).plan, desk.done) == ("abc", [])
+    result = desk.resume(stop.checkpoint)
+    assert (result.status, desk.seen["read"].plan, written, desk.done) == (
+        "completed",
+        "abc",
+        ["a", "b", "c"],
+        ["read"],
+    )
+
+
+def test_pieces_that_cannot_be_joined_are_refused_before_anything_runs(desk: Works) -> None:
+    """EIN-A18 and EIN-V10: when the graph is built, not when it stops."""
+
+    def write(state: Job) -> Iterator[Any]:
+        yield {"count": 1}
+
+    with pytest.raises(GraphError, match="pieces of the channel 'count'"):
+        desk.nodes("read").add_node("write", write, streams=["count"])
+    assert desk.done == []
