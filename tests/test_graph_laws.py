@@ -12,9 +12,10 @@ import pytest
 from drivers import DRIVERS, STORES, Driver, open_kind
 from pydantic import BaseModel
 
-from phronomy import Approve, LimitExceeded, Respond
+from phronomy import Agent, Approve, LimitExceeded, ModelError, NodeFailed, Respond
 from phronomy.graph import END, START, Send, StateGraph, append, interrupt
 from phronomy.stores.base import Store
+from phronomy.testing import ScriptedModel
 
 
 class State(BaseModel):
@@ -174,3 +175,62 @@ def test_a_question_that_only_the_journal_has_is_asked_by_a_resume(store: Store)
     assert (told.status, item.why) == ("suspended", "question")
     done = graph.resume(told.checkpoint, decisions={item.id: Respond(content="me")})
     assert done.output is not None and done.output.log == ["me", "quick", "waited"]
+
+
+def test_a_run_inside_that_fails_goes_on_from_where_it_was(driver: Driver, store: Store) -> None:
+    """What is through in it, or beside it, does not run again; the error says which node it was, and why."""
+    ran: list[str] = []
+    broken = [True]
+
+    def step(name: str) -> Any:
+        def run(state: State) -> dict[str, Any]:
+            ran.append(name)
+            if name == "bad" and broken[0]:
+                raise ConnectionError("the bank is away")
+            return {"log": [name]}
+
+        return run
+
+    inner = StateGraph(State, name="inner").add_node("good", step("good")).add_node("bad", step("bad"))
+    inner.add_edge(START, "good").add_edge("good", "bad").add_edge("bad", END)
+    outer = StateGraph(State, name="outer").add_node("sub", inner.compile()).add_node("beside", step("beside"))
+    for node in ("sub", "beside"):
+        outer.add_edge(START, node).add_edge(node, END)
+    graph = outer.compile(store=store)
+
+    with pytest.raises(NodeFailed) as caught:
+        driver.invoke(graph, {}, thread_id="t")
+    assert caught.value.failures == {"sub": "bad in it failed: ConnectionError: the bank is away"}
+    assert isinstance(caught.value.__cause__, NodeFailed)
+    (branch,) = store.branches(thread_id="t")
+    assert branch.status == "failed"
+
+    broken[0] = False
+    done = driver.resume(graph, branch.head)
+    assert (done.output.log, sorted(ran)) == (["good", "bad", "beside"], ["bad", "bad", "beside", "good"])
+
+
+def test_an_agent_inside_whose_model_is_away_fails_its_node_and_asks_again_on_resume(
+    driver: Driver, store: Store
+) -> None:
+    agent = Agent(name="clerk", model=ScriptedModel([ModelError("the model is away"), "done"]))
+    builder = StateGraph(State).add_node("clerk", agent, input=lambda state: "go", output=lambda text: {"log": [text]})
+    graph = builder.add_edge(START, "clerk").add_edge("clerk", END).compile(store=store)
+
+    with pytest.raises(NodeFailed, match="clerk failed: ModelError: the model is away") as caught:
+        driver.invoke(graph, {})
+    assert caught.value.checkpoint is not None
+    assert driver.resume(graph, caught.value.checkpoint).output.log == ["done"]
+
+
+def test_an_agent_inside_that_cannot_begin_fails_its_node(driver: Driver, store: Store) -> None:
+    agent = Agent(name="clerk", model=ScriptedModel(["done"]))
+
+    def broken(state: State) -> str:
+        raise LookupError("no question")
+
+    builder = StateGraph(State).add_node("clerk", agent, input=broken, output=lambda text: {"log": [text]})
+    graph = builder.add_edge(START, "clerk").add_edge("clerk", END).compile(store=store)
+
+    with pytest.raises(NodeFailed, match="clerk in it failed: its input raised LookupError"):
+        driver.invoke(graph, {})
