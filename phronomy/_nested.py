@@ -14,6 +14,7 @@ from phronomy._runner import Moment, Nested, Runner
 from phronomy.approvals import Decision, call_digest
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError, NodeFailed, RunFailed
+from phronomy.tools import Tool
 from phronomy.types import (
     Call,
     CallFailed,
@@ -30,7 +31,7 @@ Drive = Callable[[Runner], Generator[Moment]]
 ADrive = Callable[[Runner], AsyncGenerator[Moment]]
 
 
-def run_nested(runner: Runner, call: Call, nested: Nested, drive: Drive) -> Outcome:
+def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Drive) -> Outcome:
     """Drive the run inside a call: its result, or what it waits for."""
     child: Runner | None = None
     try:
@@ -39,11 +40,13 @@ def run_nested(runner: Runner, call: Call, nested: Nested, drive: Drive) -> Outc
         for _ in drive(child):
             pass
     except RunFailed as error:
+        if tool.on_failure != "stop":
+            raise
         return nested_failed(runner, call, child, error)
     return nested_outcome(runner, call, child)
 
 
-async def arun_nested(runner: Runner, call: Call, nested: Nested, drive: ADrive) -> Outcome:
+async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: ADrive) -> Outcome:
     """As `run_nested`."""
     child: Runner | None = None
     try:
@@ -52,6 +55,8 @@ async def arun_nested(runner: Runner, call: Call, nested: Nested, drive: ADrive)
         async for _ in drive(child):
             pass
     except RunFailed as error:
+        if tool.on_failure != "stop":
+            raise
         return nested_failed(runner, call, child, error)
     return nested_outcome(runner, call, child)
 

@@ -292,7 +292,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return run_nested(runner, call, nested, drive)
+        return run_nested(runner, call, tool, nested, drive)
     if call.attempt > 1:
         time.sleep(retry_wait(call, tool))
     started = time.monotonic()
@@ -319,7 +319,7 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return await arun_nested(runner, call, nested, drive)
+        return await arun_nested(runner, call, tool, nested, drive)
     if call.attempt > 1:
         await asyncio.sleep(retry_wait(call, tool))
     started = time.monotonic()
