@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
+from typing import Any
 
 from phronomy import _session, hooks
 from phronomy._drive import asteps, steps
@@ -15,6 +16,7 @@ from phronomy.announcements import aannounce, announce
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import RunFailed
 from phronomy.events import Event, Reader
+from phronomy.result import Result
 from phronomy.stores.rows import Held
 
 _log = logging.getLogger("phronomy")
@@ -139,6 +141,17 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
         raise
     await runner.ledger.aabandon("running")
     await atell_world(runner)
+
+
+def driven(runner: Runner) -> Result[Any]:
+    """Drive a run that somebody ends or stops to where it rests, and say what it has come to.
+
+    Methods that run tools have these lines of their own: a frame less between them and what a tool raises.
+    """
+    with held(runner) as watch:
+        for moment in steps(runner):
+            watch.hear(moment)
+    return _session.answer_of(runner)
 
 
 def events_of(runner: Runner) -> Generator[Event]:

@@ -6,8 +6,7 @@ from contextlib import suppress
 from typing import Any, get_args
 
 from phronomy import _session
-from phronomy._drive import steps
-from phronomy._hold import aclaim, alet_go, claim, held
+from phronomy._hold import aclaim, alet_go, claim, driven
 from phronomy._judge import adecide, decide, expiry
 from phronomy._ledger import call as in_store
 from phronomy._ledger import now
@@ -54,11 +53,9 @@ class Opening:
                 return _session.begin(self.store, spec, deps, beginning)
             except Occupied as occupied:
                 ending = _session.superseding(self.store, occupied.branch, on_pending)
-                runner = self._end(spec, deps, occupied.branch.id, ending)
+                runner = self._act_on(spec, deps, occupied.branch.id, ending)
                 if isinstance(runner, Runner):
-                    with held(runner) as watch:
-                        for moment in steps(runner):
-                            watch.hear(moment)
+                    driven(runner)
 
     async def _abegin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
         begun: list[Runner] = []
@@ -71,35 +68,24 @@ class Opening:
             raise
         return begun[0]
 
-    def _end(self, spec: Spec, deps: Any, run: Checkpoint | str, ending: Ending) -> Runner | Result[Any]:
-        """A runner that holds the run with its end recorded; or how it stands, where another worker was told to end it."""
+    def _act_on(self, spec: Spec, deps: Any, run: Checkpoint | str, outcome: Ending | Halted) -> Runner | Result[Any]:
+        """A runner that holds the run with its end, or its stop, recorded; or how it stands, if another worker was told of it.
+
+        A run that waits already is not stopped once more.
+        """
         branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
         while True:
             opened = _session.open_head(self.store, spec, deps, branch_id)
             _session.check_not_ended(opened, opened.head.id)
-            if opened.live and ending.status == "superseded":
+            if opened.live and isinstance(outcome, Ending) and outcome.status == "superseded":
                 raise _session.busy(opened.branch)
             if opened.live:
-                if _session.hand_over(self.store, opened, [ending], ()):
+                if _session.hand_over(self.store, opened, [outcome], ()):
                     return _session.handed_over(opened)
                 continue
-            opened.runner.record(ending)
-            if claim(opened.runner):
-                return opened.runner
-
-    def _halt(self, spec: Spec, deps: Any, run: Checkpoint | str, halted: Halted) -> Runner | Result[Any]:
-        """A runner that holds the run with its stop recorded; or how it stands, where it rests or another worker was told to stop."""
-        branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
-        while True:
-            opened = _session.open_head(self.store, spec, deps, branch_id)
-            _session.check_not_ended(opened, opened.head.id)
-            if opened.live:
-                if _session.hand_over(self.store, opened, [halted], ()):
-                    return _session.handed_over(opened)
-                continue
-            if isinstance(spec.plan(opened.runner.state), Wait):
+            if isinstance(outcome, Halted) and isinstance(spec.plan(opened.runner.state), Wait):
                 return _session.result_of(opened.runner, opened.head)
-            opened.runner.record(halted)
+            opened.runner.record(outcome)
             if claim(opened.runner):
                 return opened.runner
 

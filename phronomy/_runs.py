@@ -11,7 +11,7 @@ from typing_extensions import Unpack
 
 from phronomy import _recovery, _session
 from phronomy._drive import asteps, steps
-from phronomy._hold import aclaim, aevents_of, aheld, claim, events_of, held
+from phronomy._hold import aclaim, aevents_of, aheld, claim, driven, events_of, held
 from phronomy._input import History
 from phronomy._ledger import Ledger
 from phronomy._ledger import call as in_store
@@ -358,13 +358,8 @@ class Runs(Opening, Generic[Deps, Output]):
         `CheckpointAlreadyResumed` if the run has ended.
         """
         spec, deps = self._for_call({}, None)
-        runner = self._end(spec, deps, run, _session.cancelling(self.store, reason, by))
-        if isinstance(runner, Result):
-            return runner
-        with held(runner) as watch:
-            for moment in steps(runner):
-                watch.hear(moment)
-        return _session.answer_of(runner)
+        runner = self._act_on(spec, deps, run, _session.cancelling(self.store, reason, by))
+        return runner if isinstance(runner, Result) else driven(runner)
 
     async def acancel(
         self,

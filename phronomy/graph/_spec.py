@@ -240,16 +240,7 @@ class GraphSpec:
         Raises `InvalidUpdate`.
         """
         channels = self.schema.reduce(channels_of(state), [("update", self.schema.update(None, update))])
-        content: Any = state_with(channels, {}, _given(self, state, inside))
-        decision = Decision(
-            pending_id=state.id,
-            digest=digest_of(channels),
-            kind="edit",
-            path=state.path,
-            content=content,
-            at=state.created_at,
-        )
-        state = self.apply(state, Decided(decision=decision))
+        state = self.apply(state, _edit(self, state, channels, inside, at=state.created_at))
         return state.evolve(calls=tuple(self._asked_anew(state, call, channels) for call in state.calls))
 
     def _asked_anew(self, state: Checkpoint, call: Call, channels: JsonText) -> Call:
@@ -288,18 +279,7 @@ class GraphSpec:
             again = self.modify(place, value)
             channels = spec.schema.dump(value if again is None else again)
         if channels != before:
-            content: Any = state_with(channels, {}, _given(spec, state, runner.ledger.nested))
-            yield Decided(
-                decision=Decision(
-                    pending_id=state.id,
-                    digest=digest_of(channels),
-                    kind="edit",
-                    path=state.path,
-                    content=content,
-                    by=by,
-                    at=at,
-                )
-            )
+            yield _edit(spec, state, channels, runner.ledger.nested, at=at, by=by)
         for call in state.calls if self.modify is not None else ():
             nested = spec.nested(state, call) if call.stopped and call.result is None else None
             if nested is not None and nested.spec.kind == "graph":
@@ -387,6 +367,22 @@ class GraphSpec:
         """The state that a node of these arguments sees."""
         shown = args.get("state")
         return channels_of(state) if shown is None else canonical(shown)
+
+
+def _edit(
+    spec: GraphSpec,
+    state: Checkpoint,
+    channels: JsonText,
+    inside: Container[str],
+    *,
+    at: datetime,
+    by: Principal | None = None,
+) -> Decided:
+    """The outcome of an edit that leaves the channels so; `inside` are the paths of runs under way in nodes."""
+    content: Any = state_with(channels, {}, _given(spec, state, inside))
+    digest = digest_of(channels)
+    decision = Decision(pending_id=state.id, digest=digest, kind="edit", path=state.path, content=content, by=by, at=at)
+    return Decided(decision=decision)
 
 
 def _given(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, Any]]:

@@ -12,8 +12,7 @@ from typing_extensions import TypeVar, Unpack
 
 from phronomy import _session
 from phronomy._checks import is_count, is_series, is_timeout
-from phronomy._drive import steps
-from phronomy._hold import held
+from phronomy._hold import driven
 from phronomy._ledger import call as in_store
 from phronomy._options import CallOptions, Trust
 from phronomy._runner import Handler
@@ -468,13 +467,8 @@ class Graph(Runs[Deps, State]):
         branch, head = self.store.head(_session.branch_of(self.store, run, bearer=self._bearer))
         if head.kind != spec.kind:
             raise CheckpointError(f"run {branch.run_id} is no run of a graph: only those are paused; cancel ends any")
-        runner = self._halt(spec, deps, run, _session.halting(self.store, grace, reason, by))
-        if isinstance(runner, Result):
-            return runner
-        with held(runner) as watch:
-            for moment in steps(runner):
-                watch.hear(moment)
-        return _session.answer_of(runner)
+        runner = self._act_on(spec, deps, run, _session.halting(self.store, grace, reason, by))
+        return runner if isinstance(runner, Result) else driven(runner)
 
     async def apause(
         self,
