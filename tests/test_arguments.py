@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, STREAMED, Driver, open_kind, rows
+from drivers import DRIVERS, STREAMED, Driver, rows
 
 from phronomy import (
     Agent,
@@ -32,17 +32,6 @@ from phronomy.announcements import Announcements
 from phronomy.hooks import Hooks
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 @tool(requires_approval=True)

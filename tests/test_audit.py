@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind
+from drivers import STORES, Driver, open_kind
 
 from phronomy import Agent, AuditRecord, Principal, tool
 from phronomy.approvals import Approve, Reject, Respond
@@ -19,12 +19,6 @@ from phronomy.testing import ScriptedModel, call, say
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return open_kind(request.param, tmp_path)
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    found: Driver = request.param
-    return found
 
 
 def desk(driver: Driver, store: Store, *replies: Any, **options: Any) -> Agent[Any, str]:

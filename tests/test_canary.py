@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import redis as redis_py
-from drivers import DRIVERS, Driver
+from drivers import Driver
 from servers import postgres_url
 from test_failures_once import reachable
 from test_failures_stores import HOUR, KINDS, Place, PowerCut, lose, place_of
@@ -139,11 +139,6 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spy]:
     root.removeHandler(found)
     for logger, level in before.items():
         logger.setLevel(level)
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

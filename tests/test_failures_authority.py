@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import DRIVERS, Driver, rows
+from drivers import Driver, rows
 from pydantic import AfterValidator, ValidationError
 
 from phronomy import (
@@ -155,11 +155,6 @@ class Desk:
     def close(self) -> None:
         for store in self.stores:
             store.close()
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture

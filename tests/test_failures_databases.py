@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import psycopg_pool
 import pytest
-from drivers import DRIVERS, Driver, outline
+from drivers import Driver, outline
 from servers import postgres_url
 from test_failures_authority import posted, unchanged
 from test_failures_once import at_once, pays
@@ -37,11 +37,6 @@ from phronomy import (
     tool,
 )
 from phronomy.testing import ScriptedModel, call, say
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

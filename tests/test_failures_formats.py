@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, Driver, outline
+from drivers import Driver, outline
 from test_failures_authority import posted, unchanged
 from test_failures_once import pays
 from test_failures_stores import KINDS, Place, Shop, place_of
@@ -40,11 +40,6 @@ from phronomy.stores.rows import Append, Branch, Entry
 from phronomy.testing import ScriptedModel, call, say
 
 ROOT = Path(phronomy.__file__).parent
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, Driver
+from drivers import Driver
 from graph_scenes import NO, YES, Job, Works, asked, linked, once, posted, refused, says
 from test_failures_once import HOUR, PowerCut, at_once, counted
 from test_failures_stores import KINDS, Place, lose, place_of
@@ -32,11 +32,6 @@ from phronomy import (
 )
 from phronomy.graph import END, START, Pause, Send, StateGraph, interrupt
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

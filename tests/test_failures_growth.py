@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, Driver
+from drivers import Driver
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from test_failures_once import pays
@@ -16,11 +16,6 @@ from test_failures_stores import KINDS, Place, Shop, bare, place_of
 
 from phronomy import Agent, Approve, Checkpoint, Reject, Respond
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

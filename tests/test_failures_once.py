@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, Driver, outline
+from drivers import Driver, outline
 from pydantic import BaseModel
 from test_failures_authority import Desk, posted, unchanged
 
@@ -38,11 +38,6 @@ from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call, say
 
 HOUR = 3600.0
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 import redis as redis_py
-from drivers import DRIVERS, Driver
+from drivers import Driver
 from drivers import rows as sqlite_text
 from psycopg.sql import SQL, Identifier
 from redis_server import redis_url
@@ -175,11 +175,6 @@ class Shop(Desk):
 
     def rows(self) -> str:
         return self.place.text()
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

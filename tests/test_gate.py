@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import DRIVERS, Driver, rows
+from drivers import Driver, rows
 from pydantic import AfterValidator
 
 import phronomy
@@ -42,11 +42,6 @@ from phronomy.testing import ScriptedModel, call
 from phronomy.types import Call, CallResult, CallStarted, Decided, Outcome
 
 Fault = BaseException | type[BaseException]
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 class Shop:

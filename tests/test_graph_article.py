@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import DRIVERS, Driver
+from drivers import Driver
 from graph_scenes import NO, YES, Job, Works, asked, linked, posted, refused, says
 from pydantic import BaseModel
 from test_failures_once import HOUR, PowerCut
@@ -44,11 +44,6 @@ from phronomy.graph import (
     merge,
     replace,
 )
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

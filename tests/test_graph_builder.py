@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import pytest
-from drivers import DRIVERS, Driver, rows
+from drivers import Driver, rows
 from pydantic import BaseModel
 
 from phronomy import Agent, MemoryStore, tool
@@ -29,11 +29,6 @@ class Other(BaseModel):
 
 class Best(BaseModel):
     plan: Annotated[str, max] = ""
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 def nothing(state: Any) -> dict[str, Any]:

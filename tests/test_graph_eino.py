@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from drivers import DRIVERS, STREAMED, Driver
+from drivers import STREAMED, Driver
 from graph_scenes import NO, YES, Job, Works, asked, linked, once, posted, refused, says
 from pydantic import BaseModel, PrivateAttr
 from test_failures_once import HOUR, PowerCut, at_once
@@ -59,11 +59,6 @@ def test_every_scenario_and_every_weakness_has_a_story() -> None:
             told |= found
     wanted = {*(f"A{number:02}" for number in SCENARIOS), *(f"V{number}" for number in WEAKNESSES)}
     assert told == wanted
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import pytest
-from drivers import DRIVERS, Driver
+from drivers import Driver
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, ConfigurationError, InvalidDecision, InvalidUpdate, Reject, Respond, tool
@@ -17,12 +17,6 @@ class Case(BaseModel):
     amount: int = 0
     answer: str = ""
     log: Annotated[list[str], append]
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: Any) -> Driver:
-    found: Driver = request.param
-    return found
 
 
 def pay(state: Case) -> dict[str, Any]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind
+from drivers import Driver
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, LimitExceeded, ModelError, NodeFailed, Respond
@@ -21,18 +19,6 @@ from phronomy.testing import ScriptedModel
 class State(BaseModel):
     log: Annotated[list[str], append] = []
     amount: int = 0
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: Any) -> Driver:
-    found: Driver = request.param
-    return found
-
-
-@pytest.fixture(params=STORES)
-def store(request: Any, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 def pays(state: State) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, rows
+from drivers import STORES, Driver, open_kind, rows
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, Checkpoint, Reject, Respond, Result, SQLiteStore, _rules, tool
@@ -38,11 +38,6 @@ LONG = 60
 class Job(BaseModel):
     plan: str = ""
     log: Annotated[list[str], append] = []
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=STORES)

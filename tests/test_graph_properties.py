@@ -40,12 +40,6 @@ MAX_EFFECTS = 80
 """A graph that does more than that is left out: it is no other, only longer."""
 
 
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: Any) -> Driver:
-    found: Driver = request.param
-    return found
-
-
 @dataclass(frozen=True)
 class End:
     """What a run has come to: its status, its state at each turn, and what was done on the way."""

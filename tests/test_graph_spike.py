@@ -6,13 +6,12 @@ import asyncio
 import multiprocessing
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crash_worker import NEVER
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, rows
+from drivers import ASYNC, SYNC, Driver, open_kind, rows
 from graph_spike import Desk, Graph, Inside, Slow, carry_on
 
 from phronomy import (
@@ -39,18 +38,6 @@ from phronomy.testing import ScriptedModel, call
 from phronomy.types import Finished, Judged, Replied
 
 HOUR = 3600.0
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: Any) -> Driver:
-    found: Driver = request.param
-    return found
-
-
-@pytest.fixture(params=STORES)
-def store(request: Any, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, rows
+from drivers import Driver, rows
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, Checkpoint, MemoryStore, Respond, diff, tool
@@ -23,17 +22,6 @@ class Job(BaseModel):
     plan: str = ""
     count: Annotated[int, add] = 0
     log: Annotated[list[str], append] = []
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    with open_kind(request.param, tmp_path) as store:
-        yield store
 
 
 def logs(name: str) -> Callable[[Any], dict[str, Any]]:

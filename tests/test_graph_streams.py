@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, ForwardRef, Literal, NewType, NotRequired
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind
+from drivers import ASYNC, SYNC, Driver
 from pydantic import BaseModel, JsonValue, create_model
 from test_stream import take, take_until, types
 from typing_extensions import TypeAliasType, TypedDict
@@ -66,17 +66,6 @@ LONG = 30.0
 HOUR = 3600.0
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 class Talk(BaseModel):

@@ -6,16 +6,11 @@ import logging
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, Driver
+from drivers import Driver
 
 from phronomy import Agent, ConfigurationError, Event, Hooks, ModelError, tool
 from phronomy.hooks import _METHODS
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 class Every(Hooks):

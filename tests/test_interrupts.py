@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, rows, run
+from drivers import ASYNC, SYNC, Driver, rows, run
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from phronomy import (
@@ -43,17 +43,6 @@ from phronomy.events import replay
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 class Desk:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, Driver, rows
+from drivers import Driver, rows
 from pydantic import ValidationError
 
 from phronomy import (
@@ -22,11 +22,6 @@ from phronomy import (
     tool,
 )
 from phronomy.testing import ScriptedModel, call, say
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 def look(ran: list[int], *, gated: bool = False) -> Tool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
+from drivers import Driver, outline, rows
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, ModelError, Reject, tool
 from phronomy.messages import Message
@@ -17,17 +15,6 @@ from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
 
 Done = list[tuple[Any, ...]]
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 def clerk(driver: Driver, replies: list[Any], **options: Any) -> tuple[Agent[Any, str], Done, ScriptedModel]:

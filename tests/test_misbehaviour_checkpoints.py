@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
+from drivers import Driver, outline, rows
 
 from phronomy import (
     Agent,
@@ -22,18 +21,6 @@ from phronomy import (
 )
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
-
 
 Done = list[tuple[Any, ...]]
 

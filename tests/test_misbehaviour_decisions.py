@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
+from drivers import STORES, Driver, open_kind, outline, rows
 
 from phronomy import (
     Agent,
@@ -29,11 +29,6 @@ from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
 NOW = 1_700_000_000.0
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=STORES)

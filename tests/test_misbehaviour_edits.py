@@ -6,11 +6,10 @@ import copy
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, SYNC, Driver, open_kind, rows
+from drivers import SYNC, Driver, rows
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointAlreadyResumed, CheckpointEdited, CheckpointError, tool
 from phronomy._json import JsonText, canonical
@@ -22,17 +21,6 @@ from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
 
 Path_ = tuple[str | int, ...]
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 class Desk:

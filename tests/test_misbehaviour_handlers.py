@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, rows
+from drivers import ASYNC, SYNC, Driver, rows
 
 from phronomy import Agent, ApprovalHandlerError, Approve, AsyncRequired, Defer, Reject, Respond, tool
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 def gated(driver: Driver, replies: list[Any], **options: Any) -> tuple[Agent[Any, str], list[str]]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Around, Driver, open_kind, outline
+from drivers import ASYNC, SYNC, Around, Driver, open_kind, outline
 
 from phronomy import Agent, Approve, PendingApproval, Respond, Result, ToolContext, tool
 from phronomy.approvals import Answer
@@ -53,17 +53,6 @@ class Wrapping(Around):
     def calm(self) -> None:
         """Do nothing at the saves to come."""
         self.before = self.after = lambda number: None
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 class Desk:

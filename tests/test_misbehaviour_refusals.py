@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, rows
+from drivers import Driver, rows
 from pydantic import AfterValidator
 from test_misbehaviour_edits import Desk, all_edits, edited, forged
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, PhronomyError, tool
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
-
 
 # Options
 

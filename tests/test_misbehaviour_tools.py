@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, outline
+from drivers import ASYNC, SYNC, Driver, outline
 
 from phronomy import (
     Agent,
@@ -22,18 +21,6 @@ from phronomy import (
 )
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
-
 
 # A tool that raises
 

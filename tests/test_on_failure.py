@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, run
+from drivers import ASYNC, SYNC, Driver, run
 
 from phronomy import (
     Agent,
@@ -31,17 +31,6 @@ from phronomy.checkpoint import decode
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 class Desk:

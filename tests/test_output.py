@@ -10,18 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from drivers import DRIVERS, Driver, open_kind
+from drivers import Driver, open_kind
 from pydantic import AfterValidator, BaseModel, Field, PlainSerializer
 from typing_extensions import TypedDict
 
 from phronomy import Agent, ConfigurationError, MemoryStore, OutputError, tool
 from phronomy.output import InvalidOutput, OutputType
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 class Refund(BaseModel):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, run
+from drivers import STORES, Driver, open_kind, run
 
 from phronomy import Agent, ConfigurationError, ModelError, tool
 from phronomy.approvals import Reject, Respond
@@ -38,12 +38,6 @@ def clock() -> Clock:
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Store:
     return open_kind(request.param, tmp_path, clock=clock)
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    found: Driver = request.param
-    return found
 
 
 class Desk:

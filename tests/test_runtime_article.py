@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import redis as redis_py
-from drivers import DRIVERS, Driver, outline
+from drivers import Driver, outline
 from test_failures_authority import posted, unchanged
 from test_failures_once import HOUR, PowerCut, pays, vandalise
 from test_failures_stores import KINDS, Place, Shop, bare, lose, place_of
@@ -59,11 +59,6 @@ def test_every_scenario_and_every_defect_has_a_story(file: str) -> None:
             told |= found
     assert told <= {*SCENARIOS, *DEFECTS}
     assert told >= ({*SCENARIOS, *DEFECTS} - {"A01", "A05", "P8"} if file == Path(__file__).name else set(GRAPHS))
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=KINDS)

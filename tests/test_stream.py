@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import ASYNC, DRIVERS, STORES, SYNC, Driver, open_kind, outline
+from drivers import ASYNC, SYNC, Driver, outline
 
 from phronomy import (
     Agent,
@@ -35,17 +35,6 @@ from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call, say
 
 LIVE = ("model_started", "text_delta", "reasoning_delta", "tool_call_delta", "failed")
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
-
-
-@pytest.fixture(params=STORES)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    with open_kind(request.param, tmp_path) as opened:
-        yield opened
 
 
 class Pieces:

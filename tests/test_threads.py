@@ -6,17 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
+from drivers import STORES, Driver, open_kind, outline, rows
 
 from phronomy import Agent, ModelError, ThreadBusy, tool
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest) -> Driver:
-    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture(params=STORES)
