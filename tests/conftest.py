@@ -12,6 +12,7 @@ import pytest
 from drivers import DRIVERS, STORES, Driver, open_kind
 from hypothesis import HealthCheck, settings
 
+from phronomy.models import litellm
 from phronomy.stores.base import Store
 
 settings.register_profile("dev", deadline=None, max_examples=100)
@@ -33,6 +34,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store of each kind that needs no server."""
     with open_kind(request.param, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def nothing_loads_between_tests() -> Iterator[None]:
+    """What a test has begun to import in the background is there when it ends.
+
+    The filters of warnings belong to the process: an import that goes on while they are set anew for the next test may
+    fail of a warning that neither of the two tests would have heard.
+    """
+    yield
+    litellm._SOON.wait()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -14,13 +14,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import sqlite3
-import sys
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from phronomy import Agent, Checkpoint, MemoryStore, Result, SQLiteStore
+from phronomy.models.litellm import _load as load_litellm
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch, Claim, Lineage
 
@@ -35,8 +35,8 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
         try:
             return await work
         finally:
-            if (litellm := sys.modules.get("litellm")) is not None:  # it leaves open what it opens in a loop
-                await litellm.close_litellm_async_clients()
+            if load_litellm.cache_info().currsize:  # it leaves open what it opens in a loop
+                await load_litellm().close_litellm_async_clients()
 
     return asyncio.run(main())
 

@@ -319,6 +319,36 @@ def test_an_import_that_fails_is_heard_of_by_the_call(monkeypatch: pytest.Monkey
         assert model.complete(REQUEST).message.text == "Hello"
 
 
+@pytest.mark.parametrize("at", ["litellm.utils", "litellm.main", "litellm.llms.cohere.embed.handler"])
+def test_an_import_that_is_interrupted_may_be_made_again(at: str) -> None:
+    """Ctrl-C in the seconds that it takes, at a prompt or in a notebook, does not cost the process its models."""
+    code = f"""
+import sys
+from phronomy.messages import Message
+from phronomy.models import LiteLLMModel, ModelRequest
+from phronomy.testing import ChatServer
+
+class Interrupt:
+    at = {at!r}
+    def find_spec(self, name, path=None, target=None):
+        if name == self.at:
+            self.at = None
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+with ChatServer(["Hello"]) as server:
+    model = LiteLLMModel("openai/gpt-4o-mini", base_url=server.base_url, api_key="none-is-needed")
+    request = ModelRequest(messages=(Message(role="user", content="hi"),))
+    try:
+        model.complete(request)
+    except KeyboardInterrupt:
+        print("interrupted")
+    print(model.complete(request).message.text)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.splitlines(), done.stderr) == (["interrupted", "Hello"], "")
+
+
 def test_what_litellm_cannot_read_is_no_fault_that_passes() -> None:
     error = ValueError("Empty or invalid response from LLM endpoint. Received: '<html>'")
     failure = LiteLLMModel("m")._failure(error)

@@ -81,7 +81,7 @@ MAY_ACT = {
     "phronomy.models._retry": {"asyncio", "os", "tenacity", "threading", "time"},
     "phronomy.models.base": {"os"},  # which backend
     "phronomy.models.chat_completions": {"httpx", "os", "tenacity"},
-    "phronomy.models.litellm": {"asyncio", "httpx", "os"},
+    "phronomy.models.litellm": {"asyncio", "httpx", "os", "threading"},
     "phronomy.stores": {"os", "urllib"},  # reading URLs
     "phronomy.stores._alone": {"threading"},
     "phronomy.stores._apostgres": {"asyncio", "os", "threading", "time"},

@@ -12,6 +12,8 @@ import json
 import logging
 import os
 import re
+import sys
+import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator
 from contextlib import aclosing, closing, contextmanager, suppress
 from importlib import import_module
@@ -51,6 +53,7 @@ _HEARERS = (
     "success_callback",
     "max_budget",
 )
+_LOADING = threading.Lock()  # one at a time: what one thread's import left is not taken away from under another's
 _FIRST_CALL = ("tenacity", "httpx_sse", "openai.resources.chat", "litellm.proxy.openai_files_endpoints.common_utils")
 
 
@@ -412,9 +415,25 @@ def _retry_after(error: BaseException) -> float | None:
 def _load() -> Any:
     """litellm, set up to keep to itself: no fetch of its price list, no hints on standard output."""
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    litellm: Any = import_module("litellm")
+    with _LOADING:
+        try:
+            litellm: Any = import_module("litellm")
+        except BaseException:  # Ctrl-C too, in the seconds it takes
+            _forget_parts()
+            raise
     litellm.suppress_debug_info = True
     return litellm
+
+
+def _forget_parts() -> None:
+    """Let the next import of litellm begin from nothing.
+
+    Python forgets a package whose import failed and keeps the modules of it that were whole; with those around, litellm
+    cannot be imported again in this process.
+    """
+    if "litellm" not in sys.modules:
+        for name in [name for name in sys.modules if name.startswith("litellm.")]:
+            del sys.modules[name]
 
 
 def _load_all() -> None:
