@@ -14,13 +14,16 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 # The files whose every branch is tested: what they get wrong runs a tool twice, or without approval.
 CORE = ",".join(
     f"phronomy/{name}.py"
-    for name in ("_rules", "_texts", "_drive", "_perform", "_nested", "_judge", "_answers", "interrupts", "checkpoint")
+    for name in (
+        *("_rules", "_texts", "_chain", "_gate", "_drive", "_perform", "_nested", "_judge", "_guard", "_guarding", "_stops"),
+        *("_answers", "interrupts", "checkpoint"),
+    )
 )
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.
 HEAVY = [
     *("aiohttp", "docstring_parser", "httpx", "httpx_sse", "jsonschema", "litellm", "openai"),
-    *("psycopg", "redis", "rich", "sqlite3", "tenacity", "typer"),
+    *("opentelemetry", "psycopg", "redis", "rich", "simpleeval", "sqlite3", "tenacity", "typer"),
 ]
 LOADS_NOTHING_HEAVY = f"""
 import sys, phronomy

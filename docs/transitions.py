@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
-from phronomy._rules import TABLE, apply, phase
-from phronomy.approvals import Decision, PendingApproval, ToolIdentity, call_digest
+from phronomy._rules import TABLE, apply, gate_identity, phase
+from phronomy.approvals import Decision, PendingApproval, Point, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome
 from phronomy.messages import Message, ToolCall
@@ -29,12 +29,14 @@ from phronomy.types import (
     Deferred,
     Ending,
     Finished,
+    Guarded,
     Halted,
     Interrupted,
     Judged,
     Judgement,
     Outcome,
     OutputRefused,
+    Refusal,
     Replied,
     Withdrawn,
 )
@@ -50,6 +52,8 @@ INNER = PendingApproval(
     id="inner", call_id="i", tool=TOOL, args={"amount": 5}, digest=DIGEST, path="1.0", requested_at=AT
 )
 QUESTION = INNER.evolve(id="question", path="", why="question")
+GATE = gate_identity("", "pre_model_call")
+SHOWN = call_digest(GATE, '{"input":"go"}')
 
 
 def call(status: CallStatus, id: str = "1.0", **fields: Any) -> Call:
@@ -68,13 +72,19 @@ def call(status: CallStatus, id: str = "1.0", **fields: Any) -> Call:
     return Call(id=id, call_id=f"call-{id}", name="refund", status=status, **facts)
 
 
+def gate(point: Point = "pre_model_call", **fields: Any) -> Call:
+    """A stop of the run at a point."""
+    facts = {"name": point, "status": "pending", "gate": True, "tool": GATE, "args": {"input": "go"}, "digest": SHOWN}
+    asked = {"pending_id": "halt", "requested_at": AT, "why": "breakpoint", "point": point}
+    return Call(id=f"{point}@0", call_id=f"{point}@0", **{**facts, **asked, **fields})
+
+
 def state(*calls: Call, **fields: Any) -> Checkpoint:
     """A run with these calls open; without any, the model is to be asked."""
     said = [Message(role="user", content="go")]
-    if calls:
-        asked = tuple(ToolCall(id=each.call_id, name=each.name, arguments=ARGS) for each in calls)
+    if asked := tuple(ToolCall(id=each.call_id, name=each.name, arguments=ARGS) for each in calls if not each.gate):
         said.append(Message(role="assistant", content=None, tool_calls=asked))
-    facts = {"messages": tuple(said), "calls": calls, "turn": 1 if calls else 0, **fields}
+    facts = {"messages": tuple(said), "calls": calls, "turn": 1 if asked else 0, **fields}
     return Checkpoint(
         id="ckpt", run_id="run", branch_id="run", created_at=AT, agent=AgentRef(name="a"), original_input="go", **facts
     )
@@ -97,7 +107,18 @@ def judged(verdict: str, id: str = "1.0", **fields: Any) -> Judged:
 
 def decided(kind: str, pending_id: str = "ask-1.0", **fields: Any) -> Decided:
     """A decision on what waits under a pending id."""
-    return Decided(decision=Decision(pending_id=pending_id, digest=DIGEST, kind=kind, at=AT, **fields))
+    return Decided(decision=Decision(pending_id=pending_id, kind=kind, at=AT, **{"digest": DIGEST, **fields}))
+
+
+def passed(kind: str, **fields: Any) -> Decided:
+    """A decision on a stop at a point."""
+    return decided(kind, "halt", digest=SHOWN, **fields)
+
+
+def guarded(stage: str, said: str = "passed", **fields: Any) -> Guarded:
+    """What a guardrail said; `then` is for calls."""
+    refusal = Refusal(stage=stage, guardrail="g", code="no", message="no", then=fields.pop("then", "continue"))
+    return Guarded(stage=stage, said={"g": said}, refusal=refusal if said == "refused" else None, **fields)
 
 
 def failed(next: str) -> CallFailed:
@@ -108,17 +129,25 @@ def failed(next: str) -> CallFailed:
 
 ENDING = Ending(status="cancelled", at=AT)
 
+ANSWERED = (Message(role="user", content="go"), Message(role="assistant", content="gone"))
+
 STATES = {
-    "asking": [state()],
+    "asking": [state(), state(unguarded="input")],
     "acting": [],  # the states of the calls, below
     "finishing": [
-        state(messages=(Message(role="user", content="go"), Message(role="assistant", content="gone"))),
+        state(messages=ANSWERED),
+        state(messages=ANSWERED, unguarded="output"),
         state(ending=ENDING),
+        state(skipping=True),
+        state(rejecting=True),
     ],
     "ended": [state(ended="completed")],
     "call new": [state(call("new"))],
     "call asking": [state(call("asking"))],
-    "call pending": [state(call("pending"))],
+    "call pending": [
+        state(call("pending")),
+        state(gate()),
+    ],
     "call ready": [
         state(call("ready")),
         state(call("ready", waiting=(INNER,))),
@@ -150,6 +179,12 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Decided: reject, and end the run", decided("reject", then="end")),
     ("Decided: respond", decided("respond", content="done")),
     ("Decided: cancel, expire or supersede", decided("expire")),
+    ("Decided: skip", decided("skip")),
+    ("Decided: a gate opens", passed("approve")),
+    ("Decided: a gate opens, with another input", passed("approve", args={"input": "stay"})),
+    ("Decided: a gate is skipped", passed("skip")),
+    ("Decided: a gate is rejected", passed("reject")),
+    ("Decided: a gate expires", passed("expire")),
     ("Decided, for a nested run", decided("approve", "inner")),
     ("Decided: a question is answered", decided("respond", "question", content="yes")),
     ("Decided: a question is rejected", decided("reject", "question")),
@@ -168,7 +203,15 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Ending", ENDING),
     ("OutputRefused", OutputRefused(error="no")),
     ("Advanced", Advanced(state={}, at=AT)),
-    ("Halted", Halted(pending_id="halt", at=AT)),
+    ("Halted at a breakpoint", Halted(pending_id="stop", point="pre_model_call", key="pre_model_call@1", at=AT)),
+    ("Guarded: the input passes", guarded("input")),
+    ("Guarded: the input is changed", guarded("input", "transformed", content="stay")),
+    ("Guarded: the input is refused", guarded("input", "refused")),
+    ("Guarded: the reply passes", guarded("output")),
+    ("Guarded: the reply is changed", guarded("output", "transformed", content="left")),
+    ("Guarded: the reply is refused", guarded("output", "refused")),
+    ("Guarded: a call passes", guarded("tool", id="1.0")),
+    ("Guarded: a call is refused, and ends the run", guarded("tool", "refused", then="end", id="1.0")),
     ("Finished", Finished(status="completed", output="gone")),
 ]
 """Every outcome, in the ways that it can turn out; those of calls are for the first call."""
@@ -186,7 +229,8 @@ def next_states() -> Iterator[tuple[str, str, str, Outcome]]:
                 then = phase(after)
                 if name.startswith("call "):
                     yield "acting", words, then, outcome
-                    then = f"call {after.calls[0].status if after.calls else 'settled'}"
+                    mine = next((each for each in after.calls if each.id == specimen.calls[0].id), None)
+                    then = f"call {mine.status if mine is not None else 'settled'}"
                 yield name, words, then, outcome
 
 
@@ -257,7 +301,8 @@ def page() -> str:
         "",
         "While a run is `acting`, an outcome that concerns a call must be legal for that call as well. `Interrupted` (the",
         "worker was lost, or a run is resumed in which calls failed), `Ending` (the run was cancelled or superseded) and",
-        "`Finished` concern all calls of a run at once: they are in the diagram.",
+        "`Finished` concern all calls of a run at once: they are in the diagram. `Halted` and `Guarded` change no call. A gate,",
+        "where the run itself stands at a breakpoint, is a call that is pending, and never runs: it is settled once it is decided.",
         "",
         *diagram(calls),
         "",

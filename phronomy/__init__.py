@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from phronomy._recovery import Recovery
 from phronomy.agent import Agent
 from phronomy.announcements import Announcements
-from phronomy.approvals import Approve, Decision, Defer, PendingApproval, Principal, Reject, Respond
+from phronomy.approvals import Approve, Decision, Defer, PendingApproval, Principal, Reject, Respond, Skip
 from phronomy.audit import AuditRecord
+from phronomy.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, Hold, match_breakpoint
 from phronomy.checkpoint import Checkpoint
 from phronomy.diff import CheckpointDiff, diff
 from phronomy.drift import Drift
@@ -18,6 +19,7 @@ from phronomy.errors import (
     ApprovalHandlerError,
     AsyncRequired,
     AuthenticationError,
+    BreakpointTimeout,
     CheckpointAlreadyResumed,
     CheckpointEdited,
     CheckpointError,
@@ -29,6 +31,8 @@ from phronomy.errors import (
     ContextLengthError,
     DecisionError,
     GraphError,
+    GuardrailFailed,
+    GuardrailRefused,
     IllegalOutcome,
     InstructionsError,
     InvalidDecision,
@@ -58,6 +62,19 @@ from phronomy.errors import (
     WaitTimeout,
 )
 from phronomy.events import Event
+from phronomy.guardrails import (
+    AllowedTools,
+    Guardrail,
+    GuardrailContext,
+    JsonSchemaOutput,
+    MaxLength,
+    Pass,
+    RedactPatterns,
+    Refuse,
+    RefusePatterns,
+    Transform,
+    guardrail,
+)
 from phronomy.hooks import Hooks
 from phronomy.instructions import InstructionsContext, PromptTemplate
 from phronomy.interrupts import interrupt
@@ -71,6 +88,7 @@ from phronomy.tools import Tool, ToolContext, tool
 from phronomy.validation import Problem, create_checkpoint_id, validate_checkpoint
 
 if TYPE_CHECKING:
+    from phronomy.debugger import Debugger
     from phronomy.graph.graph import Graph, StateGraph
     from phronomy.graph.registry import register_type
     from phronomy.graph.signals import END, START, Abort, Continue, Pause, Replan, Send
@@ -79,6 +97,7 @@ if TYPE_CHECKING:
     from phronomy.stores.postgres import PostgresStore
     from phronomy.stores.redis import RedisStore
     from phronomy.stores.sqlite import SQLiteStore
+    from phronomy.telemetry import Telemetry
 
 __version__ = "0.1.0"
 
@@ -87,6 +106,7 @@ _LAZY = {
     "Abort": "phronomy.graph.signals",
     "ChatCompletionsModel": "phronomy.models.chat_completions",
     "Continue": "phronomy.graph.signals",
+    "Debugger": "phronomy.debugger",
     "END": "phronomy.graph.signals",
     "Graph": "phronomy.graph.graph",
     "LiteLLMModel": "phronomy.models.litellm",
@@ -98,6 +118,7 @@ _LAZY = {
     "START": "phronomy.graph.signals",
     "Send": "phronomy.graph.signals",
     "StateGraph": "phronomy.graph.graph",
+    "Telemetry": "phronomy.telemetry",
     "register_type": "phronomy.graph.registry",
 }
 
@@ -116,6 +137,7 @@ __all__ = [
     "Abort",
     "Agent",
     "AgentChanged",
+    "AllowedTools",
     "Announcements",
     "ApprovalExpired",
     "ApprovalHandlerError",
@@ -124,6 +146,11 @@ __all__ = [
     "AsyncStream",
     "AuditRecord",
     "AuthenticationError",
+    "Breakpoint",
+    "BreakpointContext",
+    "BreakpointHit",
+    "BreakpointTimeout",
+    "Breakpoints",
     "ChatCompletionsModel",
     "Checkpoint",
     "CheckpointAlreadyResumed",
@@ -137,6 +164,7 @@ __all__ = [
     "ContentFilterError",
     "ContextLengthError",
     "Continue",
+    "Debugger",
     "Decision",
     "DecisionError",
     "Defer",
@@ -144,16 +172,23 @@ __all__ = [
     "Event",
     "Graph",
     "GraphError",
+    "Guardrail",
+    "GuardrailContext",
+    "GuardrailFailed",
+    "GuardrailRefused",
+    "Hold",
     "Hooks",
     "IllegalOutcome",
     "InstructionsContext",
     "InstructionsError",
     "InvalidDecision",
     "InvalidUpdate",
+    "JsonSchemaOutput",
     "LeaseLost",
     "LimitExceeded",
     "Limits",
     "LiteLLMModel",
+    "MaxLength",
     "MemoryStore",
     "Message",
     "Model",
@@ -166,6 +201,7 @@ __all__ = [
     "NotAuthorized",
     "NothingDecided",
     "OutputError",
+    "Pass",
     "Pause",
     "PendingApproval",
     "PhronomyError",
@@ -175,8 +211,11 @@ __all__ = [
     "PromptTemplate",
     "RateLimitError",
     "Recovery",
+    "RedactPatterns",
     "RedisStore",
     "ReducerFailed",
+    "Refuse",
+    "RefusePatterns",
     "RegistrationError",
     "Reject",
     "Replan",
@@ -186,6 +225,7 @@ __all__ = [
     "RunFailed",
     "SQLiteStore",
     "Send",
+    "Skip",
     "StateError",
     "StateGraph",
     "StateIncomplete",
@@ -194,11 +234,13 @@ __all__ = [
     "StoreError",
     "Stream",
     "StreamingModel",
+    "Telemetry",
     "ThreadBusy",
     "Tool",
     "ToolCall",
     "ToolContext",
     "ToolDefinitionError",
+    "Transform",
     "UnknownPending",
     "UnknownType",
     "Usage",
@@ -206,7 +248,9 @@ __all__ = [
     "Waiting",
     "create_checkpoint_id",
     "diff",
+    "guardrail",
     "interrupt",
+    "match_breakpoint",
     "open_store",
     "register_type",
     "tool",

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from pydantic import TypeAdapter, ValidationError
 from referencing import Registry
 
-_FORMATS: Final = FormatChecker(formats=())
+FORMATS: Final = FormatChecker(formats=())
 """What of a type stands in its schema as a `format`: read as the type reads it."""
 
 
@@ -27,7 +27,7 @@ def _read_as(type: Any) -> Callable[[object], bool]:
 
 
 for _name, _type in {"date": date, "date-time": datetime, "duration": timedelta, "time": time, "uuid": UUID}.items():
-    _FORMATS.checks(_name, raises=ValidationError)(_read_as(_type))
+    FORMATS.checks(_name, raises=ValidationError)(_read_as(_type))
 
 
 def misfit(value: Any, schema: Any) -> str | None:
@@ -37,10 +37,19 @@ def misfit(value: Any, schema: Any) -> str | None:
     """
     nowhere: Registry[Any] = Registry()
     try:
-        wrong = next(Draft202012Validator(schema, registry=nowhere, format_checker=_FORMATS).iter_errors(value), None)
+        wrong = next(Draft202012Validator(schema, registry=nowhere, format_checker=FORMATS).iter_errors(value), None)
     except Exception:
         return "the schema of the question cannot be read"
     if wrong is None:
         return None
     where = ".".join(str(part)[:80] for part in wrong.absolute_path) or "the answer"
-    return f"{where} does not fit {wrong.validator!r}"
+    return f"{where} does not fit {wrong.validator!r}{_wanted(wrong.validator, wrong.validator_value)}"
+
+
+def _wanted(validator: str, value: Any) -> str:
+    """What of the schema says in a few words what is wanted: it is shown to whoever answers anyway."""
+    if validator == "type":
+        return f": {' or '.join(map(str, value)) if isinstance(value, list) else value} is wanted"[:80]
+    if validator in ("enum", "const", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "format"):
+        return f": {value!r:.60} is wanted"
+    return ""

@@ -28,10 +28,16 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
         runner.absorb()
         move = runner.spec.plan(runner.state)
         if isinstance(move, (Wait, Done)):
-            if not runner.commit(seal=runner.moved, stop=True):
+            holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
+            if not runner.commit(seal=runner.moved, stop=holding is None):
                 continue
             yield runner.written
-            return
+            if holding is None:
+                return
+            runner.record_all(holding.stay(runner))
+            continue
+        if runner.breakpoints is not None and runner.stops_before(move):
+            continue
         if reaches_out(runner, move):
             apart = runner.dirty and runner.watched
             intents = [] if apart else intents_of(runner, move)
@@ -71,10 +77,16 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
         runner.absorb()
         move = runner.spec.plan(runner.state)
         if isinstance(move, (Wait, Done)):
-            if not await runner.acommit(seal=runner.moved, stop=True):
+            holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
+            if not await runner.acommit(seal=runner.moved, stop=holding is None):
                 continue
             yield runner.written
-            return
+            if holding is None:
+                return
+            runner.record_all(await holding.astay(runner))
+            continue
+        if runner.breakpoints is not None and runner.stops_before(move):
+            continue
         if reaches_out(runner, move):
             apart = runner.dirty and runner.watched
             intents = [] if apart else intents_of(runner, move)

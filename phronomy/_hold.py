@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
-from contextlib import aclosing, asynccontextmanager, closing, contextmanager, suppress
-from typing import Any
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from contextlib import (
+    AbstractContextManager,
+    aclosing,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from functools import partial
+from typing import Any, Final
 
-from phronomy import _session, hooks
+from phronomy import _results, hooks
 from phronomy._drive import asteps, steps
 from phronomy._ledger import call as in_store
 from phronomy._pieces import Piece
@@ -17,7 +27,8 @@ from phronomy.checkpoint import Checkpoint
 from phronomy.errors import RunFailed
 from phronomy.events import Event, Reader
 from phronomy.result import Result
-from phronomy.stores.rows import Held
+from phronomy.stores.rows import BranchStatus, Held
+from phronomy.types import Wait
 
 _log = logging.getLogger("phronomy")
 
@@ -54,6 +65,13 @@ class Watch:
         self.failure: Event | None = None  # the event of the failure that ended it
         self._hooks = runner.spec.hooks
         self._live = streams or bool(self._hooks) or _log.isEnabledFor(logging.INFO)
+        self._lock = threading.Lock()
+        self._begun = (runner.ledger.branch.id, runner.origin, runner.origin_seq)
+        self._inner: Reader | None = None
+        if self._hooks:
+            runner.ledger.hear = self.hear_inside
+        if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
+            runner.ledger.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
         if self._live:
             base, seq = runner.origin, runner.origin_seq
             self._reader = Reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
@@ -68,8 +86,8 @@ class Watch:
             return []
         found: list[Event] = []
         match moment:
-            case Asking():
-                found = [self._reader.asking()]
+            case Asking(path=path, model=model):
+                found = [self._reader.asking(path, model)]
             case Written(seq=before, path=path, items=items):
                 for seq, item in enumerate(items, before + 1):
                     if isinstance(item, Checkpoint):
@@ -80,6 +98,25 @@ class Watch:
                 return [self._reader.piece(delta)]
         self._tell(found)
         return found
+
+    def hear_inside(self, moment: Moment) -> None:
+        """Tell of what the runs inside calls did; of several at once, each in its own thread. A stream gives none of it."""
+        if not isinstance(moment, Written | Asking):
+            return
+        with self._lock:  # a reader of its own: the places of what the run itself gives stay in order
+            if self._inner is None:
+                branch_id, base, seq = self._begun
+                self._inner = Reader(branch_id, base, seq=seq)
+            if isinstance(moment, Asking):
+                found = [self._inner.asking(moment.path, moment.model)]
+            else:
+                found = []
+                for seq, item in enumerate(moment.items, moment.seq + 1):
+                    if isinstance(item, Checkpoint):
+                        found += self._inner.checkpoint(seq, item)
+                    else:
+                        found += self._inner.outcome(seq, moment.path, item)
+        self._tell(found)
 
     def failed(self, error: BaseException) -> Event | None:
         """The event of a failure."""
@@ -100,47 +137,58 @@ class Watch:
                     _log.error("hook %s raised %s on %s", type(each).__name__, type(error).__name__, event.type)
 
 
-_LOUD = ("run_started", "suspended", "completed", "rejected", "cancelled", "superseded", "failed")
+_LOUD = ("run_started", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped", "failed")
+
+
+def driving(runner: Runner) -> AbstractContextManager[tuple[Mapping[str, str], ...]]:
+    """The managers of hooks around a drive; they give what is to be noted in its checkpoints."""
+    watching = runner.spec.hooks
+    return hooks.Inside({each: partial(each.driving, runner.origin) for each in watching}) if watching else _NOTHING
+
+
+_NOTHING: Final = nullcontext(())
 
 
 @contextmanager
 def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
     """Let the run go, whatever happens, so that nobody has to wait for the lease; what has settled is saved first."""
     watch: Watch | None = None
-    try:
-        watch = Watch(runner, streams=streams)
-        tell_world(runner)
-        yield watch
-    except BaseException as error:
-        with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
-            let_go(runner)
-        tell(runner, error)
-        if watch is not None and isinstance(error, Exception):
-            watch.failure = watch.failed(error)
+    with driving(runner) as runner.notes:
+        try:
+            watch = Watch(runner, streams=streams)
             tell_world(runner)
-        raise
-    runner.ledger.abandon("running")
-    tell_world(runner)
+            yield watch
+        except BaseException as error:
+            with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
+                let_go(runner)
+            tell(runner, error)
+            if watch is not None and isinstance(error, Exception):
+                watch.failure = watch.failed(error)
+                tell_world(runner)
+            raise
+        runner.ledger.abandon("running")
+        tell_world(runner)
 
 
 @asynccontextmanager
 async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch]:
     """As `held`."""
     watch: Watch | None = None
-    try:
-        watch = Watch(runner, streams=streams)
-        await atell_world(runner)
-        yield watch
-    except BaseException as error:
-        with suppress(Exception):
-            await alet_go(runner)
-        await in_store(runner.ledger.store, tell, runner, error)
-        if watch is not None and isinstance(error, Exception):
-            watch.failure = watch.failed(error)
+    with driving(runner) as runner.notes:
+        try:
+            watch = Watch(runner, streams=streams)
             await atell_world(runner)
-        raise
-    await runner.ledger.aabandon("running")
-    await atell_world(runner)
+            yield watch
+        except BaseException as error:
+            with suppress(Exception):
+                await alet_go(runner)
+            await in_store(runner.ledger.store, tell, runner, error)
+            if watch is not None and isinstance(error, Exception):
+                watch.failure = watch.failed(error)
+                await atell_world(runner)
+            raise
+        await runner.ledger.aabandon("running")
+        await atell_world(runner)
 
 
 def driven(runner: Runner) -> Result[Any]:
@@ -151,7 +199,7 @@ def driven(runner: Runner) -> Result[Any]:
     with held(runner) as watch:
         for moment in steps(runner):
             watch.hear(moment)
-    return _session.answer_of(runner)
+    return _results.answer_of(runner)
 
 
 def events_of(runner: Runner) -> Generator[Event]:
@@ -206,14 +254,23 @@ def let_go(runner: Runner) -> None:
     """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up."""
     if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
         runner.commit(seal=False)
-    runner.ledger.abandon("running" if runner.in_flight or runner.writing else "failed")
+    runner.ledger.abandon(left_as(runner))
 
 
 async def alet_go(runner: Runner) -> None:
     """As `let_go`."""
     if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
         await runner.acommit(seal=False)
-    await runner.ledger.aabandon("running" if runner.in_flight or runner.writing else "failed")
+    await runner.ledger.aabandon(left_as(runner))
+
+
+def left_as(runner: Runner) -> BranchStatus:
+    """How a run stands that nobody drives any more. One that was left at a breakpoint waits there."""
+    if runner.hold is not None:
+        runner.hold.left(runner)
+    if runner.in_flight or runner.writing:
+        return "running"
+    return "suspended" if runner.state.pending and isinstance(runner.spec.plan(runner.state), Wait) else "failed"
 
 
 def tell_world(runner: Runner) -> None:
@@ -232,6 +289,6 @@ def tell(runner: Runner, error: BaseException) -> None:
     """Put the last checkpoint, with what was journaled after it, and the run's id into the error of a failed run."""
     if isinstance(error, RunFailed):
         error.run_id = runner.state.run_id
-        error.checkpoint = _session.result_of(runner).checkpoint
+        error.checkpoint = _results.result_of(runner).checkpoint
         with suppress(Exception):  # the store may be what failed
             error.checkpoint = runner.ledger.store.load(runner.base.id)

@@ -7,18 +7,36 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
-from phronomy import _rules
+from phronomy._gate import idempotency_key
+from phronomy._guard import guarding
+from phronomy._guarding import Verdict, acheck, check
 from phronomy._ids import new_id
-from phronomy._json import JsonText
+from phronomy._input import read_input
+from phronomy._json import JsonText, canonical
 from phronomy._ledger import now
 from phronomy._runner import Runner
+from phronomy._stops import at_call
 from phronomy._workers import in_either
-from phronomy.approvals import Approve, Decision, Defer, Principal, Reject, Respond, call_digest
-from phronomy.errors import ApprovalHandlerError, InvalidDecision
+from phronomy.approvals import (
+    Answer,
+    Approve,
+    Decision,
+    DecisionKind,
+    Defer,
+    Principal,
+    Reject,
+    Respond,
+    Skip,
+    call_digest,
+)
+from phronomy.errors import ApprovalHandlerError, ConfigurationError, InvalidDecision
 from phronomy.tools import InvalidArguments, Tool, ToolContext
-from phronomy.types import Call, CallResult, Decided, Deferred, Ending, Judged, Judgement, Outcome
+from phronomy.types import Call, CallResult, Decided, Deferred, Ending, Guarded, Judged, Judgement, Outcome
+
+KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject", Respond: "respond", Skip: "skip"}
+"""What a decision is called, by the answer that it is made of."""
 
 # Judging
 
@@ -27,7 +45,10 @@ def judge(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
     """Validate the arguments of each call, and ask its gate."""
     judgements = []
     for call in calls:
-        judgements.append(judge_call(runner, call))
+        judgement, guarded = judge_call(runner, call)
+        judgements.append(judgement)
+        if guarded is not None:
+            yield guarded
     yield Judged(judgements=tuple(judgements))
 
 
@@ -35,42 +56,55 @@ async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcom
     """As `judge`."""
     judgements = []
     for call in calls:
-        judgements.append(await ajudge_call(runner, call))
+        judgement, guarded = await ajudge_call(runner, call)
+        judgements.append(judgement)
+        if guarded is not None:
+            yield guarded
     yield Judged(judgements=tuple(judgements))
 
 
-def judge_call(runner: Runner, call: Call) -> Judgement:
-    """The verdict on one call."""
+def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
+    """The verdict on one call, and what guardrails said of it."""
     tool = runner.spec.tool(call)
-    judgement = understand(runner, call, tool)
+    judgement, guarded = understand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
-        return judgement
+        return judgement, None
+    if runner.spec.tool_guardrails:
+        verdict = check(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
+        judgement, guarded = let_through(runner, call, tool, judgement, verdict)
+        if judgement.result is not None:
+            return judgement, guarded
     if tool.gate != "predicate":
-        return gated(runner, call, judgement, tool, tool.gate == "always")
+        return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
     except InvalidArguments as error:
-        return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
+        return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = tool.ask_gate(values, context)
-    return gated(runner, call, judgement, tool, answer)
+    return gated(runner, call, judgement, tool, answer), guarded
 
 
-async def ajudge_call(runner: Runner, call: Call) -> Judgement:
+async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     """As `judge_call`."""
     tool = runner.spec.tool(call)
-    judgement = understand(runner, call, tool)
+    judgement, guarded = understand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
-        return judgement
+        return judgement, None
+    if runner.spec.tool_guardrails:
+        verdict = await acheck(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
+        judgement, guarded = let_through(runner, call, tool, judgement, verdict)
+        if judgement.result is not None:
+            return judgement, guarded
     if tool.gate != "predicate":
-        return gated(runner, call, judgement, tool, tool.gate == "always")
+        return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
     except InvalidArguments as error:
-        return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
+        return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = await tool.aask_gate(values, context)
-    return gated(runner, call, judgement, tool, answer)
+    return gated(runner, call, judgement, tool, answer), guarded
 
 
 def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
@@ -88,28 +122,55 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     return Judgement(id=call.id, verdict="ask", tool=identity, args=args, digest=digest, repeatable=repeatable)
 
 
+def subject_of(judgement: Judgement) -> JsonText:
+    """The arguments that guardrails are asked about."""
+    text: JsonText = judgement.__dict__["args"]
+    return text
+
+
+def let_through(
+    runner: Runner, call: Call, tool: Tool, judgement: Judgement, verdict: Verdict
+) -> tuple[Judgement, Guarded]:
+    """The judgement after guardrails: with the arguments that they made of it, validated anew, or refused."""
+    guarded = Guarded(
+        stage="tool", said=dict(verdict.passed), content=verdict.value, refusal=verdict.refusal, id=call.id
+    )
+    if (refusal := verdict.refusal) is not None:
+        result = CallResult(
+            kind="rejected", content=f"A guardrail refused this call, so it was not run. {refusal.message}"
+        )
+        return judgement.evolve(verdict="reject", then=refusal.then, result=result), guarded
+    if verdict.value is None:
+        return judgement, guarded
+    return understand(runner, call.evolve(arguments=str(verdict.value)), tool), guarded
+
+
 def invalid(call: Call, told: str) -> Judgement:
     """The verdict on a call that cannot run, whoever approves it."""
     return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
 
 
 def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: bool | Reject) -> Judgement:
-    """The judgement with what the gate answered. Only a plain False lets the call run unasked."""
-    looks = answer is False and runner.spec.stops(runner.state, call)
-    if answer is False and not looks:
-        return judgement.evolve(verdict="run")
+    """The judgement with what the gate answered. Only a plain False lets the call run unasked, unless it is at a breakpoint."""
     if isinstance(answer, Reject):
         reason = f" Reason: {answer.reason}" if answer.reason else ""
         result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
         return judgement.evolve(verdict="reject", then=answer.then, result=result)
+    asks = answer is not False
+    found = at_call(runner, call, judgement, asks=asks) if runner.breakpoints is not None else None
+    if not asks and found is None and not runner.spec.stops(runner.state, call):
+        return judgement.evolve(verdict="run")
     at = now(runner.ledger.store)
     request: dict[str, Any] = {"pending_id": new_id("pend"), "requested_at": at}
     timeout, on_expiry = runner.spec.expiry(tool)
     if timeout is not None:
         request |= {"expires_at": at + timedelta(seconds=timeout), "on_expiry": on_expiry}
-    if looks:
+    if found is not None:
+        request |= {"point": "pre_node" if runner.spec.kind == "graph" else "pre_tool_call", "label": found.label}
+    if not asks:
         return judgement.evolve(verdict="pend", why="breakpoint", **request)
-    return judgement.evolve(verdict="ask" if runner.spec.handler is not None else "pend", **request)
+    alone = runner.spec.handler is None or found is not None  # who stops a run wants to see it, whatever a handler says
+    return judgement.evolve(verdict="pend" if alone else "ask", **request)
 
 
 def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[Any]:
@@ -121,7 +182,7 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         call_id=call.call_id,
         pending_id=call.approved,
         tool_name=tool.name,
-        idempotency_key=_rules.idempotency_key(state, call, digest),
+        idempotency_key=idempotency_key(state, call, digest),
         attempt=call.attempt,
         deps=runner.deps,
         _cancel=runner.ledger.signal(),
@@ -199,30 +260,36 @@ def handler_failed(call: Call, what: str) -> ApprovalHandlerError:
 def decide(
     runner: Runner,
     call: Call,
-    answer: Approve | Reject | Respond,
+    answer: Answer,
     *,
     by: Principal | None = None,
     channel: str | None = None,
 ) -> Decided:
     """The outcome of an answer. Edited arguments are validated and gated anew. Raises `InvalidDecision`."""
     edited: Judgement | None = None
-    if isinstance(answer, Approve) and answer.args is not None and call.why != "question":
-        edited = judge_call(runner, edited_call(answer, call))
+    if isinstance(answer, Approve) and answer.args is not None and call.gate:
+        edited = edited_input(runner, call, answer)
+    elif (again := judged_again(runner, call, answer)) is not None:
+        edited, guarded = judge_call(runner, again)
+        check_edit(call, guarded)
     return decided(runner, call, answer, edited, by, channel)
 
 
 async def adecide(
     runner: Runner,
     call: Call,
-    answer: Approve | Reject | Respond,
+    answer: Answer,
     *,
     by: Principal | None = None,
     channel: str | None = None,
 ) -> Decided:
     """As `decide`."""
     edited: Judgement | None = None
-    if isinstance(answer, Approve) and answer.args is not None and call.why != "question":
-        edited = await ajudge_call(runner, edited_call(answer, call))
+    if isinstance(answer, Approve) and answer.args is not None and call.gate:
+        edited = edited_input(runner, call, answer)
+    elif (again := judged_again(runner, call, answer)) is not None:
+        edited, guarded = await ajudge_call(runner, again)
+        check_edit(call, guarded)
     return decided(runner, call, answer, edited, by, channel)
 
 
@@ -246,12 +313,66 @@ def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
     return [*outcomes.values(), *ending]
 
 
-def edited_call(answer: Approve, call: Call) -> Call:
-    """The call as if the model had asked for it with the edited arguments."""
-    return call.evolve(arguments=str(answer.json_text("args")))
+def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
+    """The call to be judged anew: as if the model had asked for it with the edited arguments, or as it is if its gate has changed.
+
+    To let it go on at a breakpoint is not to approve of it. None: it stays as it was judged.
+    """
+    if not isinstance(answer, Approve) or call.gate or call.why == "question":
+        return None
+    if answer.args is not None:
+        return call.evolve(arguments=str(answer.json_text("args")))
+    tool = runner.spec.tool(call)
+    if call.why != "breakpoint" or tool is None or call.tool is None or tool.gate == call.tool.gate:
+        return None
+    return call.evolve(arguments=call.json_text("args"))
 
 
-def check_reply(call: Call, answer: Approve | Reject | Respond) -> None:
+def check_edit(call: Call, guarded: Guarded | None) -> None:
+    """Refuse edited arguments that guardrails would change: what a human approves is what runs. Raises `InvalidDecision`."""
+    if guarded is not None and guarded.__dict__["content"] is not None:
+        names = ", ".join(name for name, said in guarded.said.items() if said == "transformed")
+        raise InvalidDecision(
+            f"the edited arguments of pending {call.pending_id} would be changed by {names}: give them as it lets them through",
+            pending_id=call.pending_id,
+        )
+
+
+def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
+    """What is edited at a point of the run: the input, before the model has seen it; guardrails are asked about it anew.
+
+    Raises `InvalidDecision`.
+    """
+    given, shown = answer.args or {}, call.args or {}
+    if "input" not in shown or given.keys() != {"input"}:
+        here = "the input alone" if "input" in shown else "nothing: the model has seen the input"
+        raise InvalidDecision(
+            f"pending {call.pending_id} stands at {call.point}, where {here} can be edited", pending_id=call.pending_id
+        )
+    try:
+        value, _ = read_input(given["input"])
+    except ConfigurationError as error:
+        raise InvalidDecision(f"pending {call.pending_id}: {error}", pending_id=call.pending_id) from None
+    args: Any = canonical({"input": value})
+    assert call.tool is not None
+    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=call_digest(call.tool, args))
+    return judged.evolve(verdict="ask") if runner.spec.input_guardrails else judged
+
+
+def check_skip(call: Call, answer: Answer) -> None:
+    """Refuse what cannot be answered at a breakpoint, and a skip of what is none. Raises `InvalidDecision`."""
+    wrong = None
+    if isinstance(answer, Skip) and call.why != "breakpoint":
+        wrong = "is no breakpoint: reject it"
+    elif isinstance(answer, Skip) and call.gate and call.point in (None, "post_tool_call", "post_node"):
+        wrong = "stands where nothing is left to skip: let it go on, or reject it to end the run"
+    elif isinstance(answer, Respond) and call.gate:
+        wrong = "stands between two steps, where there is nothing to answer: approve it, skip it or reject it"
+    if wrong is not None:
+        raise InvalidDecision(f"pending {call.pending_id} {wrong}", pending_id=call.pending_id)
+
+
+def check_reply(call: Call, answer: Answer) -> None:
     """Refuse an answer that is not of the type which the body asked for. Raises `InvalidDecision`."""
     question = call.args or {}
     schema = question.get("answer")
@@ -260,7 +381,7 @@ def check_reply(call: Call, answer: Approve | Reject | Respond) -> None:
             f"pending {call.pending_id} is a question, and has no arguments to edit: answer it with Respond",
             pending_id=call.pending_id,
         )
-    if isinstance(answer, Reject) or schema is None:
+    if isinstance(answer, Reject | Skip) or schema is None:
         return
     from phronomy._answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
 
@@ -276,13 +397,14 @@ def check_reply(call: Call, answer: Approve | Reject | Respond) -> None:
 def decided(
     runner: Runner,
     call: Call,
-    answer: Approve | Reject | Respond,
+    answer: Answer,
     edited: Judgement | None,
     by: Principal | None,
     channel: str | None,
 ) -> Decided:
     """The outcome of an answer whose edits, if any, have been judged."""
     assert call.pending_id is not None and call.digest is not None
+    check_skip(call, answer)
     if call.why == "question":
         check_reply(call, answer)
     elif isinstance(answer, Respond) and (tool := runner.spec.tool(call)) is not None:
@@ -295,17 +417,19 @@ def decided(
             f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}",
             pending_id=call.pending_id,
         )
-    if edited is not None and edited.digest == call.digest:
+    asks = edited.pending_id if edited is not None and call.why == "breakpoint" and edited.why == "approval" else None
+    if edited is not None and edited.digest == call.digest and asks is None:
         edited = None  # nothing was changed, so the model is told of no change
     decision = Decision(
         pending_id=call.pending_id,
         digest=call.digest,
-        kind="approve" if isinstance(answer, Approve) else "reject" if isinstance(answer, Reject) else "respond",
+        kind=KINDS[type(answer)],
         path=runner.state.path,
         args=edited.__dict__["args"] if edited is not None else None,
         content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
         reason=answer.reason if isinstance(answer, Reject) else None,
         then=answer.then if isinstance(answer, Reject) else "continue",
+        asks=asks,
         by=by,
         channel=channel,
         at=now(runner.ledger.store),

@@ -11,13 +11,16 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from phronomy._leave import Leave
 from phronomy._record import digest_of
+from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import Checkpoint, outcome_from
 from phronomy.errors import LeaseLost
 from phronomy.stores._native import on_loop
@@ -28,6 +31,9 @@ from phronomy.types import CallResult, Decided, Ending, Halted, Outcome
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", threading.Event, asyncio.Event)
+
+_NOTHING: Final = nullcontext()
 
 
 def new_owner() -> str:
@@ -56,15 +62,19 @@ class Ledger:
         self.inbox: list[Outcome] = []
         self.ending: Ending | None = None
         self.halted: Halted | None = None
+        self.breakpoints: Iterable[Breakpoint] = ()  # of the call that drives the run, for the runs inside it as well
         self.leave = Leave()
         self._leave_by = math.inf
         self.reusable: dict[str, CallResult] = {}
+        self.surround: Callable[[str, str], AbstractContextManager[Any]] | None = None
+        self.hear: Callable[[Any], object] | None = None  # what runs inside calls give
         self.begun: set[str] = set()
         self.nested = {part.path: part for part in head.nested}
         self.open_ids = {item.id for item in head.pending}
         self._told = {decision.pending_id for decision in head.decisions}
         self._signals: WeakSet[threading.Event] = WeakSet()
         self._gone = False
+        self._bell: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._alock = asyncio.Lock()
         if claim is not None:
@@ -73,6 +83,10 @@ class Ledger:
     def checkpoint_id(self, path: str, step: int) -> str:
         """The id of the checkpoint that this worker seals at that step: no other worker makes it, and it asks for no random bits."""
         return f"ckpt_{digest_of(self.branch.id, self.owner, path, str(step))[:24]}"
+
+    def around(self, path: str, call_id: str) -> AbstractContextManager[Any]:
+        """What whoever looks on puts around the body of a call."""
+        return _NOTHING if self.surround is None else self.surround(path, call_id)
 
     def _hold(self, claim: Claim) -> None:
         self.claim = claim
@@ -214,6 +228,17 @@ class Ledger:
         for event in list(self._signals):
             event.set()
 
+    @contextmanager
+    def listening(self, heard: E) -> Iterator[E]:
+        """Have the event set, from whatever thread, when there is something new in the log that others wrote."""
+        is_async = isinstance(heard, asyncio.Event)
+        loop = asyncio.get_running_loop() if is_async else None
+        self._bell = heard.set if loop is None else partial(loop.call_soon_threadsafe, heard.set)
+        try:
+            yield heard
+        finally:
+            self._bell = None
+
     def keep(self) -> None:
         """Renew the lease, and tell the calls that run if the run was cancelled meanwhile. The keeper calls this."""
         claim = self.claim
@@ -224,6 +249,9 @@ class Ledger:
         except LeaseLost:
             self.drop()
             return
+        if branch.seq > self.seq and (bell := self._bell) is not None:
+            with suppress(RuntimeError):  # its loop is closed: nobody waits any more
+                bell()
         if branch.seq > self.seq and self.ending is None:
             self._notice(self._missed(self.store.lineage(branch_id=self.branch.id)))
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from phronomy import _rules
+from phronomy._gate import idempotency_key
 from phronomy._ids import new_id
 from phronomy._json import JsonText
 from phronomy._ledger import now
@@ -37,8 +37,9 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
     try:
         child = child_of(runner, call, nested)
         hand_down(runner, child)
-        for _ in drive(child):
-            pass
+        for moment in drive(child):
+            if runner.ledger.hear is not None:
+                runner.ledger.hear(moment)
     except RunFailed as error:
         if tool.on_failure != "stop":
             raise
@@ -52,8 +53,9 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
     try:
         child = child_of(runner, call, nested)
         hand_down(runner, child)
-        async for _ in drive(child):
-            pass
+        async for moment in drive(child):
+            if runner.ledger.hear is not None:
+                runner.ledger.hear(moment)
     except RunFailed as error:
         if tool.on_failure != "stop":
             raise
@@ -88,16 +90,24 @@ def hand_down(runner: Runner, child: Runner) -> None:
             child.record(Decided(decision=decision))
         elif decision.pending_id in waiting:
             call = next((call for call in child.state.calls if call.pending_id == decision.pending_id), None)
-            child.record(Decided(decision=decision, edited=edited_by(decision, call)))
+            child.record(Decided(decision=decision, edited=edited_by(child, decision, call)))
 
 
-def edited_by(decision: Decision, call: Call | None) -> Judgement | None:
+def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement | None:
     """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
     if decision.args is None or call is None or call.tool is None:
         return None
     args: Any = JsonText(decision.json_text("args"))
     digest = call_digest(call.tool, args)
-    return Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
+    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
+    if call.gate:
+        return judged.evolve(verdict="ask" if child.spec.input_guardrails else "run")
+    if decision.asks is None or (tool := child.spec.tool(call)) is None:
+        return judged
+    timeout, on_expiry = child.spec.expiry(tool)
+    lapses = decision.at + timedelta(seconds=timeout) if timeout is not None else None
+    asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
+    return judged.evolve(verdict="pend", why="approval", **asked)
 
 
 def nested_outcome(runner: Runner, call: Call, child: Runner) -> Outcome:
@@ -110,7 +120,7 @@ def nested_outcome(runner: Runner, call: Call, child: Runner) -> Outcome:
     content = output if isinstance(output, str) else state.json_text("output")
     if state.ended != "completed":
         content = f"The run behind this call was {state.ended}."
-    key = _rules.idempotency_key(runner.state, call)
+    key = idempotency_key(runner.state, call)
     result = CallResult(kind=state.ended, content=content)
     return CallSettled(
         id=call.id, call_id=call.call_id, key=key, result=result, elapsed=state.elapsed, usage=state.usage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any, get_args
 
-from phronomy import _session
+from phronomy import _results, _session
 from phronomy._hold import aclaim, alet_go, claim, driven
 from phronomy._judge import adecide, decide, expiry
 from phronomy._ledger import call as in_store
@@ -84,7 +84,7 @@ class Opening:
                     return _session.handed_over(opened)
                 continue
             if isinstance(outcome, Halted) and isinstance(spec.plan(opened.runner.state), Wait):
-                return _session.result_of(opened.runner, opened.head)
+                return _results.result_of(opened.runner, opened.head)
             opened.runner.record(outcome)
             if claim(opened.runner):
                 return opened.runner
@@ -109,12 +109,13 @@ class Opening:
                 store = self.store
                 continue
             edits = spec.edits(opened.runner, now(store), choice.by)
-            if opened.live and edits:
+            if opened.live and edits and not isinstance(spec.plan(opened.runner.state), Wait):
                 raise _session.busy(opened.branch)
             if opened.live:
+                taken = [*edits, *taken]
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
                 if _session.hand_over(self.store, opened, taken, tuple(found)):
-                    return _session.in_time(_session.handed_over(opened), late)
+                    return _results.in_time(_session.handed_over(opened), late)
                 continue
             opened.runner.record_all(edits)
             opened.runner.record_all(taken)
@@ -142,12 +143,13 @@ class Opening:
                 store = self.store
                 continue
             edits = spec.edits(opened.runner, now(store), choice.by)
-            if opened.live and edits:
+            if opened.live and edits and not isinstance(spec.plan(opened.runner.state), Wait):
                 raise _session.busy(opened.branch)
             if opened.live:
+                taken = [*edits, *taken]
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
                 if await in_store(self.store, _session.hand_over, self.store, opened, taken, tuple(found)):
-                    return _session.in_time(_session.handed_over(opened), late)
+                    return _results.in_time(_session.handed_over(opened), late)
                 continue
             opened.runner.record_all(edits)
             opened.runner.record_all(taken)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeAlias, TypedDict
 
 from phronomy._runner import Handler
 from phronomy.announcements import Announcements
 from phronomy.approvals import OnExpiry
+from phronomy.breakpoints import Breakpoint, Hold
 from phronomy.hooks import Hooks
 from phronomy.instructions import Instructions
 from phronomy.limits import Limits
@@ -40,18 +41,28 @@ class AgentOptions(TypedDict, total=False):
     approval_timeout: float | None
     on_expiry: OnExpiry
     on_approval_required: Handler
+    breakpoints: Iterable[Breakpoint]
+    input_guardrails: Sequence[Any]
+    output_guardrails: Sequence[Any]
+    tool_guardrails: Sequence[Any]
 
 
 class CallOptions(TypedDict, Generic[Deps], total=False):
     """What one call may bring along. None of it goes into a record.
 
-    `deps` is handed to tools, nodes and instructions; `model` and `settings` stand in for the agent's, for this call alone. The others
-    are a graph's: nodes before or after which this call stops, and, of `resume`, what is changed in the state before it goes on.
+    `deps` is handed to tools, nodes and instructions; `model`, `settings`, `breakpoints` and the guardrails of an agent stand in for
+    its own, for this call alone; breakpoints are for the runs inside it as well. With a `hold`, the call waits at them. The others are
+    a graph's: nodes before or after which this call stops, and, of `resume`, what is changed in the state before it goes on.
     `update` is as a node returns it; `modify_state` is called with the path (names of nodes, `()` for the graph itself) and a
     copy of the state of each graph, outermost first; it changes the copy, or returns another.
     """
 
     deps: Deps
+    breakpoints: Iterable[Breakpoint]
+    hold: Hold | None
+    input_guardrails: Sequence[Any]
+    output_guardrails: Sequence[Any]
+    tool_guardrails: Sequence[Any]
     model: str | Model
     settings: ModelSettings
     interrupt_before: Sequence[str]

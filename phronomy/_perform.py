@@ -14,7 +14,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, assert_never
 
-from phronomy import _rules
+from phronomy import _gate, _rules
+from phronomy._guard import aguard, guard
 from phronomy._ids import new_id
 from phronomy._judge import aconsult, ajudge, consult, judge, tool_context
 from phronomy._leave import Left
@@ -22,9 +23,16 @@ from phronomy._ledger import now
 from phronomy._nested import ADrive, Drive, arun_nested, run_nested
 from phronomy._pieces import Piece, Piecewise, feeding
 from phronomy._runner import Asking, Runner
+from phronomy._stops import after_nodes
 from phronomy._workers import NEVER, Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
 from phronomy.approvals import PendingApproval, call_digest
-from phronomy.errors import LimitExceeded, ModelError, NodeFailed, OutputError, RunFailed
+from phronomy.errors import (
+    LimitExceeded,
+    ModelError,
+    NodeFailed,
+    OutputError,
+    RunFailed,
+)
 from phronomy.instructions import InstructionsContext
 from phronomy.interrupts import Interrupt, asking, question_id
 from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
@@ -45,6 +53,7 @@ from phronomy.types import (
     Fail,
     Finish,
     Finished,
+    Guard,
     Judge,
     Move,
     Next,
@@ -64,11 +73,15 @@ def reaches_out(runner: Runner, move: Move) -> bool:
     match move:
         case AskModel() | Consult() | Run() | Fail() | Stop():
             return True
+        case Guard(stage=stage):
+            return stage == "input"  # a reply is stored with what guardrails say of it
         case Advance():
             return runner.spec.advance(runner.state, runner.deps).acts
         case Judge(calls=calls):
             tools = [runner.spec.tool(call) for call in calls]
-            return any(tool is not None and tool.gate == "predicate" for tool in tools)
+            return bool(runner.spec.tool_guardrails) or any(
+                tool is not None and tool.gate == "predicate" for tool in tools
+            )
         case ReadOutput() | Finish() | Wait() | Done():
             return False
         case unknown:
@@ -86,10 +99,10 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     state = runner.state
     for call in move.calls:
         tool = runner.spec.tool(call)
-        if tool is not None and (why := _rules.refusal(state, call, tool.identity(state.path))) is not None:
-            raise _rules.refused(state, call, why)
+        if tool is not None and (why := _gate.refusal(state, call, tool.identity(state.path))) is not None:
+            raise _gate.refused(state, call, why)
     return [
-        CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=_rules.idempotency_key(state, call))
+        CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=_gate.idempotency_key(state, call))
         for call in move.calls
     ]
 
@@ -99,6 +112,8 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Ask
     match move:
         case AskModel():
             return ask_model(runner)
+        case Guard():
+            return guard(runner, move.stage)
         case Judge():
             return judge(runner, move.calls)
         case Consult():
@@ -127,6 +142,8 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
     match move:
         case AskModel():
             return aask_model(runner)
+        case Guard():
+            return aguard(runner, move.stage)
         case Judge():
             return ajudge(runner, move.calls)
         case Consult():
@@ -154,14 +171,14 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
 
 
 def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
-    """Render the instructions from the original input, and ask the model. The pieces of a reply pass on if they are wanted."""
-    system = runner.spec.instructions.render(runner.state.original_input, instructions_context(runner))
+    """Render the instructions from the input, and ask the model. The pieces of a reply pass on if they are wanted."""
+    system = runner.spec.instructions.render(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
     reply: Any = None
-    yield Asking()
+    yield Asking(path=runner.state.path, model=model.name)
     started = time.monotonic()
     try:
-        if runner.streams and isinstance(model, StreamingModel):
+        if gives_pieces(runner) and isinstance(model, StreamingModel):
             with closing(model.stream(request)) as pieces:
                 for piece in pieces:
                     if isinstance(piece, DELTAS):
@@ -176,18 +193,18 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
         raise
     except Exception as error:
         raise model_failed(model, error) from error
-    yield replied(model, reply, started)
+    yield replied(runner, model, reply, started)
 
 
 async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]:
     """As `ask_model`."""
-    system = await runner.spec.instructions.arender(runner.state.original_input, instructions_context(runner))
+    system = await runner.spec.instructions.arender(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
     reply: Any = None
-    yield Asking()
+    yield Asking(path=runner.state.path, model=model.name)
     started = time.monotonic()
     try:
-        if runner.streams and isinstance(model, StreamingModel):
+        if gives_pieces(runner) and isinstance(model, StreamingModel):
             async with aclosing(model.astream(request)) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, DELTAS):
@@ -202,7 +219,7 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
         raise
     except Exception as error:
         raise model_failed(model, error) from error
-    yield replied(model, reply, started)
+    yield replied(runner, model, reply, started)
 
 
 def instructions_context(runner: Runner) -> InstructionsContext[Any]:
@@ -237,11 +254,17 @@ def prepare_model(runner: Runner) -> None:
         prepare()
 
 
-def replied(model: Model, reply: Any, started: float) -> Replied:
+def gives_pieces(runner: Runner) -> bool:
+    """Whether pieces of the reply are passed on as they come: not where guardrails are yet to see it whole."""
+    return runner.streams and not runner.spec.output_guardrails
+
+
+def replied(runner: Runner, model: Model, reply: Any, started: float) -> Replied:
     """The outcome of a model call."""
     if not isinstance(reply, ModelReply):
         raise ModelError(f"model {model.name} answered with {type(reply).__name__}, not with a ModelReply")
-    return Replied(message=reply.message, usage=reply.usage, elapsed=since(started))
+    guarded = bool(runner.spec.output_guardrails)
+    return Replied(message=reply.message, usage=reply.usage, elapsed=since(started), guarded=guarded)
 
 
 def model_failed(model: Model, error: Exception) -> ModelError:
@@ -300,7 +323,8 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
         leave = runner.ledger.leave if tool.may_be_left else NEVER
-        with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call):
+        around = runner.ledger.around(runner.state.path, call.call_id)
+        with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call), around:
             inline = tool.timeout is None and not tool.may_be_left
             value = work() if inline else in_thread(work, tool.timeout, leave)
     except Interrupt as asked:
@@ -327,7 +351,8 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
         leave = runner.ledger.leave if tool.may_be_left else NEVER
-        with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call):
+        around = runner.ledger.around(runner.state.path, call.call_id)
+        with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call), around:
             value = await (
                 within(tool.acall(values, context), tool.timeout, leave)
                 if tool.is_async
@@ -348,7 +373,7 @@ def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
 
 def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[Any]:
     """The context for the call, if the gate lets it run. Raises `NotAuthorized`."""
-    _rules.authorize(runner.state, call, tool.identity(runner.state.path))
+    _gate.authorize(runner.state, call, tool.identity(runner.state.path))
     return tool_context(runner, call, tool)
 
 
@@ -458,12 +483,19 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
 
 def advance(runner: Runner) -> Generator[Outcome]:
     """Go on from calls that have all settled."""
-    yield runner.spec.advance(runner.state, runner.deps).outcome(now(runner.ledger.store))
+    through = runner.state
+    yield runner.spec.advance(through, runner.deps).outcome(now(runner.ledger.store))
+    if runner.breakpoints is not None:
+        yield from after_nodes(runner, through)
 
 
 async def aadvance(runner: Runner) -> AsyncGenerator[Outcome]:
     """As `advance`."""
-    yield await runner.spec.advance(runner.state, runner.deps).aoutcome(now(runner.ledger.store))
+    through = runner.state
+    yield await runner.spec.advance(through, runner.deps).aoutcome(now(runner.ledger.store))
+    if runner.breakpoints is not None:
+        for halted in after_nodes(runner, through):
+            yield halted
 
 
 def read_output(runner: Runner, move: ReadOutput) -> Generator[Outcome]:

@@ -7,15 +7,14 @@ state of the run (`phase`) and, for an outcome that concerns a call, the status 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never, cast
 
-from phronomy._record import digest_of
+from phronomy._json import JsonText, canonical
+from phronomy._record import EMPTY
 from phronomy._texts import BLOCKED, INTERRUPTED, left
-from phronomy.approvals import PAST, PendingApproval, Then, ToolIdentity, call_digest
-from phronomy.checkpoint import AgentRef, Checkpoint, result_message
-from phronomy.errors import IllegalOutcome, NotAuthorized
+from phronomy.approvals import PAST, Decision, PendingApproval, Then, ToolIdentity, call_digest
+from phronomy.checkpoint import Checkpoint, result_message
+from phronomy.errors import IllegalOutcome
 from phronomy.limits import Limits, before_acting, before_asking
 from phronomy.messages import Conversation, Message, Settlement, with_unique_ids
 from phronomy.types import (
@@ -25,6 +24,7 @@ from phronomy.types import (
     CallResult,
     CallSettled,
     CallStarted,
+    CallStatus,
     CallUnknown,
     CallWaits,
     Consult,
@@ -34,6 +34,9 @@ from phronomy.types import (
     Ending,
     Finish,
     Finished,
+    Guard,
+    Guarded,
+    Halted,
     Interrupted,
     Judge,
     Judged,
@@ -56,9 +59,9 @@ Phase: TypeAlias = Literal["asking", "acting", "finishing", "ended"]
 _OF_CALLS: Final = (Judged, Deferred, Decided, CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn)
 
 TABLE: Final[Mapping[str, frozenset[type]]] = {
-    "asking": frozenset({Replied, Interrupted, Ending}),
-    "acting": frozenset({*_OF_CALLS, Interrupted, Ending, Finished}),
-    "finishing": frozenset({Finished, OutputRefused, Interrupted, Ending}),
+    "asking": frozenset({Replied, Guarded, Halted, Interrupted, Ending}),
+    "acting": frozenset({*_OF_CALLS, Guarded, Halted, Interrupted, Ending, Finished}),
+    "finishing": frozenset({Finished, OutputRefused, Guarded, Halted, Interrupted, Ending}),
     "ended": frozenset(),
     "call new": frozenset({Judged}),
     "call asking": frozenset({Decided, Deferred}),
@@ -94,7 +97,7 @@ def phase(state: Checkpoint) -> Phase:
         return "ended"
     if state.calls:
         return "acting"
-    if state.ending or state.rejecting or (state.messages and state.messages[-1].role == "assistant"):
+    if state.ending or state.rejecting or state.skipping or (state.messages and state.messages[-1].role == "assistant"):
         return "finishing"
     return "asking"
 
@@ -108,6 +111,8 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
         case "finishing":
             return _finish(state, spec)
         case "asking":
+            if state.unguarded == "input":
+                return Guard(stage="input")
             return before_asking(state, spec.limits, spec.output_retries) or AskModel()
         case "acting":
             return before_acting(state, spec.limits) or plan_calls(state, spec)
@@ -150,6 +155,10 @@ def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             return _ending(state, outcome)
         case Interrupted():
             return _interrupted(state, outcome)
+        case Guarded():
+            return _guarded(state, outcome)
+        case Halted():
+            return state if is_ending(state) else with_gate(state, outcome)
         case OutputRefused():
             said = Message(role="user", content=outcome.error)
             messages = Conversation.of(state.messages).plus(said)
@@ -203,7 +212,9 @@ def close_turn(state: Checkpoint) -> Checkpoint:
     if not state.calls or any(call.result is None for call in state.calls):
         return state
     results = [
-        result_message(call.call_id, _noted(call, call.result)) for call in state.calls if call.result is not None
+        result_message(call.call_id, _noted(call, call.result))
+        for call in state.calls
+        if call.result is not None and not call.gate
     ]
     return state.evolve(messages=Conversation.of(state.messages).plus(*results), calls=())
 
@@ -218,145 +229,18 @@ def current(checkpoint: Checkpoint, fold: Callable[[Checkpoint, Outcome], Checkp
     return state
 
 
-def begin(
-    parent: Checkpoint | None,
-    *,
-    id: str,
-    run_id: str,
-    branch_id: str,
-    thread_id: str | None,
-    at: datetime,
-    agent: AgentRef,
-    original_input: Any,
-    messages: tuple[Message, ...] = (),
-    state: Any = None,
-    calls: tuple[Call, ...] = (),
-    kind: str = "agent",
-    path: str = "",
-    label: str | None = None,
-    metadata: Any = None,
-) -> Checkpoint:
-    """The first state of a run: its input is accepted. `messages` are all of them, the input included."""
-    return Checkpoint(
-        id=id,
-        parent_id=parent.id if parent is not None else None,
-        run_id=run_id,
-        branch_id=branch_id,
-        thread_id=thread_id,
-        kind=kind,
-        path=path,
-        created_at=at,
-        label=label,
-        metadata=metadata or {},
-        agent=agent,
-        original_input=original_input,
-        messages=messages,
-        state=state,
-        calls=calls,
-    )
-
-
-def seal(state: Checkpoint, *, id: str, at: datetime) -> Checkpoint:
-    """The state as a new checkpoint that goes on from the last one."""
-    update = {"id": id, "parent_id": state.id, "step": state.step + 1, "created_at": at, "label": None}
-    return state.evolve(**update)
-
-
-def branch_off(
-    checkpoint: Checkpoint,
-    *,
-    id: str,
-    branch_id: str,
-    at: datetime,
-    salt: str,
-    ids: Mapping[str, str],
-    nested: Mapping[str, Checkpoint],
-) -> Checkpoint:
-    """The first state of a fork: as the checkpoint was sealed, without an approval that has not been used.
-
-    `ids` gives each call that waits, or that was approved, a new pending id by its call id, so that one approval never runs two
-    branches; `nested` are the forks of the runs inside, by call id.
-    """
-    unused = {call.approved for call in checkpoint.calls if call.id in ids}
-    kept = [item for item in checkpoint.decisions if item.pending_id not in unused and item.path == checkpoint.path]
-    calls = []
-    for call in checkpoint.calls:
-        if call.id in ids:
-            lapses = call.expires_at and call.requested_at and at + (call.expires_at - call.requested_at)
-            again = {"pending_id": ids[call.id], "requested_at": at, "expires_at": lapses}
-            call = _set(call, status="pending", approved=None, **again)
-        elif call.id in nested:
-            call = _set(call, status="nested" if (waits := nested[call.id].pending) else "ready", waiting=waits)
-        elif call.waiting:  # its body asks anew
-            call = _set(call, status="ready", waiting=())
-        calls.append(call)
-    update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt}
-    return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
-
-
-def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) -> str:
-    """The key that a tool can give to whatever it changes: the same for every attempt, resume and replay of this call.
-
-    `digest` is that of the call, where it has none yet.
-    """
-    parts = (state.run_id, state.path, state.salt, call.id, digest or call.digest or "")
-    if state.kind == "graph":  # what a node does depends on all that it sees
-        return digest_of(*parts, _state_digest(state.json_text("state")))[:32]
-    return digest_of(*parts)[:32]
-
-
-@lru_cache(maxsize=64)
-def _state_digest(text: str) -> str:
-    return digest_of(text)
-
-
-def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
-    """The gate. Returns if `call`, as it stands in `state`, may run as `tool`; raises `NotAuthorized` otherwise."""
-    if (why := refusal(state, call, tool)) is not None:
-        raise refused(state, call, why)
-
-
-def refusal(state: Checkpoint, call: Call, tool: ToolIdentity) -> str | None:
-    """Why the gate does not let the call run; None if it does."""
-    if not any(call is mine for mine in state.calls) or call.status not in ("ready", "started"):
-        return f"it is {call.status}, or not a call of this run"
-    recorded = call.tool
-    if (
-        recorded is None
-        or call.__dict__["args"] is None
-        or (recorded.path, recorded.source, recorded.name) != (tool.path, tool.source, tool.name)
-    ):
-        return "it was judged for another tool"
-    if call.digest != call_digest(recorded, call.json_text("args")):
-        return "its arguments are not the ones that were judged"
-    if call.approved is None:
-        if "always" in (tool.gate, recorded.gate) or call.pending_id is not None:
-            return "it needs an approval, and none is recorded"
-        if (tool.gate, recorded.gate) == ("predicate", "never"):
-            return "its tool was given a gate after it was judged"
-        return None
-    for decision in state.decisions:
-        if decision.pending_id == call.approved == call.pending_id and decision.kind == "approve":
-            shown = decision.digest
-            if decision.args is not None:
-                shown = call_digest(recorded, decision.json_text("args"))
-            if shown == call.digest:
-                return None
-    return "no recorded approval covers exactly this call"
-
-
-def refused(state: Checkpoint, call: Call, why: str) -> NotAuthorized:
-    """The error for a call that the gate does not let run."""
-    return NotAuthorized(
-        f"call {call.call_id} of {call.name} was not run: {why}", run_id=state.run_id, call_id=call.call_id
-    )
-
-
-def _finish(state: Checkpoint, spec: Rules) -> Finish | ReadOutput:
+def finish_of(state: Checkpoint) -> Finish:
+    """The end of a run that is ending."""
     if state.ending:
         return Finish(status=state.ending.status)
-    if state.rejecting:
-        return Finish(status="rejected")
+    return Finish(status="rejected" if state.rejecting else "skipped")
+
+
+def _finish(state: Checkpoint, spec: Rules) -> Finish | Guard | ReadOutput:
+    if is_ending(state):
+        return finish_of(state)
+    if state.unguarded == "output":
+        return Guard(stage="output")
     if spec.output_retries is not None:
         return ReadOutput(text=state.messages[-1].text)
     return Finish(status="completed", output=state.messages[-1].text)
@@ -378,7 +262,71 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
         "usage": state.usage + outcome.usage,
         "elapsed": state.elapsed + outcome.elapsed,
     }
+    if outcome.guarded and not calls:
+        update["unguarded"] = "output"
     return state.evolve(**update)
+
+
+def _guarded(state: Checkpoint, outcome: Guarded) -> Checkpoint:
+    """What guardrails refuse is no part of the conversation that goes on. Of a call, the judgement says what becomes of it."""
+    if outcome.stage == "tool":
+        ends = outcome.refusal is not None and outcome.refusal.then == "end"
+        return state.evolve(refusal=outcome.refusal) if ends else state
+    if state.unguarded != outcome.stage:
+        raise IllegalOutcome(phase(state), "Guarded", f"no {outcome.stage} waits for guardrails")
+    if outcome.refusal is not None:
+        messages = Conversation(state.messages[:-1])
+        return state.evolve(messages=messages, unguarded=None, refusal=outcome.refusal, rejecting=True)
+    state = state.evolve(unguarded=None)
+    content = outcome.__dict__["content"]
+    if content is None:
+        return state
+    return _with_input(state, content) if outcome.stage == "input" else _with_last(state, "assistant", content)
+
+
+def _with_input(state: Checkpoint, value: JsonText) -> Checkpoint:
+    """The state of a run that goes on from another input. What it was asked first is kept."""
+    content = canonical(str(value)) if value[:1] == "{" else value
+    return _with_last(state.evolve(new_input=value), "user", content)
+
+
+def _with_last(state: Checkpoint, role: Any, content: Any) -> Checkpoint:
+    said = state.messages[-1].evolve(role=role, content=content, provider=EMPTY)
+    return state.evolve(messages=Conversation((*state.messages[:-1], said)))
+
+
+def with_gate(state: Checkpoint, outcome: Halted) -> Checkpoint:
+    """The state with a gate before what has not begun; it is a call that never runs, and settles when it is decided."""
+    tool = gate_identity(state.path, outcome.point or "operator")
+    args = outcome.__dict__["args"]
+    gate = Call(
+        id=outcome.key,
+        call_id=outcome.key,
+        name=tool.name,
+        status="pending",
+        gate=True,
+        tool=tool,
+        args=args,
+        digest=call_digest(tool, args),
+        pending_id=outcome.pending_id,
+        why="breakpoint",
+        reason=outcome.reason,
+        point=outcome.point,
+        label=outcome.label,
+        requested_at=outcome.at,
+        repeatable=True,
+    )
+    return state.evolve(calls=(gate, *state.calls))
+
+
+def gate_identity(path: str, name: str) -> ToolIdentity:
+    """What a decision on a gate is bound to."""
+    return ToolIdentity(path=path, source="breakpoint", name=name, schema_hash="", gate="never")
+
+
+def position_of(state: Checkpoint, point: str) -> str:
+    """The key of a point where the run stands now: it stops there once."""
+    return f"{point}@{state.turn}"
 
 
 def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
@@ -400,7 +348,11 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
         return _settled(call, judgement.result)
     if judgement.verdict == "run":
         return _set(call, status="ready")
-    request = ("pending_id", "why", "reason", "requested_at", "expires_at", "on_expiry")
+    return _asked_for(call, judgement)
+
+
+def _asked_for(call: Call, judgement: Judgement) -> Call:
+    request = ("pending_id", "why", "reason", "point", "label", "requested_at", "expires_at", "on_expiry")
     asked = {name: getattr(judgement, name) for name in request}
     return _set(call, status="asking" if judgement.verdict == "ask" else "pending", **asked)
 
@@ -414,15 +366,54 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
         raise IllegalOutcome(f"call {call.status}", "Decided", "its digest is not that of the call")
     if call.waiting and (question is None or decision.kind in ("approve", "respond")):
         waits = tuple(item for item in call.waiting if item.id != decision.pending_id)
-        return _with_call(state, _set(call, status="started" if call.status == "started" else "ready", waiting=waits))
+        status: CallStatus = "started" if call.status == "started" else "ready"
+        return _ended_by(decision, _with_call(state, _set(call, status=status, waiting=waits)))
+    if call.gate:
+        return _passed(state, call, outcome)
     if decision.kind == "approve":
         edits: dict[str, Any] = {}
-        if outcome.edited is not None:
-            edits = {"args": outcome.edited.__dict__["args"], "digest": outcome.edited.digest, "edited": True}
+        if (edited := outcome.edited) is not None:
+            other = call.edited or edited.digest != call.digest
+            edits = {"args": edited.__dict__["args"], "digest": edited.digest, "edited": other}
+            if call.why == "breakpoint" and edited.why == "approval" and edited.pending_id is not None:
+                # Whoever lets a run go on has not approved what has come to need it.
+                return _with_call(state, _asked_for(_set(call, **edits), edited))
         return _with_call(state, _set(call, status="ready", approved=decision.pending_id, **edits))
     result = CallResult(kind=cast(Settlement, PAST[decision.kind]), content=_told(call, outcome))
     state = _with_call(state, _settled(call, result))
-    return _after_rejection(state, call, decision.then) if decision.kind == "reject" else state
+    if decision.kind == "reject":
+        return _after_rejection(state, call, decision.then)
+    return _ended_by(decision, state)
+
+
+def _ended_by(decision: Decision, state: Checkpoint) -> Checkpoint:
+    """The state after a decision which says that the run is not to outlive it: nobody answered whoever held it."""
+    if decision.kind != "expire" or decision.then != "end":
+        return state
+    return _ending(state, Ending(status="cancelled", reason=decision.reason, at=decision.at))
+
+
+def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
+    """The state after a decision on a gate: the run goes on, or ends there. Guardrails are to look at another input as well."""
+    decision = outcome.decision
+    state = state.evolve(calls=tuple(call for call in state.calls if call is not gate))
+    match decision.kind:
+        case "approve":
+            here = [key for key in state.passed if key.endswith(f"@{state.turn}")]
+            state = state.evolve(passed=(*here, gate.id))
+            given = decision.args or {}
+            if "input" not in given:
+                return state
+            if outcome.edited is not None and outcome.edited.verdict == "ask":
+                state = state.evolve(unguarded="input")
+            return _with_input(state, canonical(given["input"]))
+        case "skip":
+            return state.evolve(skipping=True)
+        case "reject":
+            return state.evolve(rejecting=True)
+        case _:
+            reason = decision.reason or f"nobody let it go on at {gate.name} in time"
+            return _ending(state, Ending(status="cancelled", reason=reason, at=decision.at))
 
 
 def _question(state: Checkpoint, call: Call, pending_id: str) -> PendingApproval | None:
@@ -448,7 +439,7 @@ def _told(call: Call, outcome: Decided) -> str:
 
 def is_ending(state: Checkpoint) -> bool:
     """Whether the run only waits for what is under way, and then ends."""
-    return state.ending is not None or state.rejecting
+    return state.ending is not None or state.rejecting or state.skipping
 
 
 def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
@@ -502,6 +493,8 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
         if not state.rejecting or _with_status(state, "started"):
             raise IllegalOutcome("acting", "Finished", "calls are open")
         state = _settle_unstarted(state, "cancelled", "ended")
+    if state.unguarded is not None:  # it ends before guardrails have let that through
+        state = state.evolve(messages=Conversation(state.messages[:-1]), unguarded=None)
     return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
 
 

@@ -9,13 +9,17 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from phronomy import _rules
+from phronomy import _chain
 from phronomy._ids import new_id
+from phronomy._json import canonical
 from phronomy._ledger import Ledger, now
 from phronomy._pieces import Piece
+from phronomy._stops import after_call, armed, before
 from phronomy.approvals import OnExpiry, Principal
+from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError, IllegalOutcome
+from phronomy.guardrails import Guardrail
 from phronomy.instructions import CompiledInstructions
 from phronomy.limits import Limits
 from phronomy.models.base import Delta, Model, ModelSettings
@@ -32,6 +36,7 @@ from phronomy.types import (
     CallWaits,
     Decided,
     Ending,
+    Guarded,
     Move,
     Outcome,
     Withdrawn,
@@ -56,7 +61,10 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """The model is asked now."""
+    """The model is asked now, in the run at `path`."""
+
+    path: str
+    model: str
 
 
 Moment: TypeAlias = Written | Asking | Delta | Piece
@@ -144,8 +152,59 @@ class Spec(Protocol):
         """The fields of the first checkpoint of a run of this input that goes on from `parent`. Raises `ConfigurationError`."""
         ...
 
+    @property
+    def breakpoints(self) -> Iterable[Breakpoint]: ...
+
+    @property
+    def hold(self) -> Holding | None: ...
+
+    @property
+    def input_guardrails(self) -> tuple[Guardrail, ...]: ...
+
+    @property
+    def output_guardrails(self) -> tuple[Guardrail, ...]: ...
+
+    @property
+    def tool_guardrails(self) -> tuple[Guardrail, ...]: ...
+
+    def inside(self) -> Sequence[Spec]:
+        """The specs of the runs that may be inside runs of this one."""
+        ...
+
+    def shown_state(self, state: Checkpoint) -> Any:
+        """A plain copy of the state of a graph; None for an agent."""
+        ...
+
+    def node_of(self, call: Call) -> str | None:
+        """The node of a graph that a call runs, or stands after."""
+        ...
+
     def edits(self, runner: Runner, at: datetime, by: Principal | None) -> Sequence[Outcome]:
         """What whoever resumes the run changes in it."""
+        ...
+
+
+class Holding(Protocol):
+    """How a call that has come to a breakpoint waits there, instead of returning."""
+
+    def holds(self, runner: Runner) -> bool:
+        """Whether it waits where the run stands now."""
+        ...
+
+    def note(self, runner: Runner) -> None:
+        """Take note of what is stored."""
+        ...
+
+    def stay(self, runner: Runner) -> Sequence[Outcome]:
+        """Wait until there is something to go on with: what was said here. What others said is in the ledger's inbox."""
+        ...
+
+    async def astay(self, runner: Runner) -> Sequence[Outcome]:
+        """As `stay`."""
+        ...
+
+    def left(self, runner: Runner) -> None:
+        """Nobody waits any more."""
         ...
 
 
@@ -171,8 +230,9 @@ class Nested(Protocol):
     def begin(self, parent: Checkpoint, path: str, at: datetime) -> Checkpoint: ...
 
 
-_KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn)
-"""What stays in the journal when a row is written: the results, for rows and forks to refer to, and every attempt, with its end."""
+_KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Guarded)
+"""What stays in the journal when a row is written: the results, for rows and forks to refer to, every attempt, with its end, and
+what guardrails said."""
 
 
 def _kept(outcome: Outcome) -> Outcome:
@@ -210,8 +270,14 @@ class Runner:
         self.dirty = fresh
         self.audit: list[AuditRow] = []
         self.late: tuple[str, ...] = ()
+        self.notes: tuple[Mapping[str, str], ...] = ()  # what hooks want whoever goes on to know
         self.raised: dict[str, Exception] = {}
         self.halted = False
+        self.timed_out: tuple[str, ...] = ()
+        self.hold = spec.hold if self.root else None
+        if self.root:
+            ledger.breakpoints = spec.breakpoints
+        self.breakpoints = armed(ledger.breakpoints, spec.breakpoints)
 
     @cached_property
     def definitions(self) -> tuple[dict[str, Any], ...]:
@@ -244,6 +310,8 @@ class Runner:
 
     def record(self, outcome: Outcome) -> None:
         """Fold an outcome into the state. It is stored with the next write."""
+        if self.breakpoints is not None and (halted := after_call(self, outcome)) is not None:
+            self.record(halted)
         turn_open = bool(self.state.calls)
         before = self.state
         self.state = self.spec.apply(before, outcome)
@@ -254,6 +322,13 @@ class Runner:
         fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
         if not journaled or fails or (turn_open and not self.state.calls):
             self.dirty = True
+
+    def stops_before(self, move: Move) -> bool:
+        """Whether a breakpoint is before this move. The stop is recorded then."""
+        if (halted := before(self, move)) is None:
+            return False
+        self.record(halted)
+        return True
 
     def record_all(self, outcomes: Iterable[Outcome]) -> None:
         """Fold in several outcomes."""
@@ -308,7 +383,9 @@ class Runner:
                 entries.append(row_entry(None, sealed, {}))
             else:
                 id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
-                sealed = _rules.seal(self.state, id=id, at=now(self.ledger.store))
+                sealed = _chain.seal(self.state, id=id, at=now(self.ledger.store))
+                for note in self.notes:
+                    sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
                 entries.append(row_entry(self.base, sealed, {**self.settled, **settled_in(kept)}))
             items.append(sealed)
         else:
@@ -337,6 +414,8 @@ class Runner:
         for outcome in intents:
             self.state = self.spec.apply(self.state, outcome)
         self.stored = self.state
+        if self.hold is not None:
+            self.hold.note(self)
 
     def commit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """Store what is not stored yet. False if somebody wrote first: then theirs is folded in, and the plan may differ."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import aclosing, closing
-from typing import Any, Generic
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
 
 from typing_extensions import Unpack
 
-from phronomy import _recovery, _session
+from phronomy import _on_demand, _recovery, _results, _session
 from phronomy._drive import asteps, steps
 from phronomy._hold import aclaim, aevents_of, aheld, claim, driven, events_of, held
 from phronomy._input import History
@@ -20,7 +21,11 @@ from phronomy._options import CallOptions, OnPending
 from phronomy._recovery import Recovery
 from phronomy._runner import Runner, Spec, Written
 from phronomy._session import Beginning, Choice
+from phronomy._stops import checked as checked_breakpoints
+from phronomy._stops import hits_in
+from phronomy._waiting import holding
 from phronomy.approvals import Answer, Principal, as_principal
+from phronomy.breakpoints import BreakpointHit
 from phronomy.checkpoint import Checkpoint
 from phronomy.drift import Drift, drift_of
 from phronomy.events import Event
@@ -31,6 +36,8 @@ from phronomy.stream import AsyncStream, Stream
 from phronomy.tools import Deps
 from phronomy.types import Input
 from phronomy.validation import checked
+
+S = TypeVar("S", bound=Spec)
 
 
 class Runs(Opening, Generic[Deps, Output]):
@@ -44,6 +51,15 @@ class Runs(Opening, Generic[Deps, Output]):
     @abstractmethod
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, Any]:
         """The configuration for one call of this method, and its deps. A sync method refuses what is async; None runs nothing."""
+
+    def _with_stops(self, spec: S, options: CallOptions[Deps], method: str | None) -> S:
+        """The configuration with the breakpoints of this call, and how it waits at them."""
+        changes: dict[str, Any] = {}
+        if "breakpoints" in options:
+            changes["breakpoints"] = checked_breakpoints(options["breakpoints"], spec)
+        if (hold := options.get("hold")) is not None:
+            changes["hold"] = holding(hold, self, method)
+        return replace(spec, **changes) if changes else spec  # type: ignore[type-var]
 
     # Running
 
@@ -70,7 +86,7 @@ class Runs(Opening, Generic[Deps, Output]):
         with held(runner) as watch:
             for moment in steps(runner):
                 watch.hear(moment)
-        return _session.answer_of(runner)
+        return _results.answer_of(runner)
 
     async def ainvoke(
         self,
@@ -90,7 +106,7 @@ class Runs(Opening, Generic[Deps, Output]):
         async with aheld(runner) as watch:
             async for moment in asteps(runner):
                 watch.hear(moment)
-        return _session.answer_of(runner)
+        return _results.answer_of(runner)
 
     def resume(
         self,
@@ -119,7 +135,7 @@ class Runs(Opening, Generic[Deps, Output]):
         with held(runner) as watch:
             for moment in steps(runner):
                 watch.hear(moment)
-        return _session.answer_of(runner)
+        return _results.answer_of(runner)
 
     async def aresume(
         self,
@@ -142,7 +158,7 @@ class Runs(Opening, Generic[Deps, Output]):
         async with aheld(runner) as watch:
             async for moment in asteps(runner):
                 watch.hear(moment)
-        return _session.answer_of(runner)
+        return _results.answer_of(runner)
 
     def step(
         self,
@@ -174,7 +190,7 @@ class Runs(Opening, Generic[Deps, Output]):
                         watch.hear(moment)
                         if isinstance(moment, Written) and moment.checkpoint is not None:
                             break
-        return _session.answer_of(runner)
+        return _results.answer_of(runner)
 
     async def astep(
         self,
@@ -202,7 +218,7 @@ class Runs(Opening, Generic[Deps, Output]):
                         watch.hear(moment)
                         if isinstance(moment, Written) and moment.checkpoint is not None:
                             break
-        return _session.answer_of(runner)
+        return _results.answer_of(runner)
 
     def stream(
         self,
@@ -238,7 +254,7 @@ class Runs(Opening, Generic[Deps, Output]):
             with closing(events_of(runner)) as events:
                 for event in events:  # noqa: UP028  # as in the async twin
                     yield event
-            stream._result = _session.answer_of(runner)
+            stream._result = _results.answer_of(runner)
 
         return Stream(run)
 
@@ -272,7 +288,7 @@ class Runs(Opening, Generic[Deps, Output]):
             async with aclosing(aevents_of(runner)) as events:
                 async for event in events:
                     yield event
-            stream._result = _session.answer_of(runner)
+            stream._result = _results.answer_of(runner)
 
         return AsyncStream(run)
 
@@ -294,13 +310,13 @@ class Runs(Opening, Generic[Deps, Output]):
         while True:
             opened = _session.open_head(self.store, spec, deps, branch_id)
             if _session.at_rest(opened, accept_changes):
-                return _session.result_of(opened.runner, opened.head)
+                return _results.result_of(opened.runner, opened.head)
             if claim(opened.runner):
                 break
         with held(opened.runner) as watch:
             for moment in steps(opened.runner):
                 watch.hear(moment)
-        return _session.result_of(opened.runner)
+        return _results.result_of(opened.runner)
 
     async def arecover(
         self,
@@ -315,13 +331,13 @@ class Runs(Opening, Generic[Deps, Output]):
         while True:
             opened = await in_store(self.store, _session.open_head, self.store, spec, deps, branch_id)
             if _session.at_rest(opened, accept_changes):
-                return _session.result_of(opened.runner, opened.head)
+                return _results.result_of(opened.runner, opened.head)
             if await aclaim(opened.runner):
                 break
         async with aheld(opened.runner) as watch:
             async for moment in asteps(opened.runner):
                 watch.hear(moment)
-        return _session.result_of(opened.runner)
+        return _results.result_of(opened.runner)
 
     def recover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
         """Carry on what this agent's lost workers left, in one go: safe to call in every worker, at start and now and then.
@@ -373,6 +389,15 @@ class Runs(Opening, Generic[Deps, Output]):
 
     # Looking and branching
 
+    def stopped_at(self, checkpoint: Checkpoint) -> list[BreakpointHit]:
+        """What is seen at each breakpoint that a suspended run stands at: the run's own, and those of runs inside it.
+
+        Nothing is read or changed in the store. Raises `CheckpointError` for what is no checkpoint.
+        """
+        checkpoint = checked(checkpoint)
+        ledger = Ledger(self.store, Branch.of(checkpoint), checkpoint)
+        return hits_in(_session.all_runners(Runner(self.spec, ledger, checkpoint, deps=None)))
+
     def fork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """Open another branch of a run at a checkpoint, and return its first checkpoint; the old branch stays as it is.
 
@@ -386,6 +411,46 @@ class Runs(Opening, Generic[Deps, Output]):
     async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """As `fork`."""
         return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun)
+
+    def checkpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:
+        """The present state of a run at rest: by checkpoint, checkpoint id, run id or branch id. What waits there goes on waiting.
+
+        With a label, the state is kept under it as a checkpoint of its own: the next of the chain, or the copy of an end. Raises
+        `RunBusy` if a worker holds the run, and `CheckpointError` for a run of another kind, for one whose worker was lost in the
+        middle of a call, and for a label on an end that its thread has gone on from.
+        """
+        return _on_demand.checkpoint(self.store, self.spec, run, label=label, bearer=self._bearer)
+
+    async def acheckpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:
+        """As `checkpoint`."""
+        return await in_store(self.store, self.checkpoint, run, label=label)
+
+    def restore(
+        self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False
+    ) -> Checkpoint:
+        """Go back to a checkpoint, an end too: return the first checkpoint of a branch that goes on from there, ready to resume.
+
+        What waited there waits again, under new ids. Its thread goes on from the branch; what came after stays as it is. The timeline
+        of the branch begins with that of the old one up to there, or with `restore_timeline=False` at the checkpoint. All is
+        judged first, then written at once. Raises `CheckpointError` for a checkpoint of another kind, `AgentChanged` (unless
+        `accept_changes`), `RunBusy` if a worker holds the run or another of the thread, and `ThreadBusy` if one has not ended.
+        """
+        return _on_demand.restore(
+            self.store,
+            self.spec,
+            checkpoint,
+            restore_timeline=restore_timeline,
+            accept_changes=accept_changes,
+            bearer=self._bearer,
+        )
+
+    async def arestore(
+        self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False
+    ) -> Checkpoint:
+        """As `restore`."""
+        return await in_store(
+            self.store, self.restore, checkpoint, restore_timeline=restore_timeline, accept_changes=accept_changes
+        )
 
     def drift(self, checkpoint: Checkpoint) -> Drift:
         """How this agent differs from the one that made the checkpoint; nothing is read or changed in the store.

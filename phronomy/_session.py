@@ -11,21 +11,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from phronomy import _rules
+from phronomy import _chain
 from phronomy._checks import is_number
 from phronomy._ids import new_id
 from phronomy._input import History
 from phronomy._json import JsonError, clean
-from phronomy._judge import expiry, lapsed
+from phronomy._judge import KINDS, expiry, lapsed
 from phronomy._ledger import Ledger, new_owner, now, release
 from phronomy._nested import child_of, interruption
+from phronomy._results import result_of
 from phronomy._runner import Runner, Spec
-from phronomy.approvals import SAID, Answer, Approve, PendingApproval, Principal, Reject, Respond, as_principal
+from phronomy.approvals import SAID, Answer, Approve, PendingApproval, Principal, Reject, as_principal
 from phronomy.checkpoint import Checkpoint, explain, outcome_from
 from phronomy.drift import drift_of
 from phronomy.errors import (
     AgentChanged,
-    ApprovalExpired,
     CheckpointAlreadyResumed,
     CheckpointEdited,
     CheckpointError,
@@ -34,13 +34,11 @@ from phronomy.errors import (
     ConfigurationError,
     InvalidDecision,
     NothingDecided,
-    OutputError,
     Progress,
     RunBusy,
     ThreadBusy,
     UnknownPending,
 )
-from phronomy.output import InvalidOutput
 from phronomy.result import Result
 from phronomy.stores._adoption import adopt
 from phronomy.stores.base import Store
@@ -91,7 +89,7 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
         run_id = new_id("run")
         try:
             first = spec.first(beginning.input, parent, beginning.history)
-            state = _rules.begin(
+            state = _chain.begin(
                 parent,
                 id=new_id("ckpt"),
                 run_id=run_id,
@@ -334,9 +332,9 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
             raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
         found = {asked[0]: Approve() if choice.approved else rejection(choice.reason)}
     for pending_id, answer in found.items():
-        if type(answer) not in (Approve, Reject, Respond):  # the type is asked, not the value, which may be anything
+        if type(answer) not in KINDS:  # the type is asked, not the value, which may be anything
             raise InvalidDecision(
-                f"the decision on {pending_id!r} is {type(answer).__name__}; it must be Approve, Reject or Respond",
+                f"the decision on {pending_id!r} is {type(answer).__name__}; it must be Approve, Reject, Respond or Skip",
                 pending_id=pending_id if isinstance(pending_id, str) else None,
             )
         if pending_id not in asked:
@@ -506,10 +504,15 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
 
 def check_drift(opened: Opened, *, accept: bool) -> None:
     """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it."""
-    drift = drift_of(opened.head, opened.runner.spec, all_runners(opened.runner))
+    spec = opened.runner.spec
+    if opened.head.kind != spec.kind:
+        raise CheckpointError(
+            f"checkpoint {opened.head.id} is of the {opened.head.kind} {opened.head.agent.name!r}, which no {spec.kind} can go on with"
+        )
+    drift = drift_of(opened.head, spec, all_runners(opened.runner))
     if drift.changed and accept is not True:
         raise AgentChanged(
-            f"checkpoint {opened.head.id} cannot be resumed by this agent: {'; '.join(drift.changed)}. Nothing was consumed; "
+            f"checkpoint {opened.head.id} cannot be resumed by this {spec.kind}: {'; '.join(drift.changed)}. Nothing was consumed; "
             "pass accept_changes=True to go on all the same",
             checkpoint_id=opened.head.id,
             changes=drift.changed,
@@ -527,50 +530,3 @@ def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed:
         return False
     store.keeper.poke()
     return True
-
-
-# Results
-
-
-def answer_of(runner: Runner) -> Result[Any]:
-    """What the run has come to. Raises `ApprovalExpired` if a decision that was given came too late to count."""
-    return in_time(result_of(runner), runner.late)
-
-
-def in_time(result: Result[Any], late: Sequence[str]) -> Result[Any]:
-    """The result. Raises `ApprovalExpired` with it if decisions came too late, under these pending ids."""
-    if late:
-        raise ApprovalExpired(
-            f"pending {', '.join(late)} had lapsed before the decision came, so it did not count: the call is settled as expired,"
-            f" and the run is {result.status}",
-            pending_ids=late,
-            result=result,
-        )
-    return result
-
-
-def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[Any]:
-    """What the run has come to, by its last stored checkpoint."""
-    base = checkpoint if checkpoint is not None else runner.base
-    if checkpoint is None:
-        open_ids = {call.id for call in base.calls if call.result is None}
-        parts = sorted(runner.ledger.nested.items())
-        base = base.evolve(nested=tuple(part for path, part in parts if path.split("/")[0] in open_ids))
-    state = _rules.current(base, runner.spec.apply)
-    return Result(
-        status=state.status,
-        output=output_of(runner, state) if state.ended == "completed" else None,
-        checkpoint=base,
-    )
-
-
-def output_of(runner: Runner, state: Checkpoint) -> Any:
-    """The output of a run that has completed, as the type that was asked for. Raises `OutputError`."""
-    if runner.spec.output is None:
-        return state.output
-    try:
-        return runner.spec.output.value(state.json_text("output"))
-    except InvalidOutput as error:
-        raise OutputError(
-            f"the output of run {state.run_id} is not of the agent's output type, which was another then: {error}"
-        ) from None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
 from types import FunctionType
@@ -15,11 +15,14 @@ from phronomy._checks import is_count, is_series, is_timeout
 from phronomy._input import read_history, read_input
 from phronomy._json import canonical
 from phronomy._record import digest_of
-from phronomy._runner import Advancing, Handler, Nested, Runner
+from phronomy._runner import Advancing, Handler, Holding, Nested, Runner, Spec
+from phronomy._stops import checked as checked_breakpoints
 from phronomy.announcements import Announcements
 from phronomy.approvals import OnExpiry, Principal
+from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
+from phronomy.guardrails import Guardrail, as_guardrails
 from phronomy.hooks import Hooks
 from phronomy.instructions import CompiledInstructions, Instructions, compile_instructions
 from phronomy.limits import Limits
@@ -53,6 +56,11 @@ class AgentSpec:
     announcements: tuple[Announcements, ...]
     approval_timeout: float | None
     on_expiry: OnExpiry
+    breakpoints: Iterable[Breakpoint] = ()
+    hold: Holding | None = None
+    input_guardrails: tuple[Guardrail, ...] = ()
+    output_guardrails: tuple[Guardrail, ...] = ()
+    tool_guardrails: tuple[Guardrail, ...] = ()
 
     @property
     def output_retries(self) -> int | None:
@@ -87,13 +95,28 @@ class AgentSpec:
         """Nobody wants to look before a call of an agent."""
         return False
 
+    def inside(self) -> Sequence[Spec]:
+        """No runs are inside those of an agent."""
+        return ()
+
+    def shown_state(self, state: Checkpoint) -> Any:
+        """An agent has no state beside the conversation."""
+        return None
+
+    def node_of(self, call: Call) -> str | None:
+        """An agent has no nodes."""
+        return None
+
     def advance(self, state: Checkpoint, deps: Any) -> Advancing:
         """The rules of an agent plan no such move."""
         raise AssertionError("an agent goes on by asking its model")
 
     def lost(self, state: Checkpoint) -> Sequence[str]:
-        """An agent counts on the tools of its open calls, and on nothing else."""
-        return ()
+        """An agent counts on the tools of its open calls, and on guardrails for what they have yet to let through."""
+        there = {"input": self.input_guardrails, "output": self.output_guardrails}
+        if state.unguarded is None or there[state.unguarded]:
+            return ()
+        return (f"guardrails were to look at the {state.unguarded}, and there are none",)
 
     def first(self, input: Any, parent: Checkpoint | None, history: Any) -> Mapping[str, Any]:
         """The conversation that a run of this input begins with."""
@@ -101,7 +124,8 @@ class AgentSpec:
         before = parent.messages if parent is not None else ()
         if history is not None:
             before = read_history(history)
-        return {"original_input": original, "messages": (*before, said)}
+        unguarded = "input" if self.input_guardrails else None
+        return {"original_input": original, "messages": (*before, said), "unguarded": unguarded}
 
     def edits(self, runner: Runner, at: datetime, by: Principal | None) -> Sequence[Outcome]:
         """A run of an agent is not edited."""
@@ -115,9 +139,16 @@ class AgentSpec:
     @cached_property
     def _ref(self) -> AgentRef:
         tools = {name: [tool.schema_hash, tool.gate] for name, tool in self.tools.items()}
-        facts = {"tools": tools, "instructions": self.instructions.fingerprint, "model": self.model.name}
+        facts: dict[str, Any] = {
+            "tools": tools,
+            "instructions": self.instructions.fingerprint,
+            "model": self.model.name,
+        }
         if self.output is not None:
             facts["output"] = digest_of(canonical(self.output.schema))
+        rails = (self.input_guardrails, self.output_guardrails, self.tool_guardrails)
+        if any(rails):
+            facts["guardrails"] = [[item.name for item in some] for some in rails]
         return AgentRef(name=self.name, fingerprint=facts)
 
     def refuse_async(self, method: str) -> None:
@@ -131,6 +162,8 @@ class AgentSpec:
             found.append("the approval handler")
         if any(item.is_async for item in self.announcements):
             found.append("an announcement")
+        guardrails = (*self.input_guardrails, *self.output_guardrails, *self.tool_guardrails)
+        found += [f"guardrail {item.name!r}" for item in guardrails if item.is_async]
         if found:
             verb = "is" if len(found) == 1 else "are"
             raise AsyncRequired(
@@ -164,7 +197,7 @@ def spec_of(agent: Any) -> AgentSpec:
         raise ConfigurationError(
             f"agent {name!r}: approval_timeout is seconds above 0 or None, on_expiry 'reject', 'cancel' or 'stay'"
         )
-    return AgentSpec(
+    spec = AgentSpec(
         name=name,
         model=as_model(agent.model),
         settings=agent.settings or ModelSettings(),
@@ -181,7 +214,11 @@ def spec_of(agent: Any) -> AgentSpec:
         announcements=_listed(agent, "announcements", Announcements),
         approval_timeout=agent.approval_timeout,
         on_expiry=agent.on_expiry,
+        input_guardrails=as_guardrails("input_guardrails", agent.input_guardrails),
+        output_guardrails=as_guardrails("output_guardrails", agent.output_guardrails),
+        tool_guardrails=as_guardrails("tool_guardrails", agent.tool_guardrails),
     )
+    return replace(spec, breakpoints=checked_breakpoints(agent.breakpoints, spec))
 
 
 def _listed(agent: Any, option: str, kind: type[T]) -> tuple[T, ...]:

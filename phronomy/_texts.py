@@ -13,6 +13,7 @@ INTERRUPTED: Final = "The worker was lost while this call ran. It may have taken
 
 _EVENTS: Final[Mapping[str, tuple[str, str]]] = {
     "rejected": ("A human rejected this call", "A human rejected this call, so it was not run."),
+    "skipped": ("A human left this call out", "A human left this call out, so it was not run."),
     "expired": ("Nobody decided on this call in time", "Nobody decided on this call in time, so it was not run."),
     "call cancelled": ("This call was cancelled", "This call was cancelled, so it was not run."),
     "cancelled": ("The run was cancelled", "The run was cancelled, so this call was not run."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import (
     AsyncGenerator,
     Awaitable,
@@ -155,6 +156,28 @@ async def in_either(function: Callable[..., Any], is_async: bool, *args: Any) ->
     if is_async:
         return await function(*args)
     return await ain_thread(lambda: function(*args), None)
+
+
+def pause(heard: threading.Event, also: threading.Event | None, seconds: float) -> None:
+    """Wait until one of the events is set, at most so many seconds. `heard` is cleared."""
+    until = time.monotonic() + seconds
+    while not heard.is_set() and (also is None or not also.is_set()) and (left := until - time.monotonic()) > 0:
+        if also is None:
+            heard.wait(left)
+        else:
+            also.wait(min(left, 0.05))
+    heard.clear()
+
+
+async def apause(heard: asyncio.Event, also: asyncio.Event | None, seconds: float) -> None:
+    """As `pause`."""
+    tasks = {asyncio.ensure_future(event.wait()) for event in (heard, also) if event is not None}
+    try:
+        await asyncio.wait(tasks, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    heard.clear()
 
 
 def _spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseException | None]], None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,7 +14,9 @@ from phronomy._runs import Runs
 from phronomy._spec import AgentSpec, spec_of
 from phronomy.announcements import Announcements
 from phronomy.approvals import OnExpiry
+from phronomy.breakpoints import Breakpoint
 from phronomy.errors import ConfigurationError
+from phronomy.guardrails import as_guardrails
 from phronomy.hooks import Hooks
 from phronomy.instructions import Instructions
 from phronomy.limits import Limits
@@ -82,6 +84,18 @@ class Agent(Runs[Deps, Output]):
     on_expiry: OnExpiry = "reject"
     """What follows when nobody decides in time: `"reject"` (the call is settled as expired), `"cancel"` (the run ends), `"stay"`."""
 
+    breakpoints: Iterable[Breakpoint] = ()
+    """Where runs stop, so that somebody can look: a list, or `Breakpoints` that may change while they are under way."""
+
+    input_guardrails: Sequence[Any] = ()
+    """What looks at the input before the model does: functions with `@guardrail`, or instances of `Guardrail`, asked in order."""
+
+    output_guardrails: Sequence[Any] = ()
+    """What looks at the answer before anybody else does."""
+
+    tool_guardrails: Sequence[Any] = ()
+    """What looks at each call of a tool, once its arguments are validated and before a human is asked."""
+
     def __init__(self, **options: Unpack[AgentOptions]) -> None:
         unknown = set(options) - set(AgentOptions.__annotations__)
         if unknown:
@@ -132,12 +146,18 @@ class Agent(Runs[Deps, Output]):
             raise ConfigurationError(
                 f"agent {spec.name!r}: {', '.join(sorted(foreign))} is for graphs: nothing was done"
             )
-        if method is not None and not method.startswith("a"):
-            spec.refuse_async(method)
         if (model := options.get("model")) is not None:
             spec = replace(spec, model=as_model(model))
         if (settings := options.get("settings")) is not None:
             if not isinstance(settings, ModelSettings):
                 raise ConfigurationError(f"settings is a ModelSettings, not {type(settings).__name__}")
             spec = replace(spec, settings=spec.settings.merged(settings))
-        return spec, options.get("deps")
+        if "input_guardrails" in options:
+            spec = replace(spec, input_guardrails=as_guardrails("input_guardrails", options["input_guardrails"]))
+        if "output_guardrails" in options:
+            spec = replace(spec, output_guardrails=as_guardrails("output_guardrails", options["output_guardrails"]))
+        if "tool_guardrails" in options:
+            spec = replace(spec, tool_guardrails=as_guardrails("tool_guardrails", options["tool_guardrails"]))
+        if method is not None and not method.startswith("a"):
+            spec.refuse_async(method)
+        return self._with_stops(spec, options, method), options.get("deps")

@@ -43,6 +43,9 @@ class Announcements:
     def on_superseded(self, event: Ended) -> Any:
         """A new message took the run's place."""
 
+    def on_skipped(self, event: Ended) -> Any:
+        """Somebody left out, at a breakpoint, what was left of the run."""
+
     @property
     def is_async(self) -> bool:
         """Whether any of the methods must be awaited."""
@@ -56,6 +59,7 @@ METHODS: Final = {
     "rejected": "on_rejected",
     "cancelled": "on_cancelled",
     "superseded": "on_superseded",
+    "skipped": "on_skipped",
 }
 """The method for each type of event that is announced."""
 

@@ -18,12 +18,13 @@ Gate = Literal["always", "predicate", "never"]
 Then = Literal["continue", "block", "end"]
 """What follows a rejection: the model goes on; it goes on and the same call is rejected unasked; or the run ends."""
 
-DecisionKind = Literal["approve", "reject", "respond", "cancel", "expire", "supersede", "edit"]
+DecisionKind = Literal["approve", "reject", "respond", "skip", "cancel", "expire", "supersede", "edit"]
 
 PAST: Final[Mapping[DecisionKind, str]] = {
     "approve": "approved",
     "reject": "rejected",
     "respond": "responded",
+    "skip": "skipped",
     "cancel": "cancelled",
     "expire": "expired",
     "supersede": "superseded",
@@ -40,6 +41,22 @@ OnExpiry = Literal["reject", "cancel", "stay"]
 Why = Literal["approval", "outcome_unknown", "failed", "question", "breakpoint"]
 """Why a human is asked: the gate; a call whose worker was lost in the middle; a call that failed for good; a body that asks
 something by `interrupt`; somebody wants to look before it goes on."""
+
+
+Point = Literal[
+    "pre_input_guardrails",
+    "pre_agent_run",
+    "pre_model_call",
+    "pre_tool_call",
+    "post_tool_call",
+    "pre_node",
+    "post_node",
+    "pre_handoff",
+    "pre_pattern_step",
+    "pre_output_guardrails",
+    "post_run",
+]
+"""Where a run can stop at a breakpoint."""
 
 
 class Principal(Record):
@@ -72,11 +89,15 @@ class Respond(Record):
     content: OpenJson = Field(repr=False)
 
 
+class Skip(Record):
+    """At a breakpoint: leave out what comes next. A call or node is not run; before a model call, or at the end, the run ends so."""
+
+
 class Defer(Record):
     """A handler's way to say: not now. The run suspends."""
 
 
-Answer: TypeAlias = Approve | Reject | Respond
+Answer: TypeAlias = Approve | Reject | Respond | Skip
 """What `resume(decisions=...)` takes for each pending id."""
 
 
@@ -96,7 +117,7 @@ class PendingApproval(Record):
 
     `id` is unique for this occurrence; `digest` covers the tool's identity and the arguments, and a decision is bound to both.
     `expires_at` is when the request lapses (None: never), and `on_expiry` what happens then. `path` names the nested run that asks,
-    empty for the run itself.
+    empty for the run itself. `point` and `label` are of the breakpoint, where it is one.
     """
 
     id: str
@@ -107,6 +128,8 @@ class PendingApproval(Record):
     path: str = ""
     why: Why = "approval"
     reason: Text | None = None
+    point: Point | None = None
+    label: Text | None = None
     requested_at: datetime
     expires_at: datetime | None = None
     on_expiry: OnExpiry = "reject"
@@ -124,7 +147,8 @@ class PendingApproval(Record):
 class Decision(Record):
     """What was decided on a pending approval, by whom, when, and through which channel.
 
-    It is bound to the pending id and to `digest`, which is of what was shown. `args` are the edited arguments, validated.
+    It is bound to the pending id and to `digest`, which is of what was shown. `args` are the edited arguments, validated. `asks` is
+    the pending id of the approval that a call which was let go on at a breakpoint has come to need, by an edit, say.
     """
 
     pending_id: str
@@ -135,6 +159,7 @@ class Decision(Record):
     content: Json = Field(default=NULL, repr=False)
     reason: Text | None = None
     then: Then = "continue"
+    asks: str | None = None
     by: Principal | None = None
     channel: Text | None = None
     at: datetime

@@ -35,7 +35,7 @@ from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, digest
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.errors import CheckpointError
 from phronomy.messages import Message, Settlement, Usage
-from phronomy.types import AnyOutcome, Call, CallResult, CallSettled, End, Ending, Outcome, Status
+from phronomy.types import AnyOutcome, Call, CallResult, CallSettled, End, Ending, Outcome, Refusal, Status, Unguarded
 
 if TYPE_CHECKING:
     from typing import Self
@@ -71,6 +71,7 @@ class _Fields(Record):
     metadata: JsonObject = Field(default=EMPTY, repr=False)
     agent: AgentRef
     original_input: Json = Field(repr=False)
+    new_input: Json | None = Field(default=None, repr=False)
     messages: tuple[Message, ...] = Field(default=(), repr=False)
     turn: int = 0
     called: int = 0
@@ -80,6 +81,10 @@ class _Fields(Record):
     blocked: tuple[str, ...] = ()
     ending: Ending | None = None
     rejecting: bool = False
+    skipping: bool = False
+    passed: tuple[str, ...] = ()
+    unguarded: Unguarded | None = None
+    refusal: Refusal | None = None
     ended: End | None = None
     output: Json = Field(default=NULL, repr=False)
     usage: Usage = Usage()
@@ -95,9 +100,11 @@ class Checkpoint(_Fields):
 
     `messages` are all messages of the conversation, `calls` the calls of the open turn, `decisions` those taken in this run,
     `turn`, `called` and `refused` count model calls, the calls they asked for, and answers that were not of the output type;
-    `blocked` the digests of calls rejected for good. `journal` holds what has happened since the boundary, up to when this copy
-    was read. `elapsed` is the active time of the run in milliseconds; waiting for a human is not in it. `nested` are the stopped
-    runs inside this one. `state` belongs to the kind of run: None for an agent.
+    `blocked` the digests of calls rejected for good. `new_input` is the input where a guardrail or a human changed it,
+    `unguarded` what guardrails have yet to let through, `refusal` what they did not; `passed` are the breakpoints behind it.
+    `journal` holds what has happened since the boundary, up to when this copy was read. `elapsed` is the active time of the run in
+    milliseconds; waiting for a human is not in it. `nested` are the stopped runs inside this one. `state` belongs to the kind of
+    run: None for an agent.
 
     `model_dump_json()` is the form to keep anywhere; `Checkpoint.model_validate_json(text)` reads it back, and raises
     `CheckpointError` for whatever is not exactly such a text. The dump holds the whole conversation in the clear.
@@ -118,6 +125,11 @@ class Checkpoint(_Fields):
             elif call.status != "settled":
                 found.extend(call.waiting)
         return tuple(found)
+
+    @property
+    def input(self) -> Any:
+        """What the run is asked: the original input, unless a guardrail or a human changed it."""
+        return self.original_input if self.__dict__["new_input"] is None else self.new_input
 
     @property
     def digest(self) -> str:
@@ -219,6 +231,8 @@ def pending_of(call: Call, path: str) -> PendingApproval:
         path=path,
         why=call.why or "approval",
         reason=call.reason,
+        point=call.point,
+        label=call.label,
         requested_at=call.requested_at,
         expires_at=call.expires_at,
         on_expiry=call.on_expiry,

@@ -58,6 +58,9 @@ def flow_svg(nodes: Iterable[str], edges: Iterable[Edge], *, marked: Mapping[str
 
 def _flow(nodes: Iterable[str], edges: Iterable[Edge], marked: Mapping[str, str]) -> Picture:
     merged: dict[tuple[str, str, bool], list[str]] = {}
+    edges = list(edges)
+    if not all(isinstance(edge, tuple) and len(edge) == 4 for edge in edges):
+        raise ConfigurationError("an edge is (source, target, label or None, conditional)")
     for source, target, label, conditional in edges:
         merged.setdefault((source, target, conditional), []).extend([label] if label else [])
     ends = {name for source, target, _ in merged for name in (source, target)}

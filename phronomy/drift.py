@@ -10,7 +10,7 @@ from phronomy.checkpoint import Checkpoint
 from phronomy.tools import InvalidArguments
 from phronomy.types import Call
 
-_PARTS = {"instructions": "instructions", "model": "model", "output": "output type"}
+_PARTS = {"instructions": "instructions", "model": "model", "output": "output type", "guardrails": "guardrails"}
 _STRICTNESS = {"never": 0, "predicate": 1, "always": 2}
 
 
@@ -29,13 +29,15 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     """How `spec` differs from the agent that made the checkpoint, judged by the calls that are open in `runners`."""
     changed: list[str] = []
     if checkpoint.agent.name != spec.name:
-        changed.append(f"the agent was {checkpoint.agent.name!r} and is {spec.name!r}")
+        changed.append(f"the {spec.kind} was {checkpoint.agent.name!r} and is {spec.name!r}")
     for runner in runners:
         if runner.state.path and runner.state.agent.name != runner.spec.name:
             changed.append(
-                f"at {runner.state.path} the agent was {runner.state.agent.name!r} and is {runner.spec.name!r}"
+                f"at {runner.state.path} the {runner.spec.kind} was {runner.state.agent.name!r} and is {runner.spec.name!r}"
             )
         for call in runner.state.calls:
+            if call.gate:
+                continue
             if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
                 changed += _call_changes(runner, call)
         changed += runner.spec.lost(runner.state)
@@ -45,14 +47,20 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     compatible = [f"the {_PARTS[part]} changed" for part in _PARTS if before.get(part) != after.get(part)]
     tools_before = before.get("tools")
     tools_before = tools_before if isinstance(tools_before, dict) else {}  # of a bearer's text, it may be anything
+    tool = _tool_of(spec)
     for name in sorted({*tools_before, *after["tools"]}):
         if name not in tools_before:
-            compatible.append(f"tool {name!r} was added")
+            compatible.append(f"{tool} {name!r} was added")
         elif name not in after["tools"]:
-            compatible.append(f"tool {name!r} was removed")
+            compatible.append(f"{tool} {name!r} was removed")
         elif tools_before[name] != after["tools"][name]:
-            compatible.append(f"tool {name!r} changed")
+            compatible.append(f"{tool} {name!r} changed")
     return Drift(tuple(changed), tuple(compatible))
+
+
+def _tool_of(spec: Spec) -> str:
+    """What its users call what it runs."""
+    return "node" if spec.kind == "graph" else "tool"
 
 
 def _asks(runner: Runner, call: Call) -> bool:
@@ -61,20 +69,20 @@ def _asks(runner: Runner, call: Call) -> bool:
 
 
 def _call_changes(runner: Runner, call: Call) -> list[str]:
-    tool = runner.spec.tool(call)
+    tool, kind = runner.spec.tool(call), _tool_of(runner.spec)
     if tool is None:
-        return [f"tool {call.tool.name if call.tool else call.name!r} of a pending call is gone"]
+        return [f"{kind} {call.tool.name if call.tool else call.name!r} of a pending call is gone"]
     assert call.tool is not None
     found: list[str] = []
     if (tool.name, tool.source) != (call.tool.name, call.tool.source):
-        found.append(f"tool {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})")
+        found.append(f"{kind} {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})")
     if _STRICTNESS[tool.gate] < _STRICTNESS[call.tool.gate]:
-        found.append(f"the gate of tool {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
+        found.append(f"the gate of {kind} {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
     text = call.json_text("args")
     try:
         same = tool.read(text) == text
     except InvalidArguments:
         same = False
     if not same:
-        found.append(f"the arguments of a pending call are no longer valid for tool {tool.name!r}")
+        found.append(f"the arguments of a pending call are no longer valid for {kind} {tool.name!r}")
     return found

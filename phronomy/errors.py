@@ -25,6 +25,8 @@
     ├── StoreError                      a store cannot do what was asked
     │   └── StillNeeded                 what was to be taken away is not over yet
     ├── WaitTimeout                     a run that was waited for has not ended yet
+    ├── GuardrailRefused                a guardrail did not let the input, an answer or a call through; the run has ended
+    ├── BreakpointTimeout               nobody answered a breakpoint in time; the run is cancelled
     ├── RunFailed                       a run stopped on a failure; resume continues it
     │   ├── ModelError                  the model could not be reached, or refused
     │   │   ├── AuthenticationError     the provider does not accept the key (401, 403)
@@ -33,6 +35,7 @@
     │   │   ├── ContentFilterError      the provider refused the request or the reply by its content policy
     │   │   └── ModelConnectionError    no answer came back: no route, a timeout, a connection or a stream cut off
     │   ├── ApprovalHandlerError        the approval handler raised or gave no valid answer
+    │   ├── GuardrailFailed             a guardrail raised, or gave no valid answer
     │   ├── InstructionsError           the instructions could not be made from the input
     │   ├── OutputError                 the final answer is not what was asked for
     │   ├── NodeFailed                  a node of a graph failed for good
@@ -44,7 +47,7 @@
     │   └── LimitExceeded               a limit of the logical run was reached
     └── IllegalOutcome                  an outcome met a state in which it is not legal
 
-Rejected and cancelled runs are results, not errors. A tool's own exception goes to the model as a failed result.
+Rejected, cancelled and skipped runs are results, not errors. A tool's own exception goes to the model as a failed result.
 """
 
 from __future__ import annotations
@@ -267,6 +270,33 @@ class WaitTimeout(PhronomyError):
         self.status = status
 
 
+class GuardrailRefused(PhronomyError):
+    """A guardrail did not let the input, the answer or a call through, and the run has ended as rejected: `result` is that end.
+
+    `code` is for programs, `user_message` for the user, `stage` is `"input"`, `"output"` or `"tool"`. What was refused is no part
+    of the conversation that a next run of the thread goes on from.
+    """
+
+    def __init__(
+        self, message: str, *, stage: str, guardrail: str, code: str, user_message: str, result: Result[Any]
+    ) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.guardrail = guardrail
+        self.code = code
+        self.user_message = user_message
+        self.result = result
+
+
+class BreakpointTimeout(PhronomyError):
+    """Nobody answered a breakpoint while the call held there: the run is cancelled, and `result` is that end."""
+
+    def __init__(self, message: str, *, pending_ids: Sequence[str], result: Result[Any]) -> None:
+        super().__init__(message)
+        self.pending_ids = tuple(pending_ids)
+        self.result = result
+
+
 class RunFailed(PhronomyError):
     """A run stopped on a failure. Nothing that settled is lost: `agent.resume(error.checkpoint)` continues from there.
 
@@ -277,6 +307,15 @@ class RunFailed(PhronomyError):
         super().__init__(message)
         self.checkpoint: Checkpoint | None = None
         self.run_id: str | None = None
+
+
+class GuardrailFailed(RunFailed):
+    """A guardrail raised, as often as it may, or gave no valid answer: nothing got past it. Mend it and resume the checkpoint."""
+
+    def __init__(self, message: str, *, guardrail: str, stage: str) -> None:
+        super().__init__(message)
+        self.guardrail = guardrail
+        self.stage = stage
 
 
 class ModelError(RunFailed):

@@ -23,7 +23,7 @@ from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.stores.base import Store
 from phronomy.stores.log import rows_of
 from phronomy.stores.rows import Lineage
-from phronomy.types import CallFailed, CallSettled, CallStarted, Next, Outcome, Status
+from phronomy.types import CallFailed, CallSettled, CallStarted, Guarded, Next, Outcome, Status
 
 
 class _Event(Record):
@@ -57,9 +57,10 @@ class RunStarted(_Event):
 
 
 class ModelStarted(_Event):
-    """The model is asked. Only in the live stream."""
+    """The model of this name is asked. Only in the live stream."""
 
     type: Literal["model_started"] = "model_started"
+    model: Text = ""
 
 
 class TextPiece(_Event):
@@ -87,11 +88,12 @@ class ToolCallPiece(_Event):
 
 
 class ModelReplied(_Event):
-    """The model replied with this message; `usage` is the run's so far."""
+    """The model replied with this message; `usage` is the run's so far, `spent` what of it this reply cost."""
 
     type: Literal["model_replied"] = "model_replied"
     message: Message
     usage: Usage
+    spent: Usage = Usage()
 
     @property
     def text(self) -> str:
@@ -115,13 +117,15 @@ class Decided(_Event):
 
 
 class ToolCallStarted(_Event):
-    """A tool is about to be entered, for the `attempt`-th time."""
+    """A tool is about to be entered, for the `attempt`-th time. `inside` is the path of the run inside the call, if there is one."""
 
     type: Literal["tool_call_started"] = "tool_call_started"
     call_id: Text
     tool_name: Text
     attempt: int
     at: datetime
+    args: JsonObject | None = Field(default=None, repr=False)
+    inside: str = ""
 
 
 class NodePiece(_Event):
@@ -157,6 +161,20 @@ class ToolCallSettled(_Event):
     content: Text = Field(repr=False)
 
 
+class GuardrailsAsked(_Event):
+    """Guardrails looked at the input, the answer, or the call `call_id`: `said` is what each said, by name.
+
+    `code` and `message` are of the one that refused it.
+    """
+
+    type: Literal["guardrail"] = "guardrail"
+    stage: Literal["input", "output", "tool"]
+    said: dict[str, Literal["passed", "transformed", "refused"]]
+    call_id: Text | None = None
+    code: Text | None = None
+    message: Text | None = Field(default=None, repr=False)
+
+
 class CheckpointSaved(_Event):
     """A checkpoint is stored."""
 
@@ -177,7 +195,7 @@ class Suspended(_Event):
 class Ended(_Event):
     """The run ended: `type` says how. The end of a stream."""
 
-    type: Literal["completed", "rejected", "cancelled", "superseded"]
+    type: Literal["completed", "rejected", "cancelled", "superseded", "skipped"]
     checkpoint_id: str
     output: Json = Field(default=NULL, repr=False)
     usage: Usage
@@ -205,6 +223,7 @@ Event: TypeAlias = (
     | NodePiece
     | ToolCallFailed
     | ToolCallSettled
+    | GuardrailsAsked
     | CheckpointSaved
     | Suspended
     | Ended
@@ -237,6 +256,7 @@ class Reader:
         self._part = 0
         self._before: dict[str, Checkpoint] = {}
         self._told: dict[str, set[str]] = {}
+        self._unsaid: dict[str, Usage] = {}  # what replies cost that guardrails have not let through
         if base is not None:
             for part in (*base.nested, base):
                 self._before[part.path] = part
@@ -249,11 +269,10 @@ class Reader:
         before = self._before.get(path)
         match outcome:
             case CallStarted():
-                return [
-                    self._make(
-                        ToolCallStarted, path, attempt=outcome.attempt, at=outcome.at, **_call(before, outcome.id)
-                    )
-                ]
+                call = next((call for call in before.calls if call.id == outcome.id), None) if before else None
+                facts: dict[str, Any] = {"attempt": outcome.attempt, "at": outcome.at, **_call(before, outcome.id)}
+                facts |= {"inside": f"{path}/{outcome.id}".lstrip("/"), "args": call.__dict__["args"] if call else None}
+                return [self._make(ToolCallStarted, path, **facts)]
             case CallFailed():
                 named = _call(before, outcome.id)
                 return [self._make(ToolCallFailed, path, error=outcome.error, next=outcome.next, **named)]
@@ -261,6 +280,8 @@ class Reader:
                 self._told.setdefault(path, set()).add(outcome.id)
                 named, result = _call(before, outcome.id), outcome.result
                 return [self._make(ToolCallSettled, path, kind=result.kind, content=result.content, **named)]
+            case Guarded():
+                return [self._make(GuardrailsAsked, path, **_said(before, outcome))]
             case _:
                 return []
 
@@ -303,9 +324,9 @@ class Reader:
                 assert_never(unknown)
         return made
 
-    def asking(self) -> Event:
+    def asking(self, path: str, model: str) -> Event:
         """That the model is asked now."""
-        made: Event = self._make(ModelStarted, "")
+        made: Event = self._make(ModelStarted, path, model=model)
         return made
 
     def failed(self, error: BaseException) -> Event:
@@ -327,9 +348,13 @@ class Reader:
                 yield self._make(Decided, now.path, now, decision=decision)
 
     def _replied(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
-        for message in _new_messages(before, now):
-            if message.role == "assistant":
-                yield self._make(ModelReplied, now.path, now, message=message, usage=now.usage)
+        spent = now.usage.since(before.usage if before is not None else Usage())
+        if now.unguarded == "output":
+            self._unsaid[now.path] = spent
+        elif spent.requests == 0:  # what guardrails have let through by now was paid for before
+            spent = self._unsaid.pop(now.path, spent)
+        for message in _replies(before, now):
+            yield self._make(ModelReplied, now.path, now, message=message, usage=now.usage, spent=spent)
 
     def _settled(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         """Calls that settled without being run, in this checkpoint or in the turn that it closed."""
@@ -338,7 +363,7 @@ class Reader:
         calls |= {call.call_id: call for call in now.calls}
         results: dict[str, tuple[Settlement, str]] = {}
         for call in now.calls:
-            if call.result is not None:
+            if call.result is not None and not call.gate:
                 results[call.call_id] = (call.result.kind, call.result.content)
         for message in _new_messages(before, now):
             if message.tool_call_id is not None and message.settlement is not None:
@@ -372,6 +397,25 @@ class Reader:
 def _new_messages(before: Checkpoint | None, now: Checkpoint) -> tuple[Message, ...]:
     """What was said since; what a run begins with is none of it."""
     return now.messages[len(before.messages) :] if before is not None else ()
+
+
+def _replies(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
+    """What the model said since, without an answer that guardrails have not let through; with one that they have by now."""
+    new = [message for message in _new_messages(before, now) if message.role == "assistant"]
+    if now.unguarded == "output":
+        return new[:-1]
+    late = before is not None and before.unguarded == "output" and len(now.messages) == len(before.messages)
+    return [now.messages[-1]] if late else new
+
+
+def _said(before: Checkpoint | None, outcome: Guarded) -> dict[str, Any]:
+    """What an event tells of guardrails: what they looked at is not in it."""
+    facts: dict[str, Any] = {"stage": outcome.stage, "said": outcome.said}
+    if outcome.id is not None:
+        facts["call_id"] = _call(before, outcome.id)["call_id"]
+    if outcome.refusal is not None:
+        facts |= {"code": outcome.refusal.code, "message": outcome.refusal.message}
+    return facts
 
 
 def _waits(now: Checkpoint) -> bool:

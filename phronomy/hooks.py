@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import TracebackType
+from typing import Any, Final
 
+from phronomy.checkpoint import Checkpoint
 from phronomy.events import (
     ApprovalRequested,
     CheckpointSaved,
@@ -11,6 +17,7 @@ from phronomy.events import (
     Ended,
     Event,
     Failed,
+    GuardrailsAsked,
     ModelReplied,
     ModelStarted,
     RunStarted,
@@ -20,13 +27,15 @@ from phronomy.events import (
     ToolCallStarted,
 )
 
+_log = logging.getLogger("phronomy")
+
 
 class Hooks:
     """Override what you want to hear of, and give an instance to `Agent(hooks=[...])`.
 
     A hook is told after what it is told of is stored, in the thread or task that drives the run: be quick. What it raises is
-    logged, and changes nothing. Events are those of `agent.stream`, without pieces of replies; arguments and contents in them are
-    in the clear.
+    logged, and changes nothing. Events are those of `agent.stream`, without pieces of replies, and those of nested runs (`path`
+    names them), several of which may be told of at once, each in its own thread; arguments and contents in them are in the clear.
     """
 
     def on_event(self, event: Event) -> None:
@@ -39,7 +48,7 @@ class Hooks:
         """The run waits for a human."""
 
     def on_run_ended(self, event: Ended) -> None:
-        """The run ended: completed, rejected, cancelled or superseded, by `event.type`."""
+        """The run ended: completed, rejected, cancelled, superseded or skipped, by `event.type`."""
 
     def on_run_failed(self, event: Failed) -> None:
         """The run stopped on a failure, and can be resumed."""
@@ -59,6 +68,9 @@ class Hooks:
     def on_tool_settled(self, event: ToolCallSettled) -> None:
         """A call has its result."""
 
+    def on_guardrail(self, event: GuardrailsAsked) -> None:
+        """Guardrails looked at the input, the answer or a call."""
+
     def on_approval_requested(self, event: ApprovalRequested) -> None:
         """A call waits for a human."""
 
@@ -68,6 +80,17 @@ class Hooks:
     def on_checkpoint(self, event: CheckpointSaved) -> None:
         """A checkpoint is stored."""
 
+    def driving(self, at: Checkpoint) -> AbstractContextManager[Mapping[str, str] | None]:
+        """A drive of a run (an invoke, a resume, a stream) from this checkpoint on is inside the manager, however it ends.
+
+        What the manager gives is put into the metadata of the checkpoints of this drive, for whoever goes on from one.
+        """
+        return nullcontext()
+
+    def running(self, branch_id: str, path: str, call_id: str) -> AbstractContextManager[None]:
+        """The body of a call is inside the manager, in the thread or task that it runs in: after `on_tool_started`."""
+        return nullcontext()
+
 
 _METHODS: Final = {
     "run_started": "on_run_started",
@@ -76,12 +99,14 @@ _METHODS: Final = {
     "rejected": "on_run_ended",
     "cancelled": "on_run_ended",
     "superseded": "on_run_ended",
+    "skipped": "on_run_ended",
     "failed": "on_run_failed",
     "model_started": "on_model_started",
     "model_replied": "on_model_replied",
     "tool_call_started": "on_tool_started",
     "tool_call_failed": "on_tool_failed",
     "tool_call_settled": "on_tool_settled",
+    "guardrail": "on_guardrail",
     "approval_requested": "on_approval_requested",
     "decided": "on_decided",
     "checkpoint": "on_checkpoint",
@@ -94,3 +119,43 @@ def tell(hooks: Hooks, event: Event) -> None:
     hooks.on_event(event)
     if (method := _METHODS.get(event.type)) is not None:
         getattr(hooks, method)(event)
+
+
+class Inside:
+    """The managers that hooks put around something. What they raise is logged, and changes nothing."""
+
+    def __init__(self, managers: Mapping[Hooks, Callable[[], AbstractContextManager[Any]]]) -> None:
+        self._managers = managers
+        self._entered: list[tuple[Hooks, AbstractContextManager[Any]]] = []
+
+    def __enter__(self) -> tuple[Any, ...]:
+        given: list[Any] = []
+        for hook, make in self._managers.items():
+            try:
+                manager = make()
+                given.append(manager.__enter__())
+                self._entered.append((hook, manager))
+            except Exception as error:
+                raised(hook, error, "on entering")
+        return tuple(each for each in given if each is not None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._entered:
+            hook, manager = self._entered.pop()
+            try:
+                manager.__exit__(kind, error, trace)
+            except Exception as own:
+                if own is not error:
+                    raised(hook, own, "on leaving")
+
+
+def raised(hook: Hooks, error: Exception, when: str) -> None:
+    """Say in the log that a hook raised: the type alone, as what it says may quote anything."""
+    _log.error("hook %s raised %s %s", type(hook).__name__, type(error).__name__, when)
+
+
+def around_call(hooks: tuple[Hooks, ...], branch_id: str, path: str, call_id: str) -> Inside:
+    """What hooks put around the body of a call."""
+    return Inside({hook: partial(hook.running, branch_id, path, call_id) for hook in hooks})

@@ -11,7 +11,9 @@ from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text
 
 Role = Literal["user", "assistant", "tool"]
 
-Settlement = Literal["completed", "responded", "failed", "invalid", "rejected", "expired", "cancelled", "superseded"]
+Settlement = Literal[
+    "completed", "responded", "failed", "invalid", "rejected", "skipped", "expired", "cancelled", "superseded"
+]
 """How a call ended. `responded`: a human gave the result; `invalid`: the call itself was wrong, nothing ran."""
 
 
@@ -147,6 +149,16 @@ class Usage(Record):
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cost=self._cost_with(other),
+        )
+
+    def since(self, before: Usage) -> Usage:
+        """What of this usage has come since it was `before`."""
+        known = self.cost is not None and (before.cost is not None or before.requests == 0)
+        return Usage(
+            requests=self.requests - before.requests,
+            input_tokens=self.input_tokens - before.input_tokens,
+            output_tokens=self.output_tokens - before.output_tokens,
+            cost=max((self.cost or 0) - (before.cost or 0), 0) if known else None,
         )
 
     def _cost_with(self, other: Usage) -> float | None:

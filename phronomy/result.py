@@ -12,7 +12,7 @@ from phronomy.messages import Message, Usage
 
 Output = TypeVar("Output", default=str)
 
-ResultStatus: TypeAlias = Literal["completed", "suspended", "rejected", "cancelled", "superseded", "running"]
+ResultStatus: TypeAlias = Literal["completed", "suspended", "rejected", "cancelled", "superseded", "skipped", "running"]
 """How a run stands. `running`: it was left between two boundaries by `step`, or another worker carries it on."""
 
 

@@ -395,8 +395,8 @@ class Tool:
     def _check_options(self) -> None:
         if not isinstance(self.description, str):
             raise self._refuse("description", "a text")
-        if not isinstance(self.source, str) or not self.source:
-            raise self._refuse("source", "a text that is not empty")
+        if not isinstance(self.source, str) or not self.source or clean(self.source) != self.source:
+            raise self._refuse("source", "a text that is not empty, without lone surrogates")
         if not isinstance(self.idempotent, bool):
             raise self._refuse("idempotent", "True or False")
         for option in ("timeout", "approval_timeout"):

@@ -14,14 +14,27 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from phronomy._json import JsonValue
-from phronomy._record import NULL, Json, JsonObject, Record, Text
-from phronomy.approvals import Decision, OnExpiry, PendingApproval, Principal, Then, ToolIdentity, Why, call_digest
+from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text
+from phronomy.approvals import (
+    Decision,
+    OnExpiry,
+    PendingApproval,
+    Point,
+    Principal,
+    Then,
+    ToolIdentity,
+    Why,
+    call_digest,
+)
 from phronomy.messages import Message, Settlement, Usage
 
-Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded"]
-"""What a checkpoint says of its run. The last four are ends."""
+Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
+"""What a checkpoint says of its run. The last five are ends."""
 
-End = Literal["completed", "rejected", "cancelled", "superseded"]
+End = Literal["completed", "rejected", "cancelled", "superseded", "skipped"]
+
+Unguarded = Literal["input", "output"]
+"""What guardrails have yet to let through before the run goes on."""
 
 CallStatus = Literal["new", "asking", "pending", "ready", "started", "nested", "failed", "settled"]
 """Where a call stands: not judged · a handler is to be asked · a human is · may run · running · what is in it waits · failed, and
@@ -34,6 +47,16 @@ Next = Literal["retry", "fallback", "model", "human", "stop"]
 """What follows a failed attempt: the same tool again, the fallback tool, the error to the model, a human, the end of this drive."""
 
 
+class Refusal(Record):
+    """What a guardrail does not let through, and why: `code` is for programs, `message` for the user."""
+
+    stage: Literal["input", "output", "tool"]
+    guardrail: Text
+    code: Text
+    message: Text = Field(repr=False)
+    then: Then = "continue"
+
+
 class CallResult(Record):
     """How a call ended, and the text of it that the model reads."""
 
@@ -42,12 +65,12 @@ class CallResult(Record):
 
 
 class Call(Record):
-    """One call of the open turn.
+    """One call of the open turn, or a gate in it: a stop at a `point` of the run, which is decided and never run.
 
     `id` is ours: the turn and the place in it, the same in every branch of a run, so a call replayed from an earlier checkpoint
     keeps its idempotency key. `call_id` is the provider's. `arguments` is the text to be judged, gone once `args` is there.
     `approved` is the pending id whose approval lets the call run. `waiting` is what a nested run of it, or its body, waits for, and
-    `stopped` says that it has waited so.
+    `stopped` says that it has waited so. `point` and `label` are of the breakpoint that it waits at; `gate` says that it is one alone.
     """
 
     id: str
@@ -61,6 +84,9 @@ class Call(Record):
     pending_id: str | None = None
     why: Why | None = None
     reason: Text | None = None
+    point: Point | None = None
+    label: Text | None = None
+    gate: bool = False
     requested_at: datetime | None = None
     expires_at: datetime | None = None
     on_expiry: OnExpiry = "reject"
@@ -101,6 +127,13 @@ def place_of(calls: Sequence[Call], id: str) -> int | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskModel:
     """Ask the model for the next message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Ask the guardrails about the input, or about the reply that is to end the run."""
+
+    stage: Unguarded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,19 +211,34 @@ class Done:
     status: End
 
 
-Move: TypeAlias = AskModel | Judge | Consult | Run | ReadOutput | Advance | Finish | Fail | Stop | Wait | Done
+Move: TypeAlias = AskModel | Guard | Judge | Consult | Run | ReadOutput | Advance | Finish | Fail | Stop | Wait | Done
 
 
 # Outcomes
 
 
 class Replied(Record):
-    """The model replied. `elapsed` is how long it took, in milliseconds."""
+    """The model replied. `elapsed` is how long it took, in milliseconds; `guarded` says that guardrails look at the end of the run."""
 
     type: Literal["replied"] = "replied"
     message: Message
     usage: Usage = Usage()
     elapsed: int = 0
+    guarded: bool = False
+
+
+class Guarded(Record):
+    """What guardrails said, by name: of the input, of the reply that is to end the run, or of the call `id`.
+
+    `content` is what they made of it, None where it stays as it is.
+    """
+
+    type: Literal["guarded"] = "guarded"
+    stage: Literal["input", "output", "tool"]
+    said: dict[str, Literal["passed", "transformed", "refused"]]
+    content: Json | None = Field(default=None, repr=False)
+    refusal: Refusal | None = None
+    id: str | None = None
 
 
 class Judgement(Record):
@@ -205,6 +253,8 @@ class Judgement(Record):
     pending_id: str | None = None
     why: Why = "approval"
     reason: Text | None = None
+    point: Point | None = None
+    label: Text | None = None
     requested_at: datetime | None = None
     expires_at: datetime | None = None
     on_expiry: OnExpiry = "reject"
@@ -326,13 +376,18 @@ class Ending(Record):
 
 
 class Halted(Record):
-    """Somebody stops the run from outside: what has not begun waits under this pending id until it may go on.
+    """The run stops: what has not begun waits under this pending id until it may go on.
 
-    What runs is waited for during `grace` seconds, None for as long as it takes, and then left.
+    At a breakpoint, `point` says where, `key` tells the occasion from others of its kind, and `args` is what is shown. Without one,
+    somebody stops the run from outside: what runs is waited for during `grace` seconds, None for as long as it takes, and then left.
     """
 
     type: Literal["halted"] = "halted"
     pending_id: str
+    point: Point | None = None
+    label: Text | None = None
+    key: str = ""
+    args: JsonObject = Field(default=EMPTY, repr=False)
     grace: float | None = None
     reason: Text | None = None
     by: Principal | None = None
@@ -382,6 +437,7 @@ Outcome: TypeAlias = (
     | Interrupted
     | Ending
     | Halted
+    | Guarded
     | OutputRefused
     | Advanced
     | Finished

@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import sqlite3
+import sys
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from phronomy import Agent, Checkpoint, MemoryStore, Result, SQLiteStore
-from phronomy.models.litellm import _load as load_litellm
+from phronomy.models.litellm import _SOON as LITELLM_LOADS
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch, Claim, Lineage
 
@@ -35,8 +36,9 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
         try:
             return await work
         finally:
-            if load_litellm.cache_info().currsize:  # it leaves open what it opens in a loop
-                await load_litellm().close_litellm_async_clients()
+            if "litellm" in sys.modules:  # it leaves open what it opens in a loop
+                LITELLM_LOADS.wait()
+                await sys.modules["litellm"].close_litellm_async_clients()
 
     return asyncio.run(main())
 

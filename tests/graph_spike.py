@@ -26,6 +26,7 @@ from phronomy import (
     Result,
     Tool,
     ToolContext,
+    _chain,
     _rules,
     tool,
 )
@@ -65,7 +66,7 @@ class Within:
     def begin(self, parent: Checkpoint, path: str, at: Any) -> Checkpoint:
         assert self.call.args is not None
         original, said = read_input(self.call.args["seen"])
-        return _rules.begin(
+        return _chain.begin(
             None,
             id=new_id("ckpt"),
             run_id=parent.run_id,
@@ -100,6 +101,11 @@ class GraphSpec:
     instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))
     handler: None = None
     handler_is_async: bool = False
+    breakpoints: tuple[()] = ()
+    hold: None = None
+    input_guardrails: tuple[()] = ()
+    output_guardrails: tuple[()] = ()
+    tool_guardrails: tuple[()] = ()
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
         return tool.approval_timeout, tool.on_expiry or "reject"
@@ -157,6 +163,15 @@ class GraphSpec:
 
     def lost(self, state: Checkpoint) -> tuple[()]:
         return ()
+
+    def inside(self) -> list[Any]:
+        return [node.inner.spec for node in self.tools.values() if isinstance(node, Inside)]
+
+    def shown_state(self, state: Checkpoint) -> Any:
+        return state.state
+
+    def node_of(self, call: Call) -> str:
+        return call.name
 
     def edits(self, runner: Any, at: Any, by: Any) -> tuple[()]:
         return ()

@@ -238,6 +238,7 @@ MAY = {
     ("phronomy.models.litellm", "import_module"): "litellm, and its own parts by name",
     ("phronomy.testing.__init__", "import_module"): "the names of optional rooms, from a table",
     ("phronomy.testing._scene", "import_module"): "the scenario that a test names, in a process of its own",
+    ("phronomy._expressions", "eval"): "simpleeval's, over plain values and a handful of functions",
     ("phronomy.cli.__init__", "exec"): "the empty text",
     ("phronomy.testing.crash", "pickle"): "it asks whether a scenario can be handed to a process, and reads nothing",
 }

@@ -29,8 +29,8 @@ from phronomy import (
     Tool,
     ToolContext,
     UnknownPending,
+    _gate,
     _perform,
-    _rules,
     _session,
     tool,
 )
@@ -287,7 +287,7 @@ class Gate:
     def __init__(self, open_for: int | None = None) -> None:
         self.open_for = open_for
         self.passed: list[tuple[str, dict[str, Any]]] = []
-        self._authorize = _rules.authorize
+        self._authorize = _gate.authorize
 
     def __call__(self, state: Checkpoint, call: Call, identity: ToolIdentity) -> None:
         if self.open_for is not None and len(self.passed) >= self.open_for:
@@ -300,7 +300,7 @@ class Gate:
 def test_no_body_is_entered_that_did_not_pass_the_gate(shop: Shop, path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 1: whatever runs was let through, by name and arguments, as often as it ran."""
     gate = Gate()
-    monkeypatch.setattr(_rules, "authorize", gate)
+    monkeypatch.setattr(_gate, "authorize", gate)
 
     result = path(shop)
 
@@ -315,13 +315,13 @@ def test_wherever_the_gate_closes_no_further_body_is_entered(
 ) -> None:
     """Law 1: no path goes around the gate, not even one that was let through before."""
     counted = Gate()
-    monkeypatch.setattr(_rules, "authorize", counted)
+    monkeypatch.setattr(_gate, "authorize", counted)
     path(Shop(driver))
     assert counted.passed
     for open_for in range(len(counted.passed)):
         gate, shop = Gate(open_for), Shop(driver)
         gate._authorize = counted._authorize
-        monkeypatch.setattr(_rules, "authorize", gate)
+        monkeypatch.setattr(_gate, "authorize", gate)
         with pytest.raises(NotAuthorized):
             path(shop)
         assert len(shop.ran) == open_for
@@ -456,13 +456,13 @@ def test_a_forged_state_gets_nothing_past_the_gate(shop: Shop, forge: Any, statu
     runner = approved_runner(shop, status=status)
     identity = runner.spec.tools["pay"].identity()
     genuine = runner.state
-    _rules.authorize(genuine, genuine.calls[0], identity)
+    _gate.authorize(genuine, genuine.calls[0], identity)
     before = rows(shop.store)
 
     runner.state = forge(genuine)
 
     with pytest.raises(NotAuthorized) as refused:
-        _rules.authorize(runner.state, runner.state.calls[0], identity)
+        _gate.authorize(runner.state, runner.state.calls[0], identity)
     assert (refused.value.run_id, refused.value.call_id) == (genuine.run_id, "call_1")
     with pytest.raises(NotAuthorized):
         execute(shop, runner, "1.0")
@@ -490,9 +490,9 @@ def test_a_call_that_is_not_in_the_state_is_refused(shop: Shop) -> None:
     ]
     for stranger in strangers:
         with pytest.raises(NotAuthorized):
-            _rules.authorize(runner.state, stranger, identity)
+            _gate.authorize(runner.state, stranger, identity)
     with pytest.raises(NotAuthorized):
-        _rules.authorize(runner.state.model_copy(update={"calls": ()}), first, identity)
+        _gate.authorize(runner.state.model_copy(update={"calls": ()}), first, identity)
     with pytest.raises(NotAuthorized):
         execute(shop, runner, "1.1")
     assert shop.ran == []

@@ -12,7 +12,7 @@ import pytest
 from drivers import Driver, rows
 from pydantic import BaseModel
 
-from phronomy import Agent, MemoryStore, tool
+from phronomy import Agent, Hooks, MemoryStore, tool
 from phronomy.errors import AsyncRequired, ConfigurationError, GraphError, NodeFailed
 from phronomy.graph import END, START, Graph, Send, StateGraph, add, append
 from phronomy.testing import ScriptedModel
@@ -594,6 +594,16 @@ def test_a_compiled_graph_does_not_change_when_its_builder_does(driver: Driver) 
     assert both.turn == 2
 
 
+def test_the_store_of_a_compiled_graph_is_exchanged_for_another_store_alone() -> None:
+    graph, other = one().compile(), MemoryStore()
+    before = graph.store
+    with pytest.raises(GraphError, match="graph 'g': store is a Store, not str"):
+        graph.store = "sqlite:///x"  # type: ignore[assignment]
+    assert graph.store is before
+    graph.store = other
+    assert graph.store is other
+
+
 @pytest.mark.parametrize("name", ["max_steps", "interrupt_before", "name", "hooks", "bogus"])
 def test_a_compiled_graph_is_as_it_was_compiled(name: str) -> None:
     graph = one().compile()
@@ -676,3 +686,138 @@ def test_one_graph_serves_many_threads_and_tasks_at_once() -> None:
 
     assert [result.output.total for result in asyncio.run(drive_all())] == [2 * own for own in range(many)]
     assert len(made.store.branches()) == 2 * many
+
+
+def test_what_can_be_gone_through_only_once_is_kept(driver: Driver) -> None:
+    def pieces(state: Job) -> Any:
+        yield {"log": ["one"]}
+        yield {"log": ["two"]}
+
+    def failing(state: Job) -> Any:
+        raise ConnectionError("no answer")
+
+    def again(state: Job) -> Any:
+        return {"log": ["again"]}
+
+    graph = (
+        StateGraph(Job)
+        .add_node("a", pieces, streams=iter(["log"]))
+        .add_node("b", failing, fallback=iter([again]))
+        .add_node("c", nothing, destinations=iter([END]))
+        .add_edge(START, "a")
+        .add_edge(START, "b")
+        .add_edge(iter(["a", "b"]), "c")
+        .compile(interrupt_before=iter(["c"]), hooks=iter([Hooks()]))
+    )
+    for _ in range(2):
+        stopped = driver.invoke(graph, {}).checkpoint
+        assert [item.tool_name for item in stopped.pending] == ["c"]
+        assert driver.resume(graph, stopped, interrupt_after=iter(["c"])).checkpoint.pending[0].tool_name == "c"
+    assert len(graph.spec.hooks) == 1
+
+
+@pytest.mark.parametrize("stops", [0, "", False])
+def test_stops_that_are_no_list_of_nodes_are_refused_and_nothing_has_begun(driver: Driver, stops: Any) -> None:
+    graph = one().compile()
+    for option in ("interrupt_before", "interrupt_after"):
+        with pytest.raises(GraphError, match=f"{option} is a list of nodes"):
+            driver.invoke(graph, {}, **{option: stops})
+    assert graph.store.count() == 0
+
+
+def test_a_change_of_the_state_is_made_by_a_plain_function(driver: Driver) -> None:
+    async def later(path: Any, state: Any) -> None:
+        """Nobody would wait for it."""
+
+    def pieces(path: Any, state: Any) -> Any:
+        yield state
+
+    graph = one().compile(interrupt_before=["a"])
+    stopped = driver.invoke(graph, {}).checkpoint
+    for wrong in (later, pieces):
+        with pytest.raises(ConfigurationError, match="modify_state is async, or a generator"):
+            driver.resume(graph, stopped, modify_state=wrong)
+    assert driver.resume(graph, stopped).status == "completed"
+
+
+@pytest.mark.parametrize("rerun", ["no", 1, None])
+def test_whether_a_fork_runs_again_is_true_or_false(driver: Driver, rerun: Any) -> None:
+    graph = one().compile(interrupt_before=["a"])
+    stopped = driver.invoke(graph, {}).checkpoint
+    with pytest.raises(ConfigurationError, match="rerun is True or False"):
+        driver.fork(graph, stopped, rerun=rerun)
+    assert len(graph.store.branches()) == 1
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+class Part(BaseModel):
+    text: str = ""
+    draft: str = ""
+    log: Annotated[list[str], append] = []
+
+
+def sending(*sent: Any) -> Graph[Any, Part]:
+    """A graph that sends each of these to a graph in a node, with which it shares all channels."""
+    inner = (
+        StateGraph(Part, name="inner")
+        .add_node("note", lambda part: {"log": [f"noted {part.text}"]})
+        .add_edge(START, "note")
+        .add_edge("note", END)
+        .compile()
+    )
+    return (
+        StateGraph(Part, name="outer")
+        .add_node("inner", inner)
+        .add_conditional_edges(START, lambda _: [Send("inner", each) for each in sent], ["inner"])
+        .add_edge("inner", END)
+        .compile()
+    )
+
+
+def test_a_graph_that_is_sent_something_gives_back_what_it_has_changed_and_nothing_else(driver: Driver) -> None:
+    given = {"text": "all", "draft": "mine"}
+    for sent, log in (
+        ([{"text": "a"}, {"text": "b"}], ["noted a", "noted b"]),
+        ([None, {}], ["noted ", "noted "]),
+        ([{"log": ["x"]}], ["noted "]),
+    ):
+        output = driver.invoke(sending(*sent), given).output
+        assert (output.text, output.draft, output.log) == ("all", "mine", log)
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (Job(), "a value of type Job is not JSON"),
+        ({1}, "a value of type set is not JSON"),
+        ({1: 2}, "an object key of type int is not a string"),
+        (float("nan"), "nan is not a finite number"),
+        (nested(64), "nested deeper than 64"),  # it stands one deeper in the arguments of the call
+    ],
+)
+def test_what_is_sent_and_is_no_json_fails_the_run_where_its_route_is_named(
+    driver: Driver, sent: Any, said: str
+) -> None:
+    answers = [sent, "mended"]
+    graph = (
+        StateGraph(Job, name="g")
+        .add_node("a", lambda arg: {"log": [arg]})
+        .add_node("first", nothing)
+        .add_edge(START, "first")
+        .add_conditional_edges("first", lambda _: [Send("a", answers.pop(0))], ["a"])
+        .add_edge("a", END)
+        .compile()
+    )
+    with pytest.raises(NodeFailed) as failed:
+        driver.invoke(graph, {})
+    assert (
+        str(failed.value)
+        == f"node 'first': its route sends to 'a' what is no JSON: {said}; mend it and resume the checkpoint"
+    )
+    assert driver.resume(graph, failed.value.checkpoint).output.log == ["mended"]

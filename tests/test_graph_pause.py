@@ -775,3 +775,23 @@ def test_a_worker_that_dies_before_it_has_stopped_is_recovered_at_the_stop(
     stop = result.checkpoint
     over = driver.resume(elsewhere.graph, stop, decisions={item.id: Approve() for item in stop.pending})
     assert (over.output.log, elsewhere.ran()) == (["a", "b"], ["a", "a", "b"])
+
+
+def test_a_run_that_is_stopped_before_its_route_has_said_where_to_begin_begins_there_afterwards(
+    driver: Driver, store: Store
+) -> None:
+    graph = (
+        StateGraph(Job)
+        .add_node("a", lambda _: {"log": ["a"]})
+        .add_conditional_edges(START, lambda _: "a", ["a"])
+        .add_edge("a", END)
+        .compile(store=store)
+    )
+    begun = driver.step(graph, {}).checkpoint
+    assert (begun.turn, begun.calls) == (0, ())
+    stopped = driver.call(graph, "pause", begun).checkpoint
+    assert [item.why for item in stopped.pending] == ["breakpoint"]
+    forked = driver.fork(graph, stopped)
+    for each in (stopped, forked):
+        result = driver.resume(graph, each)
+        assert (result.status, result.output.log) == ("completed", ["a"])

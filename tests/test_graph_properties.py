@@ -23,7 +23,7 @@ from graph_maker import Died, Fuse, GraphPlan, Pick, World, build, builder, comp
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from phronomy import Checkpoint, MemoryStore, NodeFailed, Result, SQLiteStore, Store, _rules
+from phronomy import Checkpoint, MemoryStore, NodeFailed, Result, SQLiteStore, Store, _gate
 from phronomy._rules import current
 from phronomy.checkpoint import outcome_from
 from phronomy.graph import Graph
@@ -489,7 +489,7 @@ def test_a_run_is_rebuilt_from_its_log_and_its_forks_end_alike_and_repeat_nothin
             # A question is asked anew in a fork, and who asks it runs with the new answer. Nothing else is done again.
             assert {line["name"] for line in again} <= asking
             settled = {
-                _rules.idempotency_key(part, call)
+                _gate.idempotency_key(part, call)
                 for part in (place, *place.nested)
                 for call in part.calls
                 if call.result is not None

@@ -10,19 +10,18 @@ from typing import Any, get_args
 
 import pytest
 
+from phronomy._chain import begin, branch_off, seal
+from phronomy._gate import authorize, idempotency_key
 from phronomy._rules import (
     TABLE,
     apply,
-    authorize,
-    begin,
-    branch_off,
     close_turn,
     current,
     fold,
-    idempotency_key,
+    gate_identity,
     phase,
     plan,
-    seal,
+    position_of,
 )
 from phronomy._texts import BLOCKED, INTERRUPTED
 from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
@@ -47,10 +46,15 @@ from phronomy.types import (
     Fail,
     Finish,
     Finished,
+    Guard,
+    Guarded,
+    Halted,
     Interrupted,
     Judge,
     Judged,
     Outcome,
+    OutputRefused,
+    ReadOutput,
     Run,
     Stop,
     Wait,
@@ -68,6 +72,7 @@ call, state, reply, judged, decided, failed = (
     drawn.decided,
     drawn.failed,
 )
+FREE, ASKED = TOOL.evolve(gate="never"), TOOL.evolve(gate="predicate")
 BOUNDS = SimpleNamespace(limits=Limits(turns=3), max_parallel=2, output_retries=None)
 
 
@@ -125,7 +130,7 @@ def test_what_the_table_allows_applies_and_nothing_else_does() -> None:
     seen: dict[str, set[type]] = {name: set() for name in TABLE}
     for name, _, _, outcome in drawn.next_states():
         seen[name].add(type(outcome))
-    whole = {Interrupted, Ending, Finished}
+    whole = {Interrupted, Ending, Finished, Halted, Guarded}
     assert {name: kinds - whole if name.startswith("call ") else kinds for name, kinds in seen.items()} == TABLE
 
 
@@ -143,7 +148,9 @@ def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Che
     legal = type(outcome) in TABLE[phase(now)]
     if isinstance(outcome, Finished) and now.calls:
         legal = now.rejecting and now.calls[0].status != "started"
-    elif legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending):
+    elif isinstance(outcome, Guarded) and outcome.stage != "tool":
+        legal = legal and now.unguarded == outcome.stage
+    elif legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending | Halted | Guarded):
         legal = type(outcome) in TABLE[name]
     try:
         then = apply(now, outcome)
@@ -665,6 +672,222 @@ def test_a_run_that_is_to_end_begins_nothing_and_asks_nobody(outcome: Outcome, r
     assert told(now)[0][0] == ("failed" if isinstance(outcome, CallFailed) else "cancelled")
 
 
+# Stops, and guardrails
+
+ANSWERED = drawn.ANSWERED
+passed, guarded, gate = drawn.passed, drawn.guarded, drawn.gate
+
+
+def halted(point: Any = "pre_model_call", turn: int = 0, **fields: Any) -> Halted:
+    """The run stops at a point, where it shows its input."""
+    given = {"pending_id": "halt", "key": f"{point}@{turn}", "args": {"input": "go"}, "at": AT, **fields}
+    return Halted(point=point, **given)
+
+
+def test_a_run_stops_between_two_moves_and_goes_on_where_it_was() -> None:
+    stopped = apply(state(), halted(label="look"))
+    [item] = stopped.pending
+    assert (item.id, item.why, item.point, item.label, item.args) == (
+        "halt",
+        "breakpoint",
+        "pre_model_call",
+        "look",
+        {"input": "go"},
+    )
+    assert (stopped.status, plan(stopped, BOUNDS)) == ("suspended", Wait(pending=(item,)))
+    now = apply(stopped, passed("approve"))
+    assert (now.calls, now.passed, plan(now, BOUNDS)) == ((), ("pre_model_call@0",), AskModel())
+    assert now.messages == stopped.messages, "the model hears nothing of it"
+    refuse(now, passed("approve"), "asking")
+
+
+def test_a_stop_is_bound_to_what_was_shown() -> None:
+    refuse(apply(state(), halted()), decided("approve", "halt"), "digest")
+    refuse(apply(state(), halted(args={"input": "other"})), passed("approve"), "digest")
+
+
+def test_what_is_passed_is_kept_for_as_long_as_the_run_stands_there() -> None:
+    now = state()
+    for point in ("pre_input_guardrails", "pre_agent_run", "pre_model_call"):
+        digest = call_digest(gate_identity("", point), '{"input":"go"}')
+        now = after(now, halted(point), decided("approve", "halt", digest=digest))
+    assert now.passed == ("pre_input_guardrails@0", "pre_agent_run@0", "pre_model_call@0")
+    for turn in range(1, 12):
+        now = after(now, reply(ToolCall(id="c", name="x", arguments="{}")), judged("invalid", f"{turn}.0"))
+        now = after(now, halted(turn=turn), passed("approve"))
+        assert now.passed == (f"pre_model_call@{turn}",), "it does not grow with the run"
+
+
+def test_a_skip_ends_the_run_and_nothing_is_asked_or_run() -> None:
+    for now in (state(), state(messages=ANSWERED), state(unguarded="input")):
+        skipped = after(now, halted(), passed("skip"))
+        assert (skipped.calls, phase(skipped), plan(skipped, BOUNDS)) == ((), "finishing", Finish(status="skipped"))
+        ended = apply(skipped, Finished(status="skipped"))
+        assert (ended.status, ended.output, plan(ended, BOUNDS)) == ("skipped", None, Done(status="skipped"))
+
+
+@pytest.mark.parametrize(("kind", "status"), [("reject", "rejected"), ("expire", "cancelled"), ("cancel", "cancelled")])
+def test_a_run_that_is_not_let_go_on_ends(kind: str, status: Any) -> None:
+    now = after(state(), halted(), passed(kind))
+    assert (now.calls, plan(now, BOUNDS)) == ((), Finish(status=status))
+    if kind != "reject":
+        assert now.ending is not None
+        assert now.ending.reason == "nobody let it go on at pre_model_call in time"
+
+
+def test_another_input_stands_in_for_the_first_which_is_kept() -> None:
+    for given, text in (("stay", "stay"), ({"who": "ann"}, '{"who":"ann"}'), (["a"], None), ("", "")):
+        now = after(state(), halted(), passed("approve", args={"input": given}))
+        assert (now.original_input, now.input) == ("go", given)
+        assert len(now.messages) == 1
+        assert (now.messages[0].role, now.messages[0].content) == ("user", given if text is None else text)
+        assert plan(now, BOUNDS) == AskModel()
+
+
+def test_guardrails_are_asked_about_another_input_too() -> None:
+    asks = judged("ask", tool=drawn.GATE, digest=drawn.SHOWN).judgements[0]
+    now = after(state(), halted(), passed("approve", args={"input": "stay"}).evolve(edited=asks))
+    assert (now.unguarded, now.input, plan(now, BOUNDS)) == ("input", "stay", Guard(stage="input"))
+
+
+def test_a_run_that_nobody_lets_go_on_ends_with_the_first_stop_that_has_lapsed() -> None:
+    now = state(at_breakpoint(), call("pending", "1.1"), call("nested", "1.2"))
+    lapsed = decided("expire", digest=call_digest(ASKED, drawn.ARGS), then="end", reason="too late")
+    now = apply(now, lapsed)
+    assert [how for how, _ in told(now)] == ["expired", "cancelled", "cancelled"]
+    assert (plan(now, BOUNDS), now.ending and now.ending.reason) == (Finish(status="cancelled"), "too late")
+    refuse(now, lapsed, "finishing")
+    inside = apply(state(call("nested")), decided("expire", "inner", then="end", reason="too late"))
+    assert ([how for how, _ in told(inside)], plan(inside, BOUNDS)) == (["cancelled"], Finish(status="cancelled"))
+    gone = after(state(), halted(), passed("expire", then="end", reason="too late"))
+    assert (gone.ending and gone.ending.reason, plan(gone, BOUNDS)) == ("too late", Finish(status="cancelled"))
+
+
+def test_where_a_run_stands_is_told_by_its_turn() -> None:
+    assert [position_of(state(turn=turn), "post_run") for turn in (0, 12)] == ["post_run@0", "post_run@12"]
+
+
+def test_siblings_run_on_beside_a_stop_after_a_call_and_the_model_waits_for_it() -> None:
+    now = state(call("started"), call("ready", "1.1"), turn=1)
+    now = after(now, halted("post_tool_call", 1, key="post_tool_call@1.0"))
+    now = apply(now, CallSettled(id="1.0", call_id="call-1.0", key="k", result=drawn.DONE))
+    assert statuses(now) == [("post_tool_call@1.0", "pending"), ("1.0", "settled"), ("1.1", "ready")]
+    assert plan(now, BOUNDS) == Run(calls=(now.calls[2],))
+    now = after(now, CallStarted(id="1.1", attempt=1, at=AT))
+    now = apply(now, CallSettled(id="1.1", call_id="call-1.1", key="k", result=drawn.DONE))
+    assert (plan(now, BOUNDS), told(now)) == (Wait(pending=now.pending), [])
+    digest = call_digest(gate_identity("", "post_tool_call"), '{"input":"go"}')
+    over = apply(now, decided("reject", "halt", digest=digest))
+    assert (plan(over, BOUNDS), told(over)) == (Finish(status="rejected"), [("completed", "done")] * 2)
+    now = apply(now, decided("approve", "halt", digest=digest))
+    assert (plan(now, BOUNDS), told(now)) == (AskModel(), [("completed", "done")] * 2)
+
+
+def test_a_run_that_is_to_end_stops_nowhere() -> None:
+    for now in (state(ending=drawn.ENDING), state(skipping=True), state(rejecting=True)):
+        assert apply(now, halted()) == now
+
+
+def test_a_run_that_is_ended_at_a_stop_ends_there() -> None:
+    now = after(state(), halted(), Ending(status="cancelled", reason="enough", at=AT))
+    assert (now.calls, now.messages, plan(now, BOUNDS)) == ((), state().messages, Finish(status="cancelled"))
+
+
+def at_breakpoint(**fields: Any) -> Any:
+    """A call that waits at a breakpoint; its tool has a gate that had nothing against it."""
+    facts = {"tool": ASKED, "digest": call_digest(ASKED, drawn.ARGS), "why": "breakpoint", "point": "pre_tool_call"}
+    return call("pending", **{**facts, **fields})
+
+
+def test_a_call_that_is_skipped_is_not_run_and_the_model_is_told() -> None:
+    now = apply(state(at_breakpoint()), decided("skip", digest=call_digest(ASKED, drawn.ARGS)))
+    [(how, text)] = told(now)
+    assert (how, plan(now, BOUNDS)) == ("skipped", AskModel())
+    assert "not run" in text
+
+
+def test_a_call_that_is_edited_at_a_breakpoint_so_that_it_needs_an_approval_waits_for_one() -> None:
+    edited = {"amount": 500}
+    digest = call_digest(ASKED, '{"amount":500}')
+    asks = judged("pend", tool=ASKED, args=edited, digest=digest, pending_id="again").judgements[0]
+    decision = decided("approve", digest=call_digest(ASKED, drawn.ARGS), args=edited).decision
+    now = apply(state(at_breakpoint()), Decided(decision=decision, edited=asks))
+    [item] = now.pending
+    assert (item.id, item.why, item.args, now.calls[0].approved) == ("again", "approval", edited, None)
+    with pytest.raises(NotAuthorized):
+        authorize(now.evolve(calls=(now.calls[0].evolve(status="ready"),)), now.calls[0], ASKED)
+    now = apply(now, decided("approve", "again", digest=digest))
+    assert (now.calls[0].approved, now.calls[0].edited, plan(now, BOUNDS)) == ("again", True, Run(calls=now.calls))
+    authorize(now, now.calls[0], ASKED)
+
+
+def test_to_let_a_call_go_on_is_not_to_approve_what_has_come_to_need_it() -> None:
+    """Law 1: its tool was given a gate while it waited at a breakpoint."""
+    free_ = {"tool": FREE, "digest": call_digest(FREE, drawn.ARGS)}
+    now = apply(state(at_breakpoint(**free_)), decided("approve", digest=free_["digest"]))
+    authorize(now, now.calls[0], FREE)
+    for gate_ in ("always", "predicate"):
+        with pytest.raises(NotAuthorized):
+            authorize(now, now.calls[0], FREE.evolve(gate=gate_))
+
+
+def test_guardrails_look_at_the_input_before_the_model_does() -> None:
+    now = state(unguarded="input")
+    assert plan(now, BOUNDS) == Guard(stage="input")
+    let = apply(now, guarded("input"))
+    assert (let, plan(let, BOUNDS)) == (state(), AskModel())
+    refuse(let, guarded("input"), "no input waits for guardrails")
+    changed = apply(now, guarded("input", "transformed", content="stay"))
+    assert (changed.original_input, changed.input, changed.messages[-1].text) == ("go", "stay", "stay")
+    refused = apply(now, guarded("input", "refused"))
+    assert (refused.messages, refused.rejecting, refused.refusal) == ((), True, guarded("input", "refused").refusal)
+    assert plan(refused, BOUNDS) == Finish(status="rejected")
+
+
+def test_guardrails_look_at_a_reply_that_is_to_end_the_run_and_at_no_other() -> None:
+    asked = reply(ToolCall(id="c", name="x", arguments="{}")).evolve(guarded=True)
+    assert apply(state(), asked).unguarded is None
+    now = apply(state(), reply(text="gone").evolve(guarded=True))
+    assert (now.unguarded, plan(now, BOUNDS)) == ("output", Guard(stage="output"))
+    refuse(now, guarded("input"), "no input waits for guardrails")
+    assert plan(apply(now, guarded("output")), BOUNDS) == Finish(status="completed", output="gone")
+    changed = apply(now, guarded("output", "transformed", content="left"))
+    assert plan(changed, BOUNDS) == Finish(status="completed", output="left")
+    refused = apply(now, guarded("output", "refused"))
+    assert (refused.messages, plan(refused, BOUNDS)) == (state().messages, Finish(status="rejected"))
+
+
+@pytest.mark.parametrize("unguarded", ["input", "output"])
+@pytest.mark.parametrize("how", ["skip", "reject", "expire", "end"])
+def test_what_guardrails_have_not_let_through_is_no_part_of_the_conversation_once_the_run_ends(
+    unguarded: Any, how: str
+) -> None:
+    now = state(unguarded=unguarded, messages=ANSWERED[:1] if unguarded == "input" else ANSWERED)
+    now = after(now, halted(), passed(how) if how != "end" else Ending(status="cancelled", at=AT))
+    move = plan(now, BOUNDS)
+    assert isinstance(move, Finish)
+    now = apply(now, Finished(status=move.status))
+    assert now.messages == (() if unguarded == "input" else ANSWERED[:1])
+
+
+def test_an_answer_that_is_not_of_the_output_type_is_guarded_again_when_it_is_given_anew() -> None:
+    typed = SimpleNamespace(limits=Limits(), max_parallel=1, output_retries=1)
+    now = after(state(), reply(text="gone").evolve(guarded=True), guarded("output"))
+    assert plan(now, typed) == ReadOutput(text="gone")
+    now = apply(now, OutputRefused(error="no"))
+    assert (plan(now, typed), now.refused) == (AskModel(), 1)
+    assert plan(apply(now, reply(text="5").evolve(guarded=True)), typed) == Guard(stage="output")
+
+
+def test_a_call_that_guardrails_refuse_for_good_ends_the_run_and_says_why() -> None:
+    now = apply(state(call("new")), guarded("tool", "refused", then="continue", id="1.0"))
+    assert now == state(call("new")), "the judgement says what becomes of it"
+    now = apply(now, guarded("tool", "refused", then="end", id="1.0"))
+    assert now.refusal is not None
+    now = apply(now, judged("reject", then="end"))
+    assert (plan(now, BOUNDS), told(now)) == (Finish(status="rejected"), [("rejected", "no")])
+
+
 # What else is pure
 
 
@@ -684,7 +907,7 @@ def test_an_outcome_for_a_call_that_is_not_there_is_refused() -> None:
 def test_what_an_agent_never_does_is_refused_in_every_state() -> None:
     """A state goes on by itself in a graph; an agent's goes on by what its model says."""
     never = [outcome for _, outcome in drawn.OUTCOMES if not any(type(outcome) in legal for legal in TABLE.values())]
-    assert {type(outcome).__name__ for outcome in never} == {"Advanced", "Halted"}
+    assert {type(outcome).__name__ for outcome in never} == {"Advanced"}
     for now in (state(), state(call("ready")), state(call("failed")), state(call("settled"), call("settled", "1.1"))):
         for outcome in never:
             refuse(now, outcome, phase(now))
@@ -735,10 +958,15 @@ def test_a_key_is_that_of_the_call_and_changes_with_nothing_else() -> None:
     assert len({key, *others}) == 6
 
 
+def test_the_key_of_a_node_is_that_of_all_it_sees() -> None:
+    one, other = (state(call("ready"), kind="graph", state={"n": n}) for n in (1, 2))
+    keys = [idempotency_key(now, now.calls[0]) for now in (one, one.evolve(step=9), other)]
+    assert keys[0] == keys[1] != keys[2]
+
+
 # The gate
 
 APPROVED = {"approved": "ask-1.0", "pending_id": "ask-1.0"}
-FREE = TOOL.evolve(gate="never")
 
 
 def free(**fields: Any) -> Any:

@@ -60,12 +60,18 @@ ACTS = {
 MAY_ACT = {
     "phronomy._answers": {"uuid"},  # the type of an answer
     "phronomy._ids": {"secrets"},
+    "phronomy._hold": {"threading"},
     "phronomy._json": {"os"},  # limits from the environment
+    "phronomy._guarding": {"asyncio", "time"},
     "phronomy._leave": {"threading"},
+    "phronomy._expressions": {"threading"},
     "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading"},
+    "phronomy._otel": {"threading", "time"},
     "phronomy._perform": {"asyncio", "time"},
     "phronomy._pieces": {"contextvars", "threading"},
-    "phronomy._workers": {"asyncio", "contextvars", "queue", "threading"},
+    "phronomy._waiting": {"asyncio", "threading", "time"},
+    "phronomy._workers": {"asyncio", "contextvars", "queue", "threading", "time"},
+    "phronomy.breakpoints": {"threading"},
     "phronomy.cli": {"os"},
     "phronomy.cli._apps": {"os", "urllib"},
     "phronomy.cli._chat": {"time"},
@@ -101,17 +107,20 @@ MAY_ACT = {
     "phronomy.testing.crash": {"multiprocessing", "os", "secrets", "signal", "tempfile", "time"},
     "phronomy.testing.scripted": {"asyncio", "threading"},
     "phronomy.testing.server": {"http", "socket", "threading", "time"},
+    "phronomy.timeline": {"threading", "time"},
     "phronomy.tools": {"asyncio", "threading"},  # the types of cancellation
 }
 
 LAZY = {
     "phronomy": {"importlib"},
+    "phronomy._expressions": {"simpleeval"},
     "phronomy._input": {"phronomy.models._chat"},
     "phronomy._judge": {"phronomy._answers"},
     "phronomy._schema": {"docstring_parser"},
     "phronomy.cli": {"phronomy.demo"},
     "phronomy.cli._graphs": {"phronomy.graph._joins", "phronomy.graph._node"},
     "phronomy.cli._screen": {"msvcrt", "termios"},
+    "phronomy.guardrails": {"jsonschema", "phronomy._answers", "referencing"},
     "phronomy.models._answer": {"email.utils"},
     "phronomy.models._http": {"aiohttp", "http.cookiejar", "httpx", "urllib.parse", "urllib.request"},
     "phronomy.models._openai_client": {"openai.types.chat"},
@@ -123,6 +132,7 @@ LAZY = {
     "phronomy.stores": {"phronomy.stores.postgres", "phronomy.stores.redis", "phronomy.stores.sqlite"},  # reading URLs
     "phronomy.stores.postgres": {"phronomy.stores._apostgres", "phronomy.stores._postgres"},
     "phronomy.stores.redis": {"phronomy.stores._redis"},
+    "phronomy.telemetry": {"phronomy._otel"},
     "phronomy.testing.crash": {"multiprocessing.forkserver"},
 }
 
@@ -154,7 +164,7 @@ def test_the_rules_know_only_records_and_never_wait() -> None:
                 todo.append(module)
     assert known == RECORDS
     own = imported("phronomy._rules", lazy=False) - RECORDS
-    assert own == {"__future__", "collections.abc", "datetime", "functools", "typing"}
+    assert own == {"__future__", "collections.abc", "typing"}
     text = ast.unparse(TREES["phronomy._rules"])
     assert "datetime.now" not in text and "utcnow" not in text
     waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield, ast.YieldFrom, ast.Global)
@@ -185,7 +195,7 @@ RENAMED = {
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
 
-ALONE = {"_abegin", "ain_thread", "aside_by_side", "call", "in_either", "whole", "within"}
+ALONE = {"_abegin", "ain_thread", "apause", "aside_by_side", "call", "in_either", "whole", "within"}
 """Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one.
 
 `_abegin` begins in a thread, as `_begin` does, and lets go of a run that was begun for somebody who is gone.
@@ -199,6 +209,8 @@ ALLOWED = {
         "inline = tool.timeout is None and (not tool.may_be_left)\n"
         "            value = work() if inline else in_thread(work, tool.timeout, leave)",
     ),
+    # Each waits for what its driver can wait for.
+    "astay": ("listening(asyncio.Event())", "listening(threading.Event())"),
     # A coroutine is a piece of work as it is.
     "arun_calls": ("[execute(runner, call.id, drive) ", "[partial(execute, runner, call.id, drive) "),
 }

@@ -22,7 +22,7 @@ from phronomy import __version__
 from phronomy._json import JsonError, parse
 from phronomy.agent import Agent
 from phronomy.approvals import Approve, Reject, Respond
-from phronomy.cli import _decide, _lists, _look, _prune, _recover
+from phronomy.cli import _debug, _decide, _lists, _look, _prune, _recover, _timeline
 from phronomy.cli._apps import new_name, opened
 from phronomy.cli._chat import Chat
 from phronomy.cli._options import (
@@ -275,6 +275,10 @@ def history(
         if mermaid or svg:
             return _look.draw(screen, place, id, tree_mermaid if mermaid else tree_svg)
         return _look.history(screen, place, id, machine=json)
+
+
+app.command(epilog=STATUSES)(_timeline.timeline)
+app.command(epilog=STATUSES)(_debug.debug)
 
 
 @app.command(epilog=STATUSES)

@@ -127,7 +127,7 @@ class Teller:
                 if self._mask.what == "node":
                     told = f"{event.tool_name} gave {cut(update_in(event.content))}"
                 self._tell(self._mask.what, told)
-            case "suspended" | "completed" | "rejected" | "cancelled" | "superseded" | "failed":
+            case "suspended" | "completed" | "rejected" | "cancelled" | "superseded" | "skipped" | "failed":
                 self.stop()
             case _:
                 pass

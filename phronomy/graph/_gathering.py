@@ -16,7 +16,7 @@ from phronomy._checks import is_series
 from phronomy._json import JsonError, JsonText, canonical
 from phronomy._pieces import feed_here
 from phronomy.errors import GraphError, InvalidUpdate
-from phronomy.graph._state import StateSchema, _read_from
+from phronomy.graph._state import StateSchema, origin_of
 from phronomy.graph.signals import Abort, Continue, Pause, Replan
 from phronomy.graph.streams import Unmergeable, is_generator, kind_of_pieces, kind_or_none, merged
 
@@ -70,11 +70,11 @@ class Gathering:
         update = piece
         if isinstance(piece, Continue | Pause | Abort | Replan):
             self._signal, update = piece, piece.update
-        if _read_from(update) is not None:
+        if origin_of(update) is not None:
             raise self._invalid("gave the state that it was given as a piece: yield a dict of what is new, by channel")
         if update is None:
             return
-        values = self._schema._by_channel(self._node, f"node {self._node!r}", update, whole=False)
+        values = self._schema.by_channel(self._node, f"node {self._node!r}", update, whole=False)
         for name, value in values.items():
             self._add(name, value)
         if self._feed is not None and values and (text := _shown(values)) is not None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from phronomy import _rules
+from phronomy._chain import begin
 from phronomy._ids import new_id
 from phronomy._json import JsonText, canonical
 from phronomy._runner import Spec
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import PhronomyError
+from phronomy.errors import NodeFailed, PhronomyError
 from phronomy.graph._joins import given_in
 from phronomy.graph._node import Inside
 from phronomy.graph._routes import failed
@@ -45,11 +45,13 @@ class Within:
             if spec.kind == "graph" and self.node.into is None and "arg" not in (self.call.args or {}):
                 given = canonical(given)  # values of registered types, as text: see `StateSchema.accept`
             first = spec.first(given, None, None)
+        except NodeFailed:
+            raise
         except PhronomyError as error:
             raise failed(self.node.name, f"the run inside cannot begin: {error}") from error
         except Exception as error:
             raise failed(self.node.name, f"its input raised {type(error).__name__}") from error
-        return _rules.begin(
+        return begin(
             None,
             id=new_id("ckpt"),
             run_id=parent.run_id,
@@ -74,6 +76,9 @@ def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> An
         return node.into(spec.schema.read(channels))
     values: dict[str, Any] = json.loads(channels)
     if isinstance(node.into, str):
+        values = json.loads(spec.schema.whole(channels))
+        if node.into not in values:
+            raise failed(node.name, f"the channel {node.into!r}, which is its input, has no value yet")
         return values[node.into]
     return shared(spec, node, values)
 
@@ -83,14 +88,13 @@ def shared(spec: GraphSpec, node: Inside, values: Mapping[str, Any]) -> dict[str
     return {name: values[name] for name in node.inner.spec.schema.names if name in values and name in spec.schema.names}
 
 
-def begun_with(spec: GraphSpec, state: Checkpoint, id: str) -> dict[str, Any]:
+def begun_with(spec: GraphSpec, state: Checkpoint, id: str) -> Any:
     """What the graph in the node of this call was given of the channels: before somebody edited the state, if anybody has."""
     call = next(call for call in state.calls if call.id == id)
     node = spec.nodes[call.name]
     assert isinstance(node, Inside)
     before = given_in(state.__dict__["state"]).get(id)
-    given: dict[str, Any] = given_to(spec, node, state, call) if before is None else before
-    return given
+    return given_to(spec, node, state, call) if before is None else before
 
 
 def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, content: str) -> JsonText:
@@ -109,6 +113,8 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
     if isinstance(node.out, str):
         return spec.schema.update(node.name, {node.out: value})
     given = begun_with(spec, state, call.id)
+    if "arg" in (call.args or {}):  # of what was not sent to it, it has changed what is not as it began
+        given = inner.schema.starts() | (given or {})
     # As text: read as plain JSON, values of registered types would be taken for objects.
     return spec.schema.update(node.name, canonical(_changed(spec, node, given, value)))
 

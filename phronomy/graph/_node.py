@@ -54,7 +54,12 @@ class _Lean(Tool, Piecewise):
         if "state" in values:
             values["state"] = self._whole(values["state"])
         elif "arg" not in values and self.gate != "never":
-            raise InvalidArguments(f"Node {self.name} is given the state that was approved: give it as 'state'.")
+            told = (
+                "what was sent to it: give it as 'arg'"
+                if self._only == "arg"
+                else "the state that was approved: give it as 'state'"
+            )
+            raise InvalidArguments(f"Node {self.name} is given {told}.")
         return canonical(values)
 
     def given_again(self, only: str) -> Self:
@@ -66,7 +71,8 @@ class _Lean(Tool, Piecewise):
     def _whole(self, state: Any) -> Any:
         channels = self.schema.channels.values()
         there = state if isinstance(state, dict) else {}
-        known = [each.name for each in channels if each.start is not None or each.has_factory or each.required]
+        edited = self._only is not None  # what was shown before a channel came is still a state
+        known = [each.name for each in channels if each.required or (edited and each.start is not None)]
         if missing := [name for name in known if name not in there]:
             raise InvalidArguments(f"Node {self.name} is given a whole state: {', '.join(missing)} is not in it.")
         try:
@@ -166,6 +172,14 @@ class Node(_Lean):
             return None if named is None else list(named)
         raise InvalidUpdate(f"node {self.name!r} goes on at {str(to)[:80]!r}: name a node, or several", node=self.name)
 
+    def _reason(self, kind: type[Any], reason: Any) -> str | None:
+        if isinstance(reason, (str, NoneType)):
+            return reason
+        raise InvalidUpdate(
+            f"node {self.name!r} gave {kind.__name__} a reason that is no text but {type(reason).__name__}",
+            node=self.name,
+        )
+
     def told(self, value: Any) -> str:
         """The text of what the function returned. Raises `InvalidUpdate` for what is no update."""
         if hasattr(type(value), "__await__"):
@@ -178,7 +192,7 @@ class Node(_Lean):
             if isinstance(value, kind):
                 told: dict[str, Any] = {"update": self.schema.update(self.name, value.update), "signal": signal}
                 if isinstance(value, (Pause, Abort)):
-                    told["reason"] = value.reason
+                    told["reason"] = self._reason(kind, value.reason)
                 if isinstance(value, Replan):
                     told["to"] = self._targets(value.to)
                 break

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from phronomy._json import JsonError, canonical
 from phronomy._workers import in_either
 from phronomy.errors import NodeFailed
 from phronomy.graph.signals import END, START, Send
@@ -71,7 +72,10 @@ class Routes:
             if isinstance(each, Send):
                 if each.node not in self.nodes:
                     raise failed(node, f"its route sends to {each.node!r}, which is no node of the graph")
-                found.append(each)
+                try:
+                    found.append(Send(each.node, canonical({"arg": each.arg})))  # as its call is given it
+                except JsonError as error:
+                    raise failed(node, f"its route sends to {each.node!r} what is no JSON: {error}") from None
                 continue
             try:
                 found.append(route.targets[each])

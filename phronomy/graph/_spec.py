@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -12,9 +13,10 @@ from phronomy import _rules
 from phronomy._json import JsonText, canonical
 from phronomy._nested import child_of
 from phronomy._record import digest_of
-from phronomy._runner import Handler, Nested, Runner
+from phronomy._runner import Handler, Holding, Nested, Runner, Spec
 from phronomy.announcements import Announcements
 from phronomy.approvals import Decision, OnExpiry, Principal, call_digest
+from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import (
     AsyncRequired,
@@ -30,8 +32,9 @@ from phronomy.graph._joins import arrivals_in, channels_in, given_in, state_with
 from phronomy.graph._node import Gate, Inside, Node
 from phronomy.graph._routes import Routes, join_key
 from phronomy.graph._state import StateSchema
-from phronomy.graph._waves import AFTER, HALT, Advance, calls_of, channels_of, is_at_start
-from phronomy.graph.signals import START, Send
+from phronomy.graph._waves import AFTER, HALT, Advance, calls_of, channels_of, is_at_start, names_of
+from phronomy.graph.signals import START
+from phronomy.guardrails import Guardrail
 from phronomy.hooks import Hooks
 from phronomy.instructions import CompiledInstructions, compile_instructions
 from phronomy.limits import Limits
@@ -48,6 +51,7 @@ from phronomy.types import (
     Finish,
     Finished,
     Halted,
+    Judged,
     Move,
     Outcome,
     OutputRefused,
@@ -94,6 +98,11 @@ class GraphSpec:
     handler_is_async: bool = False
     update: Any = None
     modify: Modify | None = None
+    breakpoints: Iterable[Breakpoint] = ()
+    hold: Holding | None = None
+    input_guardrails: tuple[Guardrail, ...] = ()
+    output_guardrails: tuple[Guardrail, ...] = ()
+    tool_guardrails: tuple[Guardrail, ...] = ()
     kind: str = "graph"
     limits: Limits = Limits(turns=None)
     output_mode: Literal["schema"] = "schema"
@@ -161,6 +170,19 @@ class GraphSpec:
         """The run inside a node, if it is an agent or a graph."""
         node = self.nodes.get(call.name)
         return Within(outer=self, node=node, call=call) if isinstance(node, Inside) else None
+
+    def inside(self) -> list[Spec]:
+        """The specs of the agents and graphs in nodes."""
+        return [node.inner.spec for node in self.nodes.values() if isinstance(node, Inside)]
+
+    def shown_state(self, state: Checkpoint) -> Any:
+        """The values of the channels, as plain JSON."""
+        return json.loads(channels_of(state))
+
+    def node_of(self, call: Call) -> str | None:
+        """The node that a call runs, or stands after."""
+        name = (call.args or {}).get("node", "") if call.gate else call.name.removeprefix(AFTER)
+        return name if name in self.nodes else None
 
     def stops(self, state: Checkpoint, call: Call) -> bool:
         """Whether somebody wants to look before the call runs."""
@@ -244,10 +266,15 @@ class GraphSpec:
         return state.evolve(calls=tuple(self._asked_anew(state, call, channels) for call in state.calls))
 
     def _asked_anew(self, state: Checkpoint, call: Call, channels: JsonText) -> Call:
-        """A node that waits for an approval, shown the state as it is now: under its new id, nobody has seen the old one."""
+        """A node that waits, shown the state as it is now: under its new id, nobody has seen the old one.
+
+        One whose gate had nothing against the old state is judged anew.
+        """
         node = self.nodes.get(call.name)
         if call.status != "pending" or node is None or node.gate == "never" or "state" not in (call.args or {}):
             return call
+        if call.why == "breakpoint":
+            return self._anew(call, channels)
         args = node.read(self.shown(call.name, channels))
         return call.evolve(args=args, digest=call_digest(node.identity(state.path), args))
 
@@ -284,7 +311,8 @@ class GraphSpec:
             nested = spec.nested(state, call) if call.stopped and call.result is None else None
             if nested is not None and nested.spec.kind == "graph":
                 known = (*decisions, *runner.state.decisions)
-                yield from self._edits(child_of(runner, call, nested), (*place, call.name), at, by, known)
+                inner = (*place, names_of(state)[call.id])
+                yield from self._edits(child_of(runner, call, nested), inner, at, by, known)
 
     # The rules
 
@@ -296,7 +324,7 @@ class GraphSpec:
         if any(call.result is None for call in state.calls):
             return self._act(state)
         if _rules.is_ending(state):
-            return Finish(status=state.ending.status if state.ending else "rejected")
+            return _rules.finish_of(state)
         if state.calls or is_at_start(state):
             return AdvanceMove()
         return Finish(status="completed", output=channels_of(state))
@@ -329,9 +357,13 @@ class GraphSpec:
             case Halted() if (
                 not state.ended
             ):  # it may have been written, unseen, after others of its kind, or after an end
+                if outcome.point is not None:
+                    return _rules.fold(state, outcome)
                 return state if _rules.is_ending(state) or _is_halted(state) else _halted(state, outcome)
             case Decided():
                 return _held_back(_rules.fold(state, outcome), outcome.decision)
+            case Judged():
+                return _with_gates(_rules.fold(state, outcome))
             case _:
                 return _rules.fold(state, outcome)
 
@@ -341,27 +373,31 @@ class GraphSpec:
             return state
         content = decision.json_text("content")
         channels = channels_in(content)
-        calls = tuple(
-            call.evolve(arguments=self.shown(call.name, channels)) if self._is_shown_anew(call) else call
-            for call in state.calls
-        )
+        calls = tuple(self._anew(call, channels) if self._is_shown_anew(call) else call for call in state.calls)
         before = state.__dict__["state"]
         text = state_with(channels, arrivals_in(before), given_in(before) | given_in(content))
         return state.evolve(state=text, calls=calls)
 
     def _is_shown_anew(self, call: Call) -> bool:
-        """Whether a call is to be judged yet, of a state that was changed since it was opened."""
-        return call.status == "new" and call.name in self.nodes and '"state":' in (call.arguments or "")[:9]
+        """Whether a call was opened with a state that has changed since, which nobody has approved of.
+
+        A gate that let it run has judged the old state: it is asked again.
+        """
+        if call.name not in self.nodes:
+            return False
+        if call.status == "ready" and call.attempt == 0 and call.pending_id is None and not call.stopped:
+            return not call.fallback and "state" in (call.args or {})
+        return call.status == "new" and '"state":' in (call.arguments or "")[:9]
+
+    def _anew(self, call: Call, channels: JsonText) -> Call:
+        """The call as its wave opens it, with this state."""
+        return Call(id=call.id, call_id=call.call_id, name=call.name, arguments=self.shown(call.name, channels))
 
     # What nodes are given
 
     def shown(self, node: str, channels: JsonText) -> str:
         """The arguments of a node: the state, where a human may have to approve of it, else none. It sees that of its wave then."""
-        return f'{{"state":{channels}}}' if self.nodes[node].gate != "never" else "{}"
-
-    def sent(self, send: Send, channels: JsonText) -> str:
-        """The arguments of a single run."""
-        return f'{{"arg":{canonical(send.arg)}}}'
+        return f'{{"state":{self.schema.whole(channels)}}}' if self.nodes[node].gate != "never" else "{}"
 
     def shown_in(self, args: Mapping[str, Any], state: Checkpoint) -> JsonText:
         """The state that a node of these arguments sees."""
@@ -403,7 +439,7 @@ def _is_through(state: Checkpoint) -> bool:
 
 
 def _is_gate(call: Call) -> bool:
-    return call.name.startswith(AFTER)
+    return call.gate or call.name.startswith(AFTER)
 
 
 def _is_halted(state: Checkpoint) -> bool:
@@ -411,9 +447,24 @@ def _is_halted(state: Checkpoint) -> bool:
     return any(call.name == HALT and call.status == "pending" for call in state.calls)
 
 
+def _with_gates(state: Checkpoint) -> Checkpoint:
+    """The state in which a gate that waits says why its node wants it, as the operator's does. One that cannot wait opens nothing."""
+    if not any(_is_gate(call) for call in state.calls):
+        return state
+    calls = [
+        call.evolve(reason=(call.args or {}).get("reason", call.reason))
+        if _is_gate(call) and call.status == "pending"
+        else call
+        for call in state.calls
+    ]
+    broken = any(_is_gate(call) and call.result is not None and call.result.kind == "invalid" for call in calls)
+    return state.evolve(calls=tuple(calls), **({"rejecting": True} if broken else {}))
+
+
 def _halted(state: Checkpoint, outcome: Halted) -> Checkpoint:
     """The state with a gate that nothing gets past which has not begun."""
-    tool, args = Gate("operator").identity(state.path), canonical({})
+    tool = Gate("operator").identity(state.path)
+    args = canonical({} if outcome.reason is None else {"reason": outcome.reason})
     number = sum(call.name == HALT for call in state.calls)
     gate = Call(
         id=f"{state.turn + 1}.halt{number}",

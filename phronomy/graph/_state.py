@@ -6,6 +6,7 @@ Channel values are the canonical text of one object, {channel: value}. What a wa
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, cast
@@ -70,6 +71,10 @@ class StateSchema:
         starts = {name: channel.begin() for name, channel in self.channels.items()}
         return self._object({name: text for name, text in starts.items() if text is not None})
 
+    def starts(self) -> dict[str, Any]:
+        """What the channels begin with, as plain JSON, where that is the same in every run."""
+        return {name: json.loads(each.start) for name, each in self.channels.items() if each.start is not None}
+
     def missing(self, values: JsonText) -> tuple[str, ...]:
         """The required channels that have no value."""
         return self._missing(self._members(values))
@@ -90,14 +95,14 @@ class StateSchema:
             return ObjectText.of({})
         if isinstance(value, JsonText):
             return self.accept(value, who=who, node=node)
-        if (was := _read_from(value)) is not None:
+        if (was := origin_of(value)) is not None:
             return self._changes(node, who, was, value)
-        return self._object(self._written(node, who, self._by_channel(node, who, value, whole=False)))
+        return self._object(self._written(node, who, self.by_channel(node, who, value, whole=False)))
 
     def dump(self, value: Any) -> JsonText:
         """The channel values of a whole state that somebody's code has edited. Raises `InvalidUpdate`."""
         who = "the edited state"
-        return self._object(self._in_order(self._written(None, who, self._by_channel(None, who, value, whole=True))))
+        return self._object(self._in_order(self._written(None, who, self.by_channel(None, who, value, whole=True))))
 
     def accept(self, values: JsonText, *, who: str = "the edit", node: str | None = None) -> JsonText:
         """Channel values, or an update, that are text already: a human's edit of what was shown, or what a graph in a node has given.
@@ -105,7 +110,7 @@ class StateSchema:
         Validated and written anew. Values of registered types stay what they are, which as plain JSON would be taken for objects.
         Raises `InvalidUpdate`, and `UnknownType`.
         """
-        given = self._by_channel(node, who, self._members(values), whole=True)
+        given = self.by_channel(node, who, self._members(values), whole=True)
         written: dict[str, str] = {}
         for name, text in given.items():
             try:
@@ -116,7 +121,8 @@ class StateSchema:
                 raise InvalidUpdate(told, node=node, channel=name) from None
         return self._object(self._in_order(written))
 
-    def _by_channel(self, node: str | None, who: str, value: Any, *, whole: bool) -> dict[str, Any]:
+    def by_channel(self, node: str | None, who: str, value: Any, *, whole: bool) -> dict[str, Any]:
+        """The values in an update, or in a `whole` state, by channel; nothing is validated yet. Raises `InvalidUpdate`."""
         if self._is_model and type(value) is self.state:
             names = value.__dict__ if whole else cast("BaseModel", value).model_fields_set
             return {name: value.__dict__[name] for name in self.channels if name in names}
@@ -159,7 +165,7 @@ class StateSchema:
 
     def _changes(self, node: str | None, who: str, was: Mapping[str, str], state: Any) -> JsonText:
         """The update in a state that the node got, changed, and returned as a whole."""
-        now = self._written(node, who, self._by_channel(node, who, state, whole=True))
+        now = self._written(node, who, self.by_channel(node, who, state, whole=True))
         changed = {name: text for name, text in now.items() if was.get(name, self.channels[name].start) != text}
         gone = next((name for name in was if name in self.channels and name not in now), None)
         for name in [*([gone] if gone else ()), *changed]:
@@ -261,6 +267,12 @@ class StateSchema:
 
     # Reading
 
+    def whole(self, values: JsonText) -> JsonText:
+        """The channel values as a state of this class has them: a channel that came since as it begins, and none that is gone."""
+        members = self._members(values)
+        known = {name: members.get(name, channel.start) for name, channel in self.channels.items()}
+        return self._object({name: text for name, text in known.items() if text is not None})
+
     def read(self, values: JsonText) -> Any:
         """The state, made afresh. Raises `StateIncomplete`, `StateError` for what the class does not hold, and `UnknownType`."""
         members = self._members(values)
@@ -305,7 +317,7 @@ def _model_of(state: type[BaseModel], read: dict[str, Any], was: Mapping[str, st
     return model
 
 
-def _read_from(value: Any) -> Mapping[str, str] | None:
+def origin_of(value: Any) -> Mapping[str, str] | None:
     """What a state was when it was read; None for what never was."""
     known = value if isinstance(value, StateDict) else getattr(value, "__pydantic_fields_set__", None)
     return getattr(known, "read_from", None) if isinstance(known, StateDict | _ReadFields) else None

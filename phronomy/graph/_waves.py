@@ -43,7 +43,7 @@ def calls_of(
         (f"{AFTER}{node}", canonical({} if why is None else {"reason": why})) for node, why in gates.items()
     ]
     asked += [(node, spec.shown(node, channels)) for node in going.nodes]
-    asked += [(send.node, spec.sent(send, channels)) for send in going.sends]
+    asked += [(send.node, send.arg) for send in going.sends]
     return tuple(
         Call(id=f"{turn}.{place}", call_id=f"{name}-{turn}.{place}", name=name, arguments=arguments)
         for place, (name, arguments) in enumerate(asked)
@@ -51,8 +51,18 @@ def calls_of(
 
 
 def is_at_start(state: Checkpoint) -> bool:
-    """Whether nothing has been opened yet: a route says where to begin."""
-    return state.turn == 0 and not state.calls
+    """Whether nothing has been opened yet, unless to hold the run back: a route says where to begin."""
+    return state.turn == 0 and all(call.gate or call.name == HALT for call in state.calls)
+
+
+def names_of(state: Checkpoint) -> dict[str, str]:
+    """What each call of the wave is called, by its id: as its node, with a number where that runs several times."""
+    runs: dict[str, list[str]] = {}
+    for call in state.calls:
+        runs.setdefault(call.name, []).append(call.id)
+    return {
+        id: name if len(ids) == 1 else f"{name}[{place}]" for name, ids in runs.items() for place, id in enumerate(ids)
+    }
 
 
 class Advance:
@@ -113,6 +123,8 @@ class Advance:
             return {"update": self._spec.schema.update(call.name, json.loads(content))}
         if kind in ("failed", "invalid"):
             raise failed(call.name, content)
+        if kind == "skipped":  # somebody left it out: its edges are followed
+            return {"update": canonical({})}
         return {"update": canonical({}), "kind": kind}
 
     def _known(self, call: Call, gave: dict[str, Any]) -> list[str | Send] | None:
@@ -142,15 +154,19 @@ class Advance:
         updates = [(call.name, gave["update"]) for call, gave in zip(self._nodes, told, strict=True)]
         channels = spec.schema.reduce(channels_of(state), updates)
         through = [call.name for call, gave in zip(self._nodes, told, strict=True) if "kind" not in gave]
-        complete, waiting = spec.routes.joined(through, arrivals_in(state.__dict__["state"]))
+        along = {  # a join is one of the edges
+            call.name
+            for call, gave in zip(self._nodes, told, strict=True)
+            if "kind" not in gave and gave.get("signal") != "replan"
+        }
+        complete, waiting = spec.routes.joined(along, arrivals_in(state.__dict__["state"]))
         ended, reason = self._ended(told)
         if ended is not None:
             return Advanced(state=state_with(channels, waiting), status=ended, reason=reason, at=at)
-        paused = {
-            call.name: gave["reason"]
-            for call, gave in zip(self._nodes, told, strict=True)
-            if gave.get("signal") == "pause"
-        }
+        paused: dict[str, str | None] = {}
+        for call, gave in zip(self._nodes, told, strict=True):
+            if gave.get("signal") == "pause":  # several runs of one node may
+                paused[call.name] = "; ".join(filter(None, (paused.get(call.name), gave["reason"]))) or None
         stopped = paused.keys() | (spec.stops_at.after & set(through))
         gates = {node: paused.get(node) for node in spec.routes.in_order(stopped)}
         calls = calls_of(spec, state.turn + 2, channels, spec.routes.going([*targets, *complete]), gates)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Literal, Self, TypedDict, get_args, get_origin, get_type_hints
@@ -137,7 +137,7 @@ class StateGraph(Generic[State]):
                 f"graph {self._name!r}, node {name!r}: there is no option {', '.join(sorted(unknown))}; there are"
                 f" {', '.join(NodeOptions.__annotations__)}"
             )
-        self._nodes[name] = self._made(name, node, dict(options))
+        self._nodes[name] = self._made(name, node, _kept(options))
         return self
 
     def _made(self, name: str, node: Any, options: dict[str, Any]) -> Node | Inside:
@@ -153,7 +153,7 @@ class StateGraph(Generic[State]):
             fallback: Any = options.pop("fallback", None) or ()
             options["fallback"] = tuple(
                 Node(fallback_name(name, place, each), each, self._schema, plain | _streams(each, options))
-                for place, each in enumerate(fallback if is_series(fallback) else (fallback,))
+                for place, each in enumerate(fallback if isinstance(fallback, tuple) else (fallback,))
             )
             return Node(name, node, self._schema, options)
         except GraphError as error:
@@ -196,11 +196,12 @@ class StateGraph(Generic[State]):
         if not isinstance(end, str):
             raise GraphError(f"{where}: an edge leads to the name of a node or END, not to {type(end).__name__}")
         if is_series(start):
-            if not all(isinstance(each, str) for each in start) or not 1 < len(start) == len(set(start)):
+            starts = tuple(start)
+            if not all(isinstance(each, str) for each in starts) or not 1 < len(starts) == len(set(starts)):
                 raise GraphError(f"{where}: a join into {end!r} names several nodes, each once")
-            if any(set(start) == set(each) and end == there for each, there in self._joins):
-                raise GraphError(f"{where}: there is a join of {', '.join(start)} into {end!r} already")
-            self._joins.append((tuple(start), end))
+            if any(set(starts) == set(each) and end == there for each, there in self._joins):
+                raise GraphError(f"{where}: there is a join of {', '.join(starts)} into {end!r} already")
+            self._joins.append((starts, end))
             return self
         if not isinstance(start, str):
             raise GraphError(f"{where}: an edge begins at START, a node or a list of nodes, not {type(start).__name__}")
@@ -240,7 +241,7 @@ class StateGraph(Generic[State]):
                 f" {', '.join(GraphOptions.__annotations__)}"
             )
         routes = self._checked_routes()
-        return Graph(self._schema, dict(self._nodes), routes, {"name": self._name, **options})
+        return Graph(self._schema, dict(self._nodes), routes, {"name": self._name, **_kept(options)})
 
     def _checked_routes(self) -> Routes:
         nodes = tuple(self._nodes)
@@ -382,6 +383,8 @@ class Graph(Runs[Deps, State]):
     def __setattr__(self, name: str, value: Any) -> None:
         if "_spec" in self.__dict__ and name != "store":
             raise ConfigurationError(f"graph {self.name!r} is compiled, so its {name} is fixed: compile another")
+        if "_spec" in self.__dict__ and not isinstance(value, Store):
+            raise GraphError(f"graph {self.name!r}: store is a Store, not {type(value).__name__}")
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
@@ -396,7 +399,13 @@ class Graph(Runs[Deps, State]):
         spec = self._spec
         if unknown := options.keys() - CallOptions.__annotations__.keys():
             raise ConfigurationError(f"there is no option {', '.join(sorted(unknown))}: nothing was done")
-        if foreign := options.keys() & {"model", "settings"}:
+        if foreign := options.keys() & {
+            "model",
+            "settings",
+            "input_guardrails",
+            "output_guardrails",
+            "tool_guardrails",
+        }:
             raise ConfigurationError(
                 f"graph {spec.name!r}: {', '.join(sorted(foreign))} is for agents: nothing was done"
             )
@@ -404,18 +413,22 @@ class Graph(Runs[Deps, State]):
             spec.refuse_async(method)
         before, after = options.get("interrupt_before"), options.get("interrupt_after")
         if before is not None or after is not None:
-            stops = _stops(spec.name, spec.nodes, before or (), after or ())
+            stops = _stops(spec.name, spec.nodes, () if before is None else before, () if after is None else after)
             here = spec.stops_at
             stops = Stops(before=here.before | stops.before, after=here.after | stops.after)
             spec = replace(spec, stops_at=stops)
         update, modify = options.get("update"), options.get("modify_state")
         if modify is not None and not callable(modify):
             raise ConfigurationError(f"graph {spec.name!r}: modify_state is a function of a path and a state")
+        if modify is not None and (is_async(modify) or is_generator(modify)):
+            raise ConfigurationError(
+                f"graph {spec.name!r}: modify_state is async, or a generator; make it a plain function"
+            )
         if update is not None or modify is not None:
             if method is not None and method.removeprefix("a") not in ("resume", "stream", "step"):
                 raise ConfigurationError(f"graph {spec.name!r}: {method} changes no state; resume does")
             spec = replace(spec, update=update, modify=modify)
-        return spec, options.get("deps")
+        return self._with_stops(spec, options, method), options.get("deps")
 
     def state_of(self, checkpoint: Checkpoint) -> State:
         """The state at a checkpoint of this graph, as an instance of its class: a fresh copy.
@@ -437,6 +450,8 @@ class Graph(Runs[Deps, State]):
         back is to fork an earlier checkpoint. Raises `CheckpointError` for a checkpoint at which the run has ended, and
         `InvalidUpdate`.
         """
+        if not isinstance(rerun, bool):
+            raise ConfigurationError(f"graph {self.name!r}: rerun is True or False, not {type(rerun).__name__}")
         _, given = _session.known(self.store, checkpoint, bearer=self._bearer)
         change = None if update is None else partial(self._spec.changed, update, [part.path for part in given.nested])
         return _forking.fork(self.store, given, label=label, rerun=rerun, change=change)
@@ -509,16 +524,31 @@ def _streams(fallback: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"streams": options["streams"]} if "streams" in options and is_generator(fallback) else {}
 
 
-def _stops(graph: str, nodes: Mapping[str, Any], before: Iterable[str], after: Iterable[str]) -> Stops:
-    for option, names in (("interrupt_before", before), ("interrupt_after", after)):
-        if not is_series(names):
-            raise GraphError(
-                f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"
-            )
-        for name in names:
-            if not isinstance(name, str) or name not in nodes:
-                raise GraphError(f"graph {graph!r}: {option} names {name!r}; the nodes are {', '.join(nodes)}")
-    return Stops(before=frozenset(before), after=frozenset(after))
+_SERIES = {"destinations", "streams", "fallback", "hooks", "announcements", "interrupt_before", "interrupt_after"}
+"""Options that may be several things."""
+
+
+def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with what can be gone through only once made something that lasts."""
+    return {name: tuple(value) if name in _SERIES and is_series(value) else value for name, value in options.items()}
+
+
+def _stops(graph: str, nodes: Mapping[str, Any], before: Any, after: Any) -> Stops:
+    return Stops(
+        before=_named(graph, nodes, "interrupt_before", before), after=_named(graph, nodes, "interrupt_after", after)
+    )
+
+
+def _named(graph: str, nodes: Mapping[str, Any], option: str, names: Any) -> frozenset[str]:
+    if not is_series(names):
+        raise GraphError(
+            f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"
+        )
+    kept = tuple(names)
+    for name in kept:
+        if not isinstance(name, str) or name not in nodes:
+            raise GraphError(f"graph {graph!r}: {option} names {name!r}; the nodes are {', '.join(nodes)}")
+    return frozenset(kept)
 
 
 def _route(where: str, nodes: Sequence[str], path: Callable[[Any], Any], path_map: Any) -> Route:

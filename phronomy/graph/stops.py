@@ -12,7 +12,7 @@ from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError
 from phronomy.graph._node import Gate, Inside
 from phronomy.graph._spec import GraphSpec
-from phronomy.graph._waves import AFTER, HALT, channels_of
+from phronomy.graph._waves import AFTER, HALT, channels_of, names_of
 from phronomy.types import Call, Status
 
 
@@ -56,7 +56,7 @@ def stop_of(spec: GraphSpec, checkpoint: Checkpoint) -> GraphStop:
 
 def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoint]) -> GraphStop:
     state = _rules.current(checkpoint, spec.apply)
-    names = _names(state)
+    names = names_of(state)
     open_calls = [call for call in state.calls if call.result is None]
     nodes = [call for call in open_calls if not call.name.startswith(AFTER)]
     again = {names[call.id]: _given(spec, state, call) for call in nodes if _runs_again(spec, state, call)}
@@ -90,16 +90,6 @@ def _after(state: Checkpoint, names: Mapping[str, str], waits: Sequence[Call]) -
             yield from (names[each.id] for each in done)
         elif call.name.startswith(AFTER):
             yield call.name.removeprefix(AFTER)
-
-
-def _names(state: Checkpoint) -> dict[str, str]:
-    """What each call of the wave is called, by its id: as its node, with a number where that runs several times."""
-    runs: dict[str, list[str]] = {}
-    for call in state.calls:
-        runs.setdefault(call.name, []).append(call.id)
-    return {
-        id: name if len(ids) == 1 else f"{name}[{place}]" for name, ids in runs.items() for place, id in enumerate(ids)
-    }
 
 
 def marks_of(stop: GraphStop) -> dict[str, str]:
@@ -155,7 +145,7 @@ def _given(spec: GraphSpec, state: Checkpoint, call: Call) -> Any:
 
 def _items(state: Checkpoint, parts: Mapping[str, Checkpoint], place: tuple[str, ...]) -> Iterator[StopItem]:
     known = {item.id: item for item in state.pending}
-    names = _names(state)
+    names = names_of(state)
     for call in state.calls:
         name = "operator" if call.name == HALT else names[call.id].removeprefix(AFTER)
         if call.status == "pending" and call.pending_id in known:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from phronomy import _rules
+from phronomy._chain import branch_off
 from phronomy._ids import new_id
 from phronomy._json import clean
 from phronomy.checkpoint import Checkpoint
@@ -34,8 +34,28 @@ def fork(
         raise CheckpointError(
             f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
         )
+    branch, begun = forked(store, checkpoint, label=label, rerun=rerun, change=change)
+    store.create(branch, begun, exclusive=False)
+    return store.load(begun.head or "")
+
+
+def forked(
+    store: Store,
+    checkpoint: Checkpoint,
+    *,
+    label: str | None = None,
+    rerun: bool = False,
+    change: Callable[[Checkpoint], Checkpoint] | None = None,
+    alone: bool = False,
+) -> tuple[Branch, Append]:
+    """A new branch that goes on from `checkpoint`, which may be an end, and its first entries. Nothing is written.
+
+    With `alone` it holds all that it needs, and has no parent branch.
+    """
     if not isinstance(label, str | None):
         raise ConfigurationError(f"a label is text, not {type(label).__name__}")
+    if not isinstance(rerun, bool):
+        raise ConfigurationError(f"rerun is True or False, not {type(rerun).__name__}")
     label = None if label is None else clean(label)
     sealed = as_sealed(checkpoint)
     entries = store.lineage(checkpoint_id=checkpoint.id).entries
@@ -53,7 +73,7 @@ def fork(
             for call in part.calls
             if call.status in ("asking", "pending") or (call.status == "ready" and call.approved)
         ]
-        forked = _rules.branch_off(
+        first = branch_off(
             part,
             id=new_id("ckpt"),
             branch_id=branch_id,
@@ -65,19 +85,19 @@ def fork(
             },
         )
         if part.path == "":
-            forked = forked.evolve(label=label)
-            forked = forked if change is None else change(forked)
-        forks[part.path] = forked
-        rows.append(row_entry(part, forked, {}))
+            first = first.evolve(label=label)
+            first = first if change is None else change(first)
+        forks[part.path] = first
+        rows.append(row_entry(None if alone else part, first, {}))
     state = forks[""]
-    branch = Branch.of(state, parent_branch=row.branch_id, parent_seq=row.seq, seq=row.seq)
+    after = {} if alone else {"parent_branch": row.branch_id, "parent_seq": row.seq, "seq": row.seq}
+    branch = Branch.of(state, **after)
     begun = Append(
         branch_id=branch.id,
         seq=branch.seq,
         entries=tuple(rows),
         head=state.id,
-        status="suspended" if state.pending else "running",
+        status=state.ended or ("suspended" if state.pending else "running"),
         opened=tuple(pending_rows(state, label)),
     )
-    store.create(branch, begun, exclusive=False)
-    return store.load(state.id)
+    return branch, begun

@@ -22,6 +22,8 @@ def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_la
     """Take away the runs that have ended, as `Store.prune` says; the number of checkpoints that went."""
     if type(keep_last) is not int or keep_last < 0:
         raise StoreError(f"keep_last is a whole number, 0 or more, not {keep_last!r}")
+    if not isinstance(keep_labeled, bool):
+        raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
     before = ago(store, "older_than", older_than)
     return sum(
         take_away(store, run) for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last)
@@ -52,6 +54,8 @@ def spared(store: Store, run: Sequence[Branch], keep_labeled: bool, keep_last: i
 
 def delete(store: Store, id: str, *, force: bool) -> bool:
     """Take a run or a branch away, as `Store.delete` says."""
+    if not isinstance(force, bool):
+        raise StoreError(f"force is True or False, not {type(force).__name__}")
     found = store.branches(run_id=id)
     if not found:
         branch = _branch_of(store, id)

@@ -125,6 +125,8 @@ class MemoryStore(Store):
         super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
         if max_checkpoints is not None and (type(max_checkpoints) is not int or max_checkpoints < 1):
             raise StoreError(f"max_checkpoints is a whole number, 1 or more, or None, not {max_checkpoints!r}")
+        if not isinstance(keep_labeled, bool):
+            raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
         self._most = max_checkpoints
         self._keep_labeled = keep_labeled
         self._alone = Alone()

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 if TYPE_CHECKING:
     from phronomy.checkpoint import Checkpoint
 
-BranchStatus: TypeAlias = Literal["running", "suspended", "failed", "completed", "rejected", "cancelled", "superseded"]
+BranchStatus: TypeAlias = Literal[
+    "running", "suspended", "failed", "completed", "rejected", "cancelled", "superseded", "skipped"
+]
 """How a branch stands. `failed`: a fault stopped it between boundaries, and it can be resumed. The last four are ends."""
 
 OPEN: Final = ("running", "suspended", "failed")
-ENDED: Final = ("completed", "rejected", "cancelled", "superseded")
+ENDED: Final = ("completed", "rejected", "cancelled", "superseded", "skipped")
 
 
 SIZE: Final = 2**32

@@ -1,0 +1,305 @@
+"""Where a run that is driven comes to a breakpoint, and what is seen of it there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from phronomy import _rules
+from phronomy._ids import new_id
+from phronomy._ledger import now
+from phronomy.approvals import Decision, PendingApproval, Point
+from phronomy.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, listed
+from phronomy.checkpoint import Checkpoint
+from phronomy.errors import ConfigurationError
+from phronomy.types import (
+    Advance,
+    AskModel,
+    Call,
+    CallFailed,
+    CallSettled,
+    Consult,
+    Decided,
+    Finish,
+    Guard,
+    Halted,
+    Judge,
+    Judgement,
+    Move,
+    Outcome,
+    ReadOutput,
+    Run,
+)
+
+if TYPE_CHECKING:
+    from phronomy._runner import Runner, Spec
+
+Armed = tuple[Iterable[Breakpoint], ...]
+"""Lists of breakpoints, of which some may change while the run is under way."""
+
+_OF_AGENTS = (
+    "pre_input_guardrails",
+    "pre_agent_run",
+    "pre_model_call",
+    "pre_tool_call",
+    "post_tool_call",
+    "pre_output_guardrails",
+    "post_run",
+)
+_OF_GRAPHS = ("pre_node", "post_node", "post_run")
+
+
+def armed(of_call: Iterable[Breakpoint], own: Iterable[Breakpoint]) -> Armed | None:
+    """The breakpoints of a run: those of the call that drives it, and its own. None: there are none, and never will be."""
+    lists = (of_call,) if own is of_call else (of_call, own)
+    found = tuple(each for each in lists if each or isinstance(each, Breakpoints))
+    return found or None
+
+
+def checked(given: Any, spec: Spec) -> Iterable[Breakpoint]:
+    """The breakpoints for runs of this spec. Raises `ConfigurationError` for names and points that its runs never come to."""
+
+    def check(items: Iterable[Breakpoint]) -> None:
+        if items:
+            _check(items, spec)
+
+    if isinstance(given, Breakpoints):
+        given.arm(f"{spec.kind}:{spec.name}", check)
+        return given
+    found = listed(given)
+    check(found)
+    return found
+
+
+def _check(items: Iterable[Breakpoint], spec: Spec) -> None:
+    every = list(_inside(spec))
+    agents = [each for each in every if each.kind != "graph"]
+    graphs = [each for each in every if each.kind == "graph"]
+    points = {*(_OF_AGENTS if agents else ()), *(_OF_GRAPHS if graphs else ()), "approval", "*"}
+    points |= {"tool"} if agents else set()
+    known = {
+        "agents": {each.name for each in every},
+        "tools": {tool.name for each in agents for asked in each.tools.values() for tool in (asked, *asked.fallback)},
+        "nodes": {name for each in graphs for name in each.tools},
+        "patterns": set[str](),
+    }
+    for item in items:
+        if item.type not in points:
+            raise ConfigurationError(f"{item!r}: no run of {spec.name!r} ever comes to {item.type}")
+        for option, names in known.items():
+            if unknown := sorted((getattr(item, option) or set()) - names):
+                there = ", ".join(sorted(names)) or "none"
+                raise ConfigurationError(
+                    f"{item!r}: {spec.name!r} has no {option} named {', '.join(unknown)}; its {option} are {there}"
+                )
+
+
+def _inside(spec: Spec) -> Iterator[Spec]:
+    yield spec
+    for inner in spec.inside():
+        yield from _inside(inner)
+
+
+# Coming to one
+
+
+def before(runner: Runner, move: Move) -> Halted | None:
+    """The stop of the run before this move, if a breakpoint says so that it has not passed here."""
+    state = runner.state
+    if _rules.is_ending(state):
+        return None
+    points = _points(runner.spec, state, move)
+    passed = [place for place, point in enumerate(points) if _rules.position_of(state, point) in state.passed]
+    for point in points[passed[-1] + 1 if passed else 0 :]:
+        if (found := _match(runner, point)) is not None:
+            return _halted(runner, found, point, _rules.position_of(state, point), _shown(state))
+    return None
+
+
+def _points(spec: Spec, state: Checkpoint, move: Move) -> Sequence[Point]:
+    """The points that lie before a move, in order."""
+    match move:
+        case Guard(stage="input"):
+            return ("pre_input_guardrails",)
+        case Guard():
+            return ("pre_output_guardrails",)
+        case AskModel() if state.turn:
+            return ("pre_model_call",)
+        case AskModel():
+            guards = () if spec.input_guardrails else ("pre_input_guardrails",)
+            return (*guards, "pre_agent_run", "pre_model_call")
+        case ReadOutput() | Finish(status="completed") if spec.kind != "graph" and not spec.output_guardrails:
+            return ("pre_output_guardrails", "post_run")
+        case ReadOutput() | Finish(status="completed"):
+            return ("post_run",)
+        case _:
+            return ()
+
+
+def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> Breakpoint | None:
+    """The breakpoint before a call that has been judged, and is to run; `asks` says that it needs an approval."""
+    assert judgement.tool is not None
+    graph = runner.spec.kind == "graph"
+    named: dict[str, Any] = {"node": call.name} if graph else {"tool": judgement.tool.name}
+    args = judgement.args
+    return _match(runner, "pre_node" if graph else "pre_tool_call", asks=asks, args=args, **named)
+
+
+def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
+    """The stop after a tool that has run, to be recorded before its end is."""
+    if not isinstance(outcome, CallSettled | CallFailed) or runner.spec.kind == "graph":
+        return None
+    call = next((each for each in runner.state.calls if each.id == outcome.id), None)
+    key = f"post_tool_call@{outcome.id}"
+    known = any(each.id == key for each in runner.state.calls)  # recorded before, and again after somebody wrote first
+    if call is None or call.tool is None or known or _rules.is_ending(runner.state):
+        return None
+    if isinstance(outcome, CallFailed) and outcome.next != "model":
+        return None
+    result = outcome.error if isinstance(outcome, CallFailed) else outcome.result.content
+    found = _match(runner, "post_tool_call", tool=call.tool.name, args=call.args, result=result)
+    if found is None:
+        return None
+    return _halted(runner, found, "post_tool_call", key, {"tool": call.tool.name, "args": call.args})
+
+
+def after_nodes(runner: Runner, through: Checkpoint) -> Iterator[Halted]:
+    """The stops after the nodes of a wave that is through: what they gave is in the state by now."""
+    if _rules.is_ending(runner.state):
+        return
+    for call in through.calls:
+        node = runner.spec.node_of(call)
+        if node is None or call.gate or call.result is None or call.result.kind not in ("completed", "responded"):
+            continue
+        if node != call.name or (found := _match(runner, "post_node", node=node, args=call.args)) is None:
+            continue
+        yield _halted(runner, found, "post_node", f"post_node@{through.turn}.{call.id}", {"node": node})
+
+
+def _match(runner: Runner, point: Point, **facts: Any) -> Breakpoint | None:
+    """The first breakpoint that the run stops at here. The context is made only where a predicate is to look at it."""
+    spec, state = runner.spec, runner.state
+    tool, node, asks = facts.get("tool"), facts.get("node"), facts.get("asks", False)
+    context: BreakpointContext | None = None
+    for item in (each for some in runner.breakpoints or () for each in some):
+        if not item.stops_at(point, spec.name, tool, node, asks=asks):
+            continue
+        if item.when is None:
+            return item
+        if context is None:
+            context = BreakpointContext(
+                type=point,
+                agent=spec.name,
+                input=state.input,
+                state=spec.shown_state(state),
+                output=_output(state, point),
+                turn=state.turn,
+                path=state.path,
+                run_id=state.run_id,
+                thread_id=state.thread_id,
+                **facts,
+            )
+        if item.matches(context):
+            return item
+    return None
+
+
+def _output(state: Checkpoint, point: str) -> str | None:
+    """The text that the run is about to end with."""
+    return state.messages[-1].text if point in ("pre_output_guardrails", "post_run") and state.messages else None
+
+
+def _shown(state: Checkpoint) -> dict[str, Any]:
+    """What is shown at a point of the run, and may be edited there: the input, as long as the model has not seen it."""
+    if state.kind == "graph":
+        return {}
+    if state.turn == 0:
+        return {"input": state.input}
+    return {}
+
+
+def _halted(runner: Runner, found: Breakpoint, point: Point, key: str, shown: dict[str, Any]) -> Halted:
+    at = now(runner.ledger.store)
+    return Halted(pending_id=new_id("pend"), point=point, label=found.label, key=key, args=shown, at=at)
+
+
+# Looking
+
+
+def hits_in(runners: Iterable[Runner]) -> list[BreakpointHit]:
+    """What is seen at each breakpoint that a run, and the runs inside it, stand at."""
+    found: list[BreakpointHit] = []
+    names: dict[str, str] = {}
+    head = ""
+    for runner in runners:
+        state = runner.state
+        head = head or runner.base.id
+        names[state.path] = runner.spec.name
+        places = [place for place in names if not place or f"{state.path}/".startswith(f"{place}/")]
+        stack = tuple(names[place] for place in sorted(places, key=len))
+        for call in state.calls:
+            if call.status == "pending" and call.why == "breakpoint":
+                found.append(_hit(runner, call, stack, head))
+    return found
+
+
+def _hit(runner: Runner, call: Call, stack: tuple[str, ...], head: str) -> BreakpointHit:
+    state = runner.state
+    graph = runner.spec.kind == "graph"
+    point = call.point or "pause"
+    args = call.args or {}
+    return BreakpointHit(
+        id=call.pending_id or "",
+        type=point,
+        agent=runner.spec.name,
+        tool=None if graph else args.get("tool") if call.gate else call.tool.name if call.tool else None,
+        node=runner.spec.node_of(call) if graph else None,
+        label=call.label,
+        before=point.startswith("pre_"),
+        input=state.input,
+        args=args.get("args") or {} if point == "post_tool_call" else args,
+        result=_result(state, call),
+        output=_output(state, point),
+        state=runner.spec.shown_state(state),
+        next=_next(runner),
+        stack=stack,
+        path=state.path,
+        requested_at=call.requested_at,  # type: ignore[arg-type]
+        run_id=state.run_id,
+        branch_id=state.branch_id,
+        checkpoint_id=head,
+    )
+
+
+def _result(state: Checkpoint, gate: Call) -> str | None:
+    """What the tool gave that the run stands behind."""
+    ran = (call.result for call in state.calls if gate.id == f"post_tool_call@{call.id}")
+    return next((result.content for result in ran if result is not None), None)
+
+
+def _next(runner: Runner) -> tuple[str, ...]:
+    """What the run does once it is let go on, in words."""
+    state = runner.state
+    for item in state.pending:
+        if item.why == "breakpoint" and item.path == state.path:
+            state = runner.spec.apply(state, Decided(decision=passing(item, now(runner.ledger.store))))
+    match runner.spec.plan(state):
+        case AskModel():
+            return ("ask the model",)
+        case Guard(stage=stage):
+            return (f"ask the guardrails about the {stage}",)
+        case Run(calls=calls) | Judge(calls=calls) | Consult(calls=calls):
+            return tuple(f"run {call.name}" for call in calls)
+        case Finish(status=status):
+            return (f"end the run as {status}",)
+        case ReadOutput():
+            return ("end the run as completed",)
+        case Advance():
+            return ("go on along the edges",)
+        case _:
+            return ()
+
+
+def passing(item: PendingApproval, at: Any) -> Decision:
+    """The decision that lets a run go on from a breakpoint."""
+    return Decision(pending_id=item.id, digest=item.digest, kind="approve", path=item.path, at=at)

@@ -1,0 +1,196 @@
+"""Waiting at a breakpoint with the run in hand. The async function is the sync one with `async` and `await`; a test compares them."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from phronomy import _session
+from phronomy._checks import close_unawaited
+from phronomy._judge import adecide, decide
+from phronomy._ledger import now
+from phronomy._runner import Runner
+from phronomy._spec import is_async
+from phronomy._stops import hits_in, passing
+from phronomy._workers import apause, in_either, pause
+from phronomy.approvals import PAST, Answer, Approve, PendingApproval, Reject, Respond, Skip
+from phronomy.breakpoints import BreakpointHit, Hold
+from phronomy.errors import AsyncRequired, ConfigurationError, InvalidDecision, UnknownPending
+from phronomy.types import Call, Decided, Outcome
+
+_log = logging.getLogger("phronomy")
+
+POLL = 1.0
+"""Seconds. How often whoever waits looks for what another process said; what is said in this one is heard at once."""
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """One call's hold, and the agent or graph whose run it is. `asked` are the stops that the handler was asked about."""
+
+    hold: Hold
+    owner: Any
+    asked: set[str] = field(default_factory=set)
+
+    def holds(self, runner: Runner) -> bool:
+        """Whether the call waits here: the run stands at a breakpoint."""
+        return bool(at_breakpoints(runner))
+
+    def note(self, runner: Runner) -> None:
+        """Take note of what is stored: stops that can be answered from here on, and those that were."""
+        self._settle(runner)
+        known = {item.id for item in runner.base.pending if item.why == "breakpoint"}
+        if known:
+            hits = hits_in(_session.all_runners(runner))
+            self.hold._arrived([hit for hit in hits if hit.id in known], self.owner)
+
+    def stay(self, runner: Runner) -> Sequence[Outcome]:
+        """Wait until there is something to go on with: what was said here. What others said is in the ledger's inbox."""
+        said: list[Outcome] = []
+        for hit in self._arrived(runner):
+            if (call := self._open(runner, hit)) is not None and (answer := self._ask(hit)) is not None:
+                try:
+                    said.append(decide(*call, answer, channel="breakpoint"))
+                except InvalidDecision as error:
+                    unheard(hit, error)
+        until = self._until()
+        with runner.ledger.listening(threading.Event()) as heard:
+            while not said:
+                runner.ledger.catch_up()
+                if runner.ledger.inbox:
+                    break
+                said += self._on_event(runner) or self._too_late(runner, until)
+                if not said:
+                    pause(heard, self.hold.resume_event, min(POLL, until - time.monotonic()))
+        return said
+
+    async def astay(self, runner: Runner) -> Sequence[Outcome]:
+        """As `stay`."""
+        said: list[Outcome] = []
+        for hit in self._arrived(runner):
+            if (call := self._open(runner, hit)) is not None and (answer := await self._aask(hit)) is not None:
+                try:
+                    said.append(await adecide(*call, answer, channel="breakpoint"))
+                except InvalidDecision as error:
+                    unheard(hit, error)
+        until = self._until()
+        with runner.ledger.listening(asyncio.Event()) as heard:
+            while not said:
+                await runner.ledger.acatch_up()
+                if runner.ledger.inbox:
+                    break
+                said += self._on_event(runner) or self._too_late(runner, until)
+                if not said:
+                    await apause(heard, self.hold.resume_event, min(POLL, until - time.monotonic()))
+        return said
+
+    def _ask(self, hit: BreakpointHit) -> Answer | None:
+        """What the handler answers, if there is one. What it raises changes nothing."""
+        handler, answer = self.hold.on_breakpoint, None
+        if handler is None:
+            return None
+        try:
+            answer = handler(hit)
+        except Exception as error:
+            unheard(hit, error)
+        return understood(hit, answer)
+
+    async def _aask(self, hit: BreakpointHit) -> Answer | None:
+        """As `_ask`."""
+        handler, answer = self.hold.on_breakpoint, None
+        if handler is None:
+            return None
+        try:
+            answer = await in_either(handler, is_async(handler), hit)
+        except Exception as error:
+            unheard(hit, error)
+        return understood(hit, answer)
+
+    def _arrived(self, runner: Runner) -> list[BreakpointHit]:
+        """The stops that the handler was not asked about."""
+        waiting = {item.id for item in at_breakpoints(runner)} - self.asked
+        self.asked.update(waiting)
+        return [hit for hit in self.hold.pending if hit.id in waiting]
+
+    def _open(self, runner: Runner, hit: BreakpointHit) -> tuple[Runner, Call] | None:
+        """Where the stop is decided; None if it was meanwhile."""
+        try:
+            return _session.asker(runner, hit.id)
+        except UnknownPending:
+            return None
+
+    def _until(self) -> float:
+        return math.inf if self.hold.timeout is None else time.monotonic() + self.hold.timeout
+
+    def _on_event(self, runner: Runner) -> list[Outcome]:
+        """The decisions that let the run go on, if the event is set. It is waited for first and cleared then: none is lost."""
+        event = self.hold.resume_event
+        if event is None or not event.is_set():
+            return []
+        event.clear()
+        at = now(runner.ledger.store)
+        return [Decided(decision=passing(item, at).evolve(channel="resume_event")) for item in at_breakpoints(runner)]
+
+    def _too_late(self, runner: Runner, until: float) -> list[Outcome]:
+        """The end of a run that nobody has let go on in time."""
+        if time.monotonic() < until:
+            return []
+        items = at_breakpoints(runner)
+        runner.timed_out = tuple(item.id for item in items)
+        reason = f"nobody answered a breakpoint within {self.hold.timeout:g} s"
+        lapses = passing(items[0], now(runner.ledger.store)).evolve(kind="expire", then="end", reason=reason)
+        return [Decided(decision=lapses)]  # one outcome: if somebody has just answered, the run does not end
+
+    def _settle(self, runner: Runner) -> None:
+        """Take off the list what does not wait any more."""
+        state = runner.state
+        waiting = {item.id for item in state.pending}
+        held = [hit.id for hit in self.hold.pending if hit.branch_id == state.branch_id and hit.id not in waiting]
+        if held:
+            known = {item.pending_id: PAST[item.kind] for item in state.decisions}
+            self.hold._answered({id: known.get(id, state.ending.status if state.ending else "left") for id in held})
+
+    def left(self, runner: Runner) -> None:
+        """Nobody waits any more: the run stays suspended, or has ended."""
+        branch_id = runner.state.branch_id
+        self.hold._answered({hit.id: "left" for hit in self.hold.pending if hit.branch_id == branch_id})
+
+
+def holding(given: Any, owner: Any, method: str | None) -> Waiting:
+    """How calls of this agent or graph wait. Raises `ConfigurationError`, `AsyncRequired`."""
+    if not isinstance(given, Hold):
+        raise ConfigurationError(f"hold is a Hold, not {type(given).__name__}: write hold=Hold()")
+    event, handler = given.resume_event, given.on_breakpoint
+    of_asyncio = event is not None and inspect.iscoroutinefunction(event.wait)
+    if method is not None and not method.startswith("a"):
+        if (handler is not None and is_async(handler)) or of_asyncio:
+            raise AsyncRequired(f"the handler or the event of the hold is async: call a{method} instead of {method}")
+    elif method is not None and event is not None and not of_asyncio:
+        raise ConfigurationError(f"{method} waits for an asyncio.Event: one of threading would hold up the event loop")
+    return Waiting(given, owner)
+
+
+def at_breakpoints(runner: Runner) -> list[PendingApproval]:
+    """What of a run waits at a breakpoint."""
+    return [item for item in runner.state.pending if item.why == "breakpoint"]
+
+
+def understood(hit: BreakpointHit, answer: Any) -> Answer | None:
+    """The answer that a handler gave; None for none."""
+    if answer is None or isinstance(answer, Approve | Reject | Respond | Skip):
+        return answer
+    close_unawaited(answer)
+    _log.error("the handler of breakpoint %s answered with %s, which is no decision", hit.id, type(answer).__name__)
+    return None
+
+
+def unheard(hit: BreakpointHit, error: Exception) -> None:
+    """Report an answer that does not count."""
+    _log.error("the handler of breakpoint %s came to %s; the run waits on", hit.id, type(error).__name__)

@@ -1,0 +1,160 @@
+"""`phronomy timeline`: what happened in a run, for people and for machines, without anything that was said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from redis_server import redis_url
+from servers import postgres_schema, postgres_url
+from test_cli_runs import STORE, begin, place, run, said, told
+
+from phronomy import SQLiteStore, cli, open_store
+from phronomy.cli._timeline import details
+from phronomy.timeline import TimelineEntry, timeline
+
+__all__ = ["place", "said", "told"]  # fixtures
+
+
+def test_what_happened_is_a_line_each_oldest_first(said: Callable[[], str]) -> None:
+    waiting = begin()
+    said()
+    for id in (waiting.run_id, waiting.id, waiting.pending[0].id):
+        assert run("timeline", id, app=None) == cli.DONE
+        heads, *lines = said().splitlines()
+        assert heads.split() == ["ID", "AT", "WHAT", "AGENT", "DETAILS", "CHECKPOINT"]
+        assert [line.split()[0] for line in lines] == ["0", "1", "2", "3", "4", "5"]
+        assert [line.split()[4] for line in lines] == [
+            "run_started",
+            "checkpoint",
+            "model_replied",
+            "approval_requested",
+            "checkpoint",
+            "suspended",
+        ]
+        assert {line.split()[5] for line in lines} == {"desk"}
+        assert f"refund, why approval, {waiting.pending[0].id}" in lines[3]
+        assert lines[5].endswith(waiting.id)
+
+
+def test_a_checkpoint_before_the_last_means_what_led_to_it(said: Callable[[], str]) -> None:
+    waiting = begin()
+    said()
+    assert run("timeline", str(waiting.parent_id), app=None) == cli.DONE
+    assert [line.split()[4] for line in said().splitlines()[1:]] == ["run_started", "checkpoint"]
+
+
+def test_types_and_the_newest_are_picked(said: Callable[[], str]) -> None:
+    waiting = begin()
+    said()
+    wanted = (
+        (("--type", "checkpoint"), ["1", "4"]),
+        (("--type", "checkpoint", "--type", "suspended"), ["1", "4", "5"]),
+        (("--type", "checkpoint", "--limit", "1"), ["4"]),
+        (("--limit", "2"), ["4", "5"]),
+    )
+    for options, ids in wanted:
+        assert run("timeline", waiting.run_id, *options, app=None) == cli.DONE
+        assert [line.split()[0] for line in said().splitlines()[1:]] == ids
+    assert run("timeline", waiting.run_id, "--type", "ended", app=None) == cli.DONE
+    assert said() == "Nothing of that type has happened.\n"
+
+
+def test_for_machines_it_is_a_line_of_json_each_as_it_is_read(said: Callable[[], str]) -> None:
+    waiting = begin()
+    said()
+    assert run("timeline", waiting.run_id, "--json", app=None) == cli.DONE
+    lines = said().splitlines()
+    with SQLiteStore("runs.db") as store:
+        found = timeline(store, waiting.run_id)
+    assert tuple(TimelineEntry.model_validate_json(line) for line in lines) == found.entries
+    assert json.loads(lines[3])["facts"]["tool"] == "refund"
+    assert run("timeline", waiting.run_id, "--json", "--type", "ended", app=None) == cli.DONE
+    assert said() == ""
+
+
+def test_every_entry_of_a_run_that_is_longer_than_a_timeline_keeps_is_there(
+    said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phronomy.timeline.NEWEST", 2)
+    waiting = begin()
+    said()
+    assert run("timeline", waiting.run_id, "--json", app=None) == cli.DONE
+    assert len(said().splitlines()) == 6
+
+
+def test_nothing_that_was_said_is_printed(said: Callable[[], str]) -> None:
+    waiting = begin("Refund order 1042, my code is 4711-secret")
+    assert "4711-secret" in waiting.model_dump_json() and "s3cret" in waiting.model_dump_json()
+    said()
+    for options in ((), ("--json",)):
+        assert run("timeline", waiting.run_id, *options, app=None) == cli.DONE
+        assert "secret" not in (printed := said()) and "s3cret" not in printed
+        assert "refund" in printed
+
+
+def test_a_fork_and_its_label_are_told(said: Callable[[], str]) -> None:
+    waiting = begin()
+    with SQLiteStore("runs.db") as store:
+        fork = store.fork(waiting.id, label="what if")
+    said()
+    assert run("timeline", fork.branch_id, app=None) == cli.DONE
+    lines = said().splitlines()[1:]
+    assert f"branched            desk   from {waiting.id}, label what if" in lines[6]
+    assert "suspended, label what if" in lines[8]
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "error"),
+    [
+        (("timeline", "run_0"), cli.FAILED, "no pending approval, checkpoint or run run_0"),
+        (("timeline", "run_0", "--type", "Ended"), cli.MISUSED, "--type is one of run_started, branched, "),
+        (("timeline", "run_0", "--limit", "0"), cli.MISUSED, "'--limit'"),
+        (("timeline",), cli.MISUSED, "ID"),
+    ],
+    ids=str,
+)
+def test_what_is_asked_for_wrongly_is_one_line(
+    line: tuple[str, ...], status: int, error: str, told: Callable[[], str], place: Path
+) -> None:
+    SQLiteStore(place / "runs.db").close()
+    assert run(*line, app=None) == status
+    assert error in told()
+
+
+def test_every_store_is_read_alike(said: Callable[[], str]) -> None:
+    waiting = begin()
+    said()
+    assert run("timeline", waiting.run_id, "--json", app=None) == cli.DONE
+    types = [json.loads(line)["type"] for line in said().splitlines()]
+    with postgres_schema() as schema:
+        for url in (f"{postgres_url()}&schema={schema}".replace(" ", "%20"), redis_url()):
+            with SQLiteStore("runs.db") as store, open_store(url) as other:
+                other.save(store.load(waiting.id))
+            assert run("timeline", waiting.id, "--json", app=None, store=url) == cli.DONE
+            found = [json.loads(line) for line in said().splitlines()]
+            assert [entry["type"] for entry in found] == ["branched", *types[3:]]
+            assert found[0]["facts"] == {"from": waiting.parent_id}
+    assert STORE == "sqlite:///runs.db"
+
+
+def test_the_details_are_what_people_look_for() -> None:
+    facts = {
+        "stage": "input",
+        "said": {"length": "passed", "cards": "refused"},
+        "code": "no_cards",
+        "call_id": "call_1",
+    }
+    assert details(facts) == "stage input, said length passed, cards refused, code no_cards"
+    facts = {
+        "pending_id": "pend_1",
+        "point": "post_run",
+        "label": "look",
+        "tool": "post_run",
+        "skipped": True,
+        "by": "ada",
+    }
+    assert details(facts) == "post_run, post_run, label look, skipped, by ada, pend_1"
+    assert details({"tools": ["a", "b"], "requests": 2}) == "a, b"
