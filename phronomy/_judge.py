@@ -167,6 +167,8 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
         request |= {"expires_at": at + timedelta(seconds=timeout), "on_expiry": on_expiry}
     if found is not None:
         request |= {"point": "pre_node" if runner.spec.kind == "graph" else "pre_tool_call", "label": found.label}
+    elif not asks:
+        request["point"] = runner.spec.point_of(call)
     if not asks:
         return judgement.evolve(verdict="pend", why="breakpoint", **request)
     alone = runner.spec.handler is None or found is not None  # who stops a run wants to see it, whatever a handler says

@@ -15,7 +15,7 @@ from phronomy._json import canonical
 from phronomy._ledger import Ledger, now
 from phronomy._pieces import Piece
 from phronomy._stops import after_call, armed, before
-from phronomy.approvals import OnExpiry, Principal
+from phronomy.approvals import OnExpiry, Point, Principal
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError, IllegalOutcome
@@ -134,6 +134,10 @@ class Spec(Protocol):
 
     def stops(self, state: Checkpoint, call: Call) -> bool:
         """Whether somebody wants to look before the call runs, though its gate lets it."""
+        ...
+
+    def point_of(self, call: Call) -> Point | None:
+        """Where a call is that `stops` speaks of."""
         ...
 
     def advance(self, state: Checkpoint, deps: Any) -> Advancing:

@@ -18,7 +18,7 @@ from phronomy._record import digest_of
 from phronomy._runner import Advancing, Handler, Holding, Nested, Runner, Spec
 from phronomy._stops import checked as checked_breakpoints
 from phronomy.announcements import Announcements
-from phronomy.approvals import OnExpiry, Principal
+from phronomy.approvals import OnExpiry, Point, Principal
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
@@ -94,6 +94,10 @@ class AgentSpec:
     def stops(self, state: Checkpoint, call: Call) -> bool:
         """Nobody wants to look before a call of an agent."""
         return False
+
+    def point_of(self, call: Call) -> Point | None:
+        """An agent stops nowhere by itself."""
+        return None
 
     def inside(self) -> Sequence[Spec]:
         """No runs are inside those of an agent."""

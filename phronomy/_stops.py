@@ -140,6 +140,8 @@ def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> 
     """The breakpoint before a call that has been judged, and is to run; `asks` says that it needs an approval."""
     assert judgement.tool is not None
     graph = runner.spec.kind == "graph"
+    if f"pre_node@{call.id}" in runner.state.passed:  # it was let go on, and is judged once more
+        return None
     named: dict[str, Any] = {"node": call.name} if graph else {"tool": judgement.tool.name}
     args = judgement.args
     return _match(runner, "pre_node" if graph else "pre_tool_call", asks=asks, args=args, **named)

@@ -178,8 +178,8 @@ def holding(given: Any, owner: Any, method: str | None) -> Waiting:
 
 
 def at_breakpoints(runner: Runner) -> list[PendingApproval]:
-    """What of a run waits at a breakpoint."""
-    return [item for item in runner.state.pending if item.why == "breakpoint"]
+    """What of a run waits at a breakpoint, not where somebody has paused it."""
+    return [item for item in runner.state.pending if item.why == "breakpoint" and item.point is not None]
 
 
 def understood(hit: BreakpointHit, answer: Any) -> Answer | None:

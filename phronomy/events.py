@@ -299,7 +299,7 @@ class Reader:
         if now.ended is not None:
             facts = {"type": now.ended, "output": now.__dict__["output"], "usage": now.usage}
             found.append(self._make(Ended, now.path, now, checkpoint_id=now.id, **facts))
-        elif now.path == "" and _waits(now):
+        elif now.path == "" and _waits(now) and not _is_copy(before, now):
             found.append(self._make(Suspended, now.path, now, checkpoint_id=now.id, pending=now.pending))
         self._before[now.path] = now
         if not now.calls:
@@ -423,6 +423,17 @@ def _waits(now: Checkpoint) -> bool:
     if now.rejecting or now.ending is not None or not now.pending:
         return False
     return not any(call.status in ("new", "asking", "ready", "started") for call in now.calls)
+
+
+def _is_copy(before: Checkpoint | None, now: Checkpoint) -> bool:
+    """Whether the run stood still so before, and was only given a label: that it waits was told."""
+    return (
+        now.label is not None
+        and before is not None
+        and before.branch_id == now.branch_id
+        and before.pending == now.pending
+        and _waits(before)
+    )
 
 
 def _call(before: Checkpoint | None, id: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 import threading
 import time
 from collections import Counter, deque
@@ -255,8 +254,8 @@ class TimelineRecorder(Hooks):
             found: list[TimelineEntry] = []
             if line is None:
                 line = self._lines[event.branch_id] = self._line(event.branch_id, self._unheard(event, -1))
-            elif event.seq > line.place[0] + 1:  # runs inside this one were written meanwhile, or others wrote
-                found += line.miss(self._unheard(event, line.place[0]), at)
+            elif event.seq > line.seq + 1:  # runs inside this one were written meanwhile, or others wrote
+                found += line.miss(self._unheard(event, line.seq), at)
             found += line.hear(event, at)
             self._keep(event.branch_id, found)
         for entry in found:
@@ -275,7 +274,7 @@ class TimelineRecorder(Hooks):
         return tuple(entry for entry in found if last < entry.seq < event.seq)
 
     def _line(self, branch_id: str, told: Sequence[TimelineEntry]) -> _Line:
-        line = _Line(branch_id, told, whole=self._store is not None)
+        line = _Line(branch_id, told)
         self._keep(branch_id, told)
         return line
 
@@ -293,12 +292,10 @@ class TimelineRecorder(Hooks):
 class _Line:
     """A branch as it is heard. What a checkpoint records is told before the checkpoint, and waits here until that is named."""
 
-    def __init__(self, branch_id: str, told: Sequence[TimelineEntry], *, whole: bool) -> None:
+    def __init__(self, branch_id: str, told: Sequence[TimelineEntry]) -> None:
         self._branch_id = branch_id
         self._narrator = Narrator(told)
-        self._whole = whole
-        self._first = told[-1].seq if told else -1
-        self.place = (self._first, sys.maxsize)
+        self.seq = self._first = told[-1].seq if told else -1
         self._held: list[Event] = []
         self._running: set[tuple[str, str]] = set()
 
@@ -308,10 +305,9 @@ class _Line:
 
     def hear(self, event: Event, at: datetime) -> list[TimelineEntry]:
         """The entries that can be told now."""
-        place = (event.seq, event.part)
-        if event.seq <= self._first or (self._whole and place <= self.place):
+        if event.seq <= self._first:
             return []
-        self.place = max(place, self.place)
+        self.seq = max(event.seq, self.seq)
         found: list[TimelineEntry] = []
         if self._held and event.seq != self._held[0].seq:  # no checkpoint came: they are of the journal
             found += self._told(None, at)

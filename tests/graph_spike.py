@@ -164,6 +164,9 @@ class GraphSpec:
     def lost(self, state: Checkpoint) -> tuple[()]:
         return ()
 
+    def point_of(self, call: Call) -> None:
+        return None
+
     def inside(self) -> list[Any]:
         return [node.inner.spec for node in self.tools.values() if isinstance(node, Inside)]
 

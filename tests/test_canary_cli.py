@@ -89,6 +89,8 @@ def test_the_command_line_tells_nobody(
                 *(("pending",), ("pending", "--json"), ("show", id), ("show", id, "--json"), ("history", first.id)),
                 *(
                     ("history", first.id, "--json"),
+                    ("timeline", first.id),
+                    ("timeline", first.id, "--json"),
                     ("show", first.run_id),
                     ("approve", id),
                     ("show", "pend_0"),

@@ -18,6 +18,7 @@ from servers import postgres_schema, postgres_url
 from phronomy import (
     Agent,
     AgentChanged,
+    Announcements,
     Checkpoint,
     CheckpointEdited,
     CheckpointError,
@@ -40,6 +41,8 @@ from phronomy import (
 from phronomy._ledger import new_owner
 from phronomy.approvals import Skip
 from phronomy.breakpoints import Breakpoint
+from phronomy.drawing import tree_mermaid
+from phronomy.events import replay
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 from phronomy.timeline import timeline
@@ -475,6 +478,35 @@ def test_a_run_that_begins_meanwhile_is_first_and_nothing_was_gone_back_to(store
     assert second.run_id != latest.run_id
 
 
+def test_a_run_that_goes_on_from_what_was_gone_back_to_at_once_is_no_other(store: Store, driver: Driver) -> None:
+    class AtOnce(Around):
+        def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+            super().create(branch, change, exclusive=exclusive)
+            agent.invoke("third", thread_id="t")
+
+    agent = desk(store, "one")
+    first = driver.invoke(agent, "first", thread_id="t").checkpoint
+    driver.invoke(agent, "second", thread_id="t")
+    again = back(driver, desk(AtOnce(store), "one"), first)
+    latest = store.latest("t")
+    assert latest is not None and latest.run_id != again.run_id == first.run_id
+    assert [message.text for message in latest.messages if message.role == "user"] == ["first", "third"]
+
+
+def test_a_run_that_was_gone_back_to_is_drawn_and_taken_away_as_any(store: Store, driver: Driver) -> None:
+    agent = desk(store)
+    waiting = driver.invoke(agent, "go").checkpoint
+    driver.cancel(agent, waiting)
+    for restore_timeline in (True, False):
+        again = back(driver, agent, waiting, restore_timeline=restore_timeline)
+        assert again.id[:13] in tree_mermaid(store, waiting.run_id)
+        driver.cancel(agent, again)
+    kept = store.list()
+    assert len(kept) == 10
+    assert store.clear() == len(kept)
+    assert store.branches() == []
+
+
 def test_a_write_that_fails_leaves_what_was_there(store: Store, driver: Driver) -> None:
     """W16, D37: nothing is half applied."""
 
@@ -562,3 +594,18 @@ def test_a_checkpoint_that_a_bearer_brings_is_gone_back_to_in_one_write(driver: 
     assert len(agent.store.pending()) == 1
     assert driver.resume(agent, again, approved=True).output == "done"
     assert done == [1042]
+
+
+def test_a_label_is_no_new_stop_to_whoever_is_told_of_stops(store: Store, driver: Driver) -> None:
+    told: list[str] = []
+
+    class Told(Announcements):
+        def on_suspended(self, event: Any) -> None:
+            told.append(event.checkpoint_id)
+
+    agent = desk(store, announcements=[Told()])
+    waiting = driver.invoke(agent, "go").checkpoint
+    taken(driver, agent, waiting, label="here")
+    assert [event.type for event in replay(store, waiting.run_id)][-2:] == ["suspended", "checkpoint"]
+    driver.resume(agent, waiting, approved=True)
+    assert told == [waiting.id]

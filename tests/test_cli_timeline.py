@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,10 @@ from redis_server import redis_url
 from servers import postgres_schema, postgres_url
 from test_cli_runs import STORE, begin, place, run, said, told
 
-from phronomy import SQLiteStore, cli, open_store
+from phronomy import Checkpoint, SQLiteStore, Store, cli, open_store
+from phronomy.cli import _timeline
 from phronomy.cli._timeline import details
-from phronomy.timeline import TimelineEntry, timeline
+from phronomy.timeline import Timeline, TimelineEntry, timeline
 
 __all__ = ["place", "said", "told"]  # fixtures
 
@@ -75,14 +77,19 @@ def test_for_machines_it_is_a_line_of_json_each_as_it_is_read(said: Callable[[],
     assert said() == ""
 
 
-def test_every_entry_of_a_run_that_is_longer_than_a_timeline_keeps_is_there(
-    said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("phronomy.timeline.NEWEST", 2)
+def test_nothing_is_left_out_however_long_the_run_is(said: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds: list[int] = []
+
+    def read(store: Store, run: Checkpoint, *, max_events: int) -> Timeline:
+        bounds.append(max_events)
+        return timeline(store, run, max_events=max_events)
+
+    monkeypatch.setattr(_timeline, "read", read)
     waiting = begin()
     said()
     assert run("timeline", waiting.run_id, "--json", app=None) == cli.DONE
     assert len(said().splitlines()) == 6
+    assert bounds == [sys.maxsize]
 
 
 def test_nothing_that_was_said_is_printed(said: Callable[[], str]) -> None:

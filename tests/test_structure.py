@@ -75,6 +75,7 @@ MAY_ACT = {
     "phronomy.cli": {"os"},
     "phronomy.cli._apps": {"os", "urllib"},
     "phronomy.cli._chat": {"time"},
+    "phronomy.cli._debug": {"asyncio"},
     "phronomy.cli._decide": {"os", "subprocess", "tempfile"},
     "phronomy.cli._runs": {"asyncio"},
     "phronomy.cli._screen": {"msvcrt", "termios", "threading"},

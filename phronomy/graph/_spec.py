@@ -15,7 +15,7 @@ from phronomy._nested import child_of
 from phronomy._record import digest_of
 from phronomy._runner import Handler, Holding, Nested, Runner, Spec
 from phronomy.announcements import Announcements
-from phronomy.approvals import Decision, OnExpiry, Principal, call_digest
+from phronomy.approvals import Decision, OnExpiry, Point, Principal, call_digest
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import (
@@ -186,7 +186,13 @@ class GraphSpec:
 
     def stops(self, state: Checkpoint, call: Call) -> bool:
         """Whether somebody wants to look before the call runs."""
-        return call.name.startswith(AFTER) or call.name in self.stops_at.before
+        return call.name.startswith(AFTER) or (call.name in self.stops_at.before and stop_before(call) not in state.passed)
+
+    def point_of(self, call: Call) -> Point | None:
+        """The point at which `interrupt_before` or `interrupt_after` stops a call; none where a node, or somebody, paused the run."""
+        if not call.name.startswith(AFTER):
+            return "pre_node"
+        return None if call.name == HALT or call.arguments != "{}" else "post_node"
 
     def advance(self, state: Checkpoint, deps: Any) -> Advance:
         """What follows from a wave that is through."""
@@ -361,7 +367,7 @@ class GraphSpec:
                     return _rules.fold(state, outcome)
                 return state if _rules.is_ending(state) or _is_halted(state) else _halted(state, outcome)
             case Decided():
-                return _held_back(_rules.fold(state, outcome), outcome.decision)
+                return self._let_on(_held_back(_rules.fold(state, outcome), outcome.decision), outcome.decision)
             case Judged():
                 return _with_gates(_rules.fold(state, outcome))
             case _:
@@ -377,6 +383,22 @@ class GraphSpec:
         before = state.__dict__["state"]
         text = state_with(channels, arrivals_in(before), given_in(before) | given_in(content))
         return state.evolve(state=text, calls=calls)
+
+    def _let_on(self, state: Checkpoint, decision: Decision) -> Checkpoint:
+        """The state after a decision: a node that was let go on at a breakpoint runs on what the state is by then.
+
+        Where it may need an approval, its gate has judged what was shown: it is asked again if that was edited, and the breakpoint is
+        behind it.
+        """
+        call = next((call for call in state.calls if call.approved == decision.pending_id), None)
+        if call is None or call.why != "breakpoint" or call.status != "ready" or decision.args is not None:
+            return state
+        shown = (call.args or {}).get("state")
+        channels = channels_of(state)
+        if shown is None or call.fallback or canonical(shown) == self.schema.whole(channels):
+            return state
+        calls = tuple(self._anew(each, channels) if each is call else each for each in state.calls)
+        return state.evolve(calls=calls, passed=(*state.passed, stop_before(call)))
 
     def _is_shown_anew(self, call: Call) -> bool:
         """Whether a call was opened with a state that has changed since, which nobody has approved of.
@@ -431,6 +453,11 @@ def _given(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[s
         if begun and plain:
             found[call.id] = begun_with(spec, state, call.id)
     return found
+
+
+def stop_before(call: Call) -> str:
+    """The key of the breakpoint before a node: it is behind the call once it was let go on."""
+    return f"pre_node@{call.id}"
 
 
 def _is_through(state: Checkpoint) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, Literal, Self, TypedDict, get_args, get_origin, get_type_hints
@@ -18,8 +18,10 @@ from phronomy._options import CallOptions, Trust
 from phronomy._runner import Handler
 from phronomy._runs import Runs
 from phronomy._spec import is_async
+from phronomy._stops import checked as checked_breakpoints
 from phronomy.announcements import Announcements
 from phronomy.approvals import OnExpiry, Principal
+from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import Checkpoint
 from phronomy.drawing import flow_mermaid, flow_svg
 from phronomy.errors import CheckpointError, ConfigurationError, GraphError
@@ -91,6 +93,7 @@ class GraphOptions(TypedDict, total=False):
     max_parallel: int
     hooks: Sequence[Hooks]
     announcements: Sequence[Announcements]
+    breakpoints: Iterable[Breakpoint]
     approval_timeout: float | None
     on_expiry: OnExpiry
     on_approval_required: Handler
@@ -326,6 +329,7 @@ class Graph(Runs[Deps, State]):
     trust: Trust | None = None
     hooks: Sequence[Hooks] = ()
     announcements: Sequence[Announcements] = ()
+    breakpoints: Iterable[Breakpoint] = ()
     approval_timeout: float | None = None
     on_expiry: OnExpiry = "reject"
 
@@ -340,7 +344,7 @@ class Graph(Runs[Deps, State]):
         self._check(store)
         self._bearer = self.trust == "bearer" or (self.trust is None and store is None)
         self.store = store if store is not None else MemoryStore()
-        self._spec = GraphSpec(
+        spec = GraphSpec(
             name=self.name,
             schema=schema,
             nodes=nodes,
@@ -355,6 +359,7 @@ class Graph(Runs[Deps, State]):
             handler=self._handler,
             handler_is_async=self._handler is not None and is_async(self._handler),
         )
+        self._spec = replace(spec, breakpoints=checked_breakpoints(self.breakpoints, spec))
 
     def _check(self, store: Any) -> None:
         if not isinstance(self.name, str) or not self.name:
