@@ -16,7 +16,7 @@ CORE = ",".join(
     f"phronomy/{name}.py"
     for name in (
         *("_rules", "_texts", "_chain", "_gate", "_drive", "_perform", "_nested", "_judge", "_guard", "_guarding", "_stops"),
-        *("_answers", "interrupts", "checkpoint"),
+        *("_answers", "_rows", "_shown", "interrupts", "checkpoint"),
     )
 )
 

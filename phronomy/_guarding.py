@@ -155,9 +155,11 @@ def raised(guardrail: Guardrail, context: GuardrailContext[Any], error: Exceptio
 
 def failed(guardrail: Guardrail, context: GuardrailContext[Any], what: str) -> GuardrailFailed:
     """The error for a guardrail that gave no answer. It quotes no value."""
-    return GuardrailFailed(
+    error = GuardrailFailed(
         f"{context.stage} guardrail {guardrail.name!r} of {context.agent!r} {what}. Nothing was let through; resume the run to"
         " have it asked again",
         guardrail=guardrail.name,
         stage=context.stage,
     )
+    error.run_id = context.run_id
+    return error

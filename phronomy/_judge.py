@@ -43,23 +43,28 @@ KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject
 
 def judge(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
     """Validate the arguments of each call, and ask its gate."""
-    judgements = []
+    judgements: list[Judgement] = []
+    said: list[Guarded] = []
     for call in calls:
         judgement, guarded = judge_call(runner, call)
         judgements.append(judgement)
         if guarded is not None:
-            yield guarded
+            said.append(guarded)
+    yield from said  # all or nothing: if one call cannot be judged, all are judged anew
     yield Judged(judgements=tuple(judgements))
 
 
 async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome]:
     """As `judge`."""
-    judgements = []
+    judgements: list[Judgement] = []
+    said: list[Guarded] = []
     for call in calls:
         judgement, guarded = await ajudge_call(runner, call)
         judgements.append(judgement)
         if guarded is not None:
-            yield guarded
+            said.append(guarded)
+    for outcome in said:
+        yield outcome
     yield Judged(judgements=tuple(judgements))
 
 

@@ -20,8 +20,9 @@ from weakref import WeakSet
 
 from phronomy._leave import Leave
 from phronomy._record import digest_of
+from phronomy._rows import outcome_from
 from phronomy.breakpoints import Breakpoint
-from phronomy.checkpoint import Checkpoint, outcome_from
+from phronomy.checkpoint import Checkpoint
 from phronomy.errors import LeaseLost
 from phronomy.stores._native import on_loop
 from phronomy.stores.base import Store

@@ -20,9 +20,10 @@ from phronomy._judge import KINDS, expiry, lapsed
 from phronomy._ledger import Ledger, new_owner, now, release
 from phronomy._nested import child_of, interruption
 from phronomy._results import result_of
+from phronomy._rows import outcome_from
 from phronomy._runner import Runner, Spec
 from phronomy.approvals import SAID, Answer, Approve, PendingApproval, Principal, Reject, as_principal
-from phronomy.checkpoint import Checkpoint, explain, outcome_from
+from phronomy.checkpoint import Checkpoint, explain
 from phronomy.drift import drift_of
 from phronomy.errors import (
     AgentChanged,

@@ -33,11 +33,15 @@ POLL = 1.0
 
 @dataclass(frozen=True)
 class Waiting:
-    """One call's hold, and the agent or graph whose run it is. `asked` are the stops that the handler was asked about."""
+    """One call's hold, and the agent or graph whose run it is.
+
+    `asked` are the stops that the handler was asked about, `since` says from when on each is waited for, by the monotonic clock.
+    """
 
     hold: Hold
     owner: Any
     asked: set[str] = field(default_factory=set)
+    since: dict[str, float] = field(default_factory=dict)
 
     def holds(self, runner: Runner) -> bool:
         """Whether the call waits here: the run stands at a breakpoint."""
@@ -60,7 +64,7 @@ class Waiting:
                     said.append(decide(*call, answer, channel="breakpoint"))
                 except InvalidDecision as error:
                     unheard(hit, error)
-        until = self._until()
+        until = self._until(runner)
         with runner.ledger.listening(threading.Event()) as heard:
             while not said:
                 runner.ledger.catch_up()
@@ -80,7 +84,7 @@ class Waiting:
                     said.append(await adecide(*call, answer, channel="breakpoint"))
                 except InvalidDecision as error:
                     unheard(hit, error)
-        until = self._until()
+        until = self._until(runner)
         with runner.ledger.listening(asyncio.Event()) as heard:
             while not said:
                 await runner.ledger.acatch_up()
@@ -126,8 +130,10 @@ class Waiting:
         except UnknownPending:
             return None
 
-    def _until(self) -> float:
-        return math.inf if self.hold.timeout is None else time.monotonic() + self.hold.timeout
+    def _until(self, runner: Runner) -> float:
+        """When the stop that has waited longest lapses."""
+        begun = [self.since.setdefault(item.id, time.monotonic()) for item in at_breakpoints(runner)]
+        return math.inf if self.hold.timeout is None else min(begun) + self.hold.timeout
 
     def _on_event(self, runner: Runner) -> list[Outcome]:
         """The decisions that let the run go on, if the event is set. It is waited for first and cleared then: none is lost."""
@@ -142,7 +148,7 @@ class Waiting:
         """The end of a run that nobody has let go on in time."""
         if time.monotonic() < until:
             return []
-        items = at_breakpoints(runner)
+        items = sorted(at_breakpoints(runner), key=lambda item: self.since[item.id])
         runner.timed_out = tuple(item.id for item in items)
         reason = f"nobody answered a breakpoint within {self.hold.timeout:g} s"
         lapses = passing(items[0], now(runner.ledger.store)).evolve(kind="expire", then="end", reason=reason)
@@ -167,6 +173,8 @@ def holding(given: Any, owner: Any, method: str | None) -> Waiting:
     """How calls of this agent or graph wait. Raises `ConfigurationError`, `AsyncRequired`."""
     if not isinstance(given, Hold):
         raise ConfigurationError(f"hold is a Hold, not {type(given).__name__}: write hold=Hold()")
+    if method in ("step", "astep"):
+        raise ConfigurationError(f"{method} goes one boundary further and returns: there is nothing to hold")
     event, handler = given.resume_event, given.on_breakpoint
     of_asyncio = event is not None and inspect.iscoroutinefunction(event.wait)
     if method is not None and not method.startswith("a"):

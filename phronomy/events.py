@@ -15,8 +15,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from phronomy._pieces import Piece
 from phronomy._record import NULL, Json, JsonObject, Record, Text
+from phronomy._rows import outcome_from
 from phronomy.approvals import Decision, PendingApproval
-from phronomy.checkpoint import Checkpoint, outcome_from
+from phronomy.checkpoint import Checkpoint
 from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.messages import Message, Settlement, Usage
 from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
@@ -404,8 +405,8 @@ def _replies(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
     new = [message for message in _new_messages(before, now) if message.role == "assistant"]
     if now.unguarded == "output":
         return new[:-1]
-    late = before is not None and before.unguarded == "output" and len(now.messages) == len(before.messages)
-    return [now.messages[-1]] if late else new
+    late = before is not None and before.unguarded == "output" and len(now.messages) >= len(before.messages)
+    return [now.messages[len(before.messages) - 1], *new] if late and before is not None else new
 
 
 def _said(before: Checkpoint | None, outcome: Guarded) -> dict[str, Any]:

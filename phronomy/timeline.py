@@ -20,9 +20,10 @@ from typing import Any, Final
 
 from phronomy._checks import is_count, is_number, is_series
 from phronomy._json import JsonError, parse
+from phronomy._rows import outcome_from
 from phronomy._spec import is_async
 from phronomy._timeline import TYPES, EntryType, Narrator, TimelineEntry
-from phronomy.checkpoint import Checkpoint, explain, outcome_from
+from phronomy.checkpoint import Checkpoint, explain
 from phronomy.errors import CheckpointNotFound, ConfigurationError
 from phronomy.events import (
     ApprovalRequested,

@@ -18,7 +18,7 @@ from phronomy._ids import new_id
 from phronomy._json import MAX_BYTES, MAX_DEPTH, JsonError, canonical, parse
 from phronomy._record import Record
 from phronomy.approvals import PendingApproval
-from phronomy.checkpoint import DERIVED, VERSION, Checkpoint, _check_version, _Fields, _sorted, decode
+from phronomy.checkpoint import DERIVED, VERSION, Checkpoint, Fields, _check_version, _sorted, decode
 from phronomy.errors import CheckpointError
 
 MOST: Final = 100
@@ -215,7 +215,7 @@ def _check(data: Any, place: _Place, found: _Found) -> None:
         _compare_dump(data, Checkpoint.model_construct(**record.__dict__).model_dump(mode="json"), place, found)
 
 
-_FIELDS: Final[TypeAdapter[Any]] = TypeAdapter(_Fields)
+_FIELDS: Final[TypeAdapter[Any]] = TypeAdapter(Fields)
 _PENDING: Final[TypeAdapter[Any]] = TypeAdapter(tuple[PendingApproval, ...])
 
 

@@ -225,6 +225,19 @@ def test_edit_and_respond(reader: Reader) -> None:
     ]
 
 
+def test_breakpoints(reader: Reader) -> None:
+    status, said, complaints = reader.run("breakpoints.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "20 euros: completed",
+        "120 euros: suspended, a large refund, before run refund",
+        "let go on: I was told: 120.00 euros for order 1042 are on their way",
+        "held pre_tool_call: refund {'order_id': 1042, 'amount': 150.0}",
+        "150 euros: {'order_id': 1042, 'amount': 60.0}",
+        "without it: completed",
+    ]
+
+
 def test_structured_output(reader: Reader, server: ChatServer) -> None:
     status, said, complaints = reader.run("structured_output.py")
     assert (status, complaints) == (0, "")
@@ -573,4 +586,20 @@ def test_graph_map_reduce_reads_nothing_twice(alone: Reader) -> None:
         "April, 7.50",
         "May, 20.00",
         "all 3, 40.00",
+    ]
+
+
+def test_debugging_goes_back_and_changes_what_happens(alone: Reader) -> None:
+    status, said, complaints = alone.run("debugging.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "case: pre_node sort",
+        "case: pre_node ask",
+        "case: ask > clerk: pre_tool_call look_up",
+        "  (looks up 1043)",
+        "case: post_node ask",
+        "(True, 'It is paid.')",
+        "case: ask > clerk: pre_tool_call look_up",
+        "  (looks up 1042)",
+        "completed {'question': 'Is order 1042 paid?', 'urgent': True, 'answer': 'It is paid.'}",
     ]

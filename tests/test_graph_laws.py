@@ -220,3 +220,24 @@ def test_an_agent_inside_that_cannot_begin_fails_its_node(driver: Driver, store:
 
     with pytest.raises(NodeFailed, match="clerk in it failed: its input raised LookupError"):
         driver.invoke(graph, {})
+
+
+@pytest.mark.parametrize("gate", [True, lambda state: False], ids=["always", "never, as a predicate says"])
+def test_a_circle_through_a_gated_node_is_stored_in_what_each_round_adds(
+    driver: Driver, store: Store, gate: Any
+) -> None:
+    """Whoever decides is shown the whole state; the rows have it once."""
+
+    def stored(rounds: int) -> int:
+        builder = StateGraph(State, name="circle")
+        builder.add_node("work", lambda _: {"log": ["x" * 100]}, requires_approval=gate).add_edge(START, "work")
+        builder.add_conditional_edges("work", lambda state: "work" if len(state.log) < rounds else END, ["work", END])
+        graph = builder.compile(store=store, max_steps=None)
+        result, shown = driver.invoke(graph, {}), 0
+        while result.suspended:
+            assert result.checkpoint.pending[0].args["state"]["log"] == ["x" * 100] * shown
+            result, shown = driver.resume(graph, result.checkpoint, approved=True), shown + 1
+        assert result.output.log == ["x" * 100] * rounds
+        return sum(len(entry.body) for entry in store.lineage(checkpoint_id=result.checkpoint.id).entries)
+
+    assert stored(40) < 2.1 * stored(20)

@@ -24,8 +24,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from phronomy import Checkpoint, MemoryStore, NodeFailed, Result, SQLiteStore, Store, _gate
+from phronomy._rows import outcome_from
 from phronomy._rules import current
-from phronomy.checkpoint import outcome_from
 from phronomy.graph import Graph
 from phronomy.graph._inside import update_from
 from phronomy.graph._joins import channels_in

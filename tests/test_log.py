@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from phronomy import _json
 from phronomy._json import canonical, is_canonical
 from phronomy._record import Record
+from phronomy._rows import outcome_from
 from phronomy.approvals import Decision, ToolIdentity, call_digest
-from phronomy.checkpoint import AgentRef, Checkpoint, outcome_from, pending_of, result_message
+from phronomy.checkpoint import AgentRef, Checkpoint, pending_of, result_message
 from phronomy.errors import CheckpointError
 from phronomy.messages import Message, ToolCall, Usage
 from phronomy.stores import log

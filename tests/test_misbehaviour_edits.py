@@ -15,7 +15,7 @@ from phronomy import Agent, Approve, Checkpoint, CheckpointAlreadyResumed, Check
 from phronomy._json import JsonText, canonical
 from phronomy._record import digest_of
 from phronomy.approvals import Decision, ToolIdentity, call_digest
-from phronomy.checkpoint import DERIVED, _Fields
+from phronomy.checkpoint import DERIVED, Fields
 from phronomy.errors import CheckpointUntrusted
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
@@ -164,7 +164,7 @@ def forged(data: dict[str, Any]) -> dict[str, Any]:
             each["digest"] = call_digest(identity, each["args"])
     kept = {key: value for key, value in data.items() if key not in DERIVED}
     with suppress(Exception):
-        fields = _Fields.model_validate_json(canonical(kept))
+        fields = Fields.model_validate_json(canonical(kept))
         return json.loads(Checkpoint.model_construct(**fields.__dict__).model_dump_json())  # type: ignore[no-any-return]
     return redigested(data)
 

@@ -16,12 +16,16 @@ from hypothesis import strategies as st
 from phronomy import _patch
 from phronomy._ids import new_id
 from phronomy._json import canonical
-from phronomy.checkpoint import AgentRef, Checkpoint, row_text
+from phronomy._rows import row_text
+from phronomy.approvals import ToolIdentity, call_digest
+from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, SQLiteStore, Store, log
 from phronomy.stores.log import last_of, replay, row_entry
+from phronomy.types import Call
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
+TOOL = ToolIdentity(source="node", name="n", schema_hash="0", gate="always")
 
 keys = st.sampled_from(["log", "by", "n", "é", 'q"\\', ""])
 leaves = (
@@ -163,6 +167,78 @@ def test_what_one_row_added_another_cannot_add() -> None:
         for read in (replay, last_of, log._put_together):
             with pytest.raises((CheckpointError, ValueError), match="there already"):
                 read(again)
+
+
+# Calls that were shown the state
+
+
+def shown(state: Any, id: str = "1.0", **fields: Any) -> Call:
+    """A call that waits for an approval of what it was shown."""
+    args: Any = canonical({"state": state, **fields})
+    digest = call_digest(TOOL, args)
+    asked = {"pending_id": f"pend-{id}", "requested_at": AT, "why": "approval"}
+    return Call(id=id, call_id=id, name="n", status="pending", tool=TOOL, args=json.loads(args), digest=digest, **asked)
+
+
+@given(histories(), st.data())
+def test_what_calls_were_shown_comes_back_as_it_was(states: list[Any], data: st.DataObject) -> None:
+    """The state of their row, or another one, or something beside it; waiting in a row that says nothing of calls."""
+    filler = {"rest": "x" * data.draw(st.sampled_from([0, 300]))}
+    full = [{**state, **filler} if isinstance(state, dict) else state for state in states]
+    checkpoints = [first(full[0])]
+    for state in full[1:]:
+        seen = data.draw(st.sampled_from(full))
+        calls = data.draw(
+            st.sampled_from(
+                [
+                    checkpoints[-1].calls,
+                    (),
+                    (shown(state),),
+                    (shown(state), shown(seen, "1.1")),
+                    (shown(seen), shown(state, "1.1", beside=[1])),
+                    (Call(id="1.0", call_id="1.0", name="n", arguments=canonical({"state": seen})),),
+                    (Call(id="1.0", call_id="1.0", name="n", arguments='{"state": no json' + "x" * 300),),
+                ]
+            )
+        )
+        checkpoints.append(following(checkpoints[-1], state, calls=calls))
+    entries = entries_of(checkpoints)
+    assert replay(entries) == checkpoints
+    for upto, checkpoint in enumerate(checkpoints, 1):
+        assert last_of(entries[:upto]) == checkpoint
+        assert last_of(entries[:upto]).model_dump_json() == checkpoint.model_dump_json()
+    assert [entry.body for entry in entries_of(replay(entries))] == [entry.body for entry in entries]
+
+
+def test_a_row_holds_what_is_other_in_what_a_call_was_shown() -> None:
+    state = {"log": ["x" * 500], "n": 1}
+    same, more = shown(state), shown({**state, "n": 2, "new": '"shown":'}, "1.1")
+    one = first({"log": [], "n": 0})
+    two = following(one, state, calls=(same, more))
+    row = json.loads(row_text(one, two, {}))
+    assert row["shown"] == {"1.0": {"args": "{}"}, "1.1": {"args": '{"set":{"n":2,"new":"\\"shown\\":"}}'}}
+    assert [call["args"] for call in row["calls"]] == ["{}", "{}"]
+    entries = entries_of([one, two])
+    assert log._put_together(entries) == replay(entries)[-1] == two  # read either way
+    assert "shown" not in row_text(one, following(one, state, calls=(shown({"n": 1}),)), {})  # nothing is gained
+    assert "shown" not in row_text(one, following(one, state, calls=(same,), kind="agent"), {})
+
+
+@pytest.mark.parametrize(
+    "left",
+    ['"x"', "[]", '{"1.0":{}}', '{"9.9":{"args":"{}"}}', '{"1.0":{"id":"{}"}}', '{"1.0":{"args":"no patch"}}', '{"1.0":{"args":7}}',
+     '{"1.0":{"args":"{\\"drop\\":[\\"gone\\"]}"}}', '{"1.0":{"args":"{}","arguments":"{}"}}'],
+)  # fmt: skip
+def test_a_damaged_row_of_what_was_shown_is_a_checkpoint_error(left: str) -> None:
+    one = first({"log": ["x" * 500]})
+    two = following(one, {"log": ["x" * 500], "n": 1}, calls=(shown({"log": ["x" * 500], "n": 1}),))
+    entries = entries_of([one, two])
+    body = entries[1].body.replace('"shown":{"1.0":{"args":"{}"}}', f'"shown":{left}')
+    assert body != entries[1].body
+    damaged = [entries[0], replace(entries[1], body=body)]
+    for read in (replay, last_of):
+        with pytest.raises(CheckpointError):
+            read(damaged)
 
 
 # What it costs

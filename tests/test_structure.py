@@ -138,7 +138,7 @@ LAZY = {
 }
 
 RECORDS = {
-    "phronomy._json", "phronomy._patch", "phronomy._record", "phronomy._texts", "phronomy.approvals", "phronomy.checkpoint",
+    "phronomy._json", "phronomy._record", "phronomy._texts", "phronomy.approvals", "phronomy.checkpoint",
     "phronomy.errors", "phronomy.limits", "phronomy.messages", "phronomy.types",
 }  # fmt: skip
 

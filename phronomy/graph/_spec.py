@@ -186,7 +186,9 @@ class GraphSpec:
 
     def stops(self, state: Checkpoint, call: Call) -> bool:
         """Whether somebody wants to look before the call runs."""
-        return call.name.startswith(AFTER) or (call.name in self.stops_at.before and stop_before(call) not in state.passed)
+        return call.name.startswith(AFTER) or (
+            call.name in self.stops_at.before and stop_before(call) not in state.passed
+        )
 
     def point_of(self, call: Call) -> Point | None:
         """The point at which `interrupt_before` or `interrupt_after` stops a call; none where a node, or somebody, paused the run."""

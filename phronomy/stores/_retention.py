@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from phronomy.checkpoint import row_text
+from phronomy._rows import row_text
 from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
 from phronomy.stores._listing import ago
 from phronomy.stores.log import rows_of

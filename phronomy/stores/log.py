@@ -6,15 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from phronomy._json import parse
+from phronomy._rows import last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.audit import audit_record
-from phronomy.checkpoint import (
-    Checkpoint,
-    last_checkpoint,
-    outcome_from,
-    outcome_text,
-    row_checkpoint,
-    row_text,
-)
+from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError
 from phronomy.stores.rows import AuditRow, Entry, PendingRow
 from phronomy.types import CallSettled, Decided, Ending

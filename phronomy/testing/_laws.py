@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from phronomy._rows import outcome_from
 from phronomy.approvals import Decision, PendingApproval, ToolIdentity, call_digest
 from phronomy.audit import AuditRecord
-from phronomy.checkpoint import Checkpoint, outcome_from
+from phronomy.checkpoint import Checkpoint
 from phronomy.stores.base import Store
 from phronomy.stores.log import replay
 from phronomy.stores.rows import ENDED, Branch

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from phronomy._rows import outcome_from
 from phronomy.approvals import Answer, Approve, PendingApproval, Respond
-from phronomy.checkpoint import Checkpoint, outcome_from
+from phronomy.checkpoint import Checkpoint
 from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.interrupts import Interrupt
 from phronomy.stores import Store, open_store
