@@ -126,7 +126,7 @@ used.spec
 STORE = "sqlite:///runs.db"
 KEYS = [
     "pending_id", "checkpoint_id", "run_id", "branch_id", "thread_id", "agent", "path", "tool_name", "call_id", "args",
-    "masked", "digest", "why", "reason", "requested_at", "expires_at", "on_expiry", "risk",
+    "masked", "digest", "why", "point", "breakpoint", "reason", "requested_at", "expires_at", "on_expiry", "risk",
 ]  # fmt: skip
 """The keys of a pending approval, as docs/cli.md lists them."""
 
@@ -242,6 +242,8 @@ def test_for_machines_a_pending_approval_has_these_keys(said: Callable[[], str])
         "masked": ["token"],
         "digest": item.digest,
         "why": "approval",
+        "point": None,
+        "breakpoint": None,
         "reason": None,
         "requested_at": item.requested_at.isoformat(),
         "expires_at": None,

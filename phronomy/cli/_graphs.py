@@ -46,7 +46,8 @@ def channels(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     """The nodes of the open wave, and how each stands."""
-    return [(call.name, _stands(call)) for call in checkpoint.calls if not call.name.startswith(f"{GATE}:")]
+    calls = (call for call in checkpoint.calls if not call.gate and not call.name.startswith(f"{GATE}:"))
+    return [(call.name, _stands(call)) for call in calls]
 
 
 def _stands(call: Call) -> str:
@@ -78,8 +79,11 @@ def heading(item: PendingApproval) -> str:
         return f"Question from {name}"
     if item.why != "breakpoint":
         return f"Approval needed: {name}"
+    label = f" ({item.label})" if item.label else ""
+    if item.tool.source == "breakpoint":
+        return f"Stopped at {name}{label}"
     if item.tool.source != GATE:
-        return f"Stopped before {name}"
+        return f"Stopped before {name}{label}"
     return f"Stopped after {name}" if item.call_id.startswith(f"{GATE}:") else "Stopped from outside"
 
 

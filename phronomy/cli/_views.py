@@ -129,6 +129,8 @@ def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask)
         "masked": sorted(mask.masked(item.args, tool)),
         "digest": item.digest,
         "why": item.why,
+        "point": item.point,
+        "breakpoint": item.label,
         "reason": item.reason,
         "requested_at": moment(item.requested_at),
         "expires_at": moment(item.expires_at) if item.expires_at is not None else None,
