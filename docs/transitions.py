@@ -213,6 +213,9 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Guarded: a call passes", guarded("tool", id="1.0")),
     ("Guarded: a call is refused, and ends the run", guarded("tool", "refused", then="end", id="1.0")),
     ("Finished", Finished(status="completed", output="gone")),
+    ("Finished: rejected", Finished(status="rejected")),
+    ("Finished: cancelled", Finished(status="cancelled")),
+    ("Finished: skipped", Finished(status="skipped")),
 ]
 """Every outcome, in the ways that it can turn out; those of calls are for the first call."""
 

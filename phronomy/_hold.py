@@ -66,7 +66,6 @@ class Watch:
         self._hooks = runner.spec.hooks
         self._live = streams or bool(self._hooks) or _log.isEnabledFor(logging.INFO)
         self._lock = threading.Lock()
-        self._waits = runner.hold is not None
         self._begun = (runner.ledger.branch.id, runner.origin, runner.origin_seq)
         self._inner: Reader | None = None
         if self._hooks:
@@ -97,8 +96,6 @@ class Watch:
                         found += self._reader.outcome(seq, path, item)
             case delta:
                 return [self._reader.piece(delta)]
-        if self._waits:  # what a hold waits for does not end the call
-            found = [event for event in found if not _is_held(event)]
         self._tell(found)
         return found
 
@@ -138,10 +135,6 @@ class Watch:
                     hooks.tell(each, event)
                 except Exception as error:  # whoever looks on must not change what happens
                     _log.error("hook %s raised %s on %s", type(each).__name__, type(error).__name__, event.type)
-
-
-def _is_held(event: Event) -> bool:
-    return event.type == "suspended" and any(item.why == "breakpoint" for item in event.pending)
 
 
 _LOUD = ("run_started", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped", "failed")

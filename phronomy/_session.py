@@ -375,7 +375,10 @@ def check_not_ended(opened: Opened, checkpoint_id: str) -> None:
 
 
 def at_rest(opened: Opened, accept_changes: bool) -> bool:
-    """Whether there is nothing to recover: the run has ended, or waits. Raises `RunBusy`, `AgentChanged`."""
+    """Whether there is nothing to recover: the run has ended, or waits. Raises `RunBusy`, `AgentChanged`.
+
+    One whose worker was lost while it held at a breakpoint waits too, and is still to be noted as suspended.
+    """
     if opened.runner.state.ended is not None:
         return True
     if opened.live:
@@ -384,6 +387,7 @@ def at_rest(opened: Opened, accept_changes: bool) -> bool:
         not opened.runner.unsaved
         and isinstance(opened.runner.spec.plan(opened.runner.state), Wait)
         and not opened.head.journal
+        and opened.branch.status != "running"
     ):
         return True
     check_drift(opened, accept=accept_changes)

@@ -20,6 +20,7 @@ from phronomy._runner import Runner
 from phronomy._spec import is_async
 from phronomy._stops import hits_in, passing
 from phronomy._workers import apause, in_either, pause
+from phronomy.announcements import aannounce, announce
 from phronomy.approvals import PAST, Answer, Approve, PendingApproval, Reject, Respond, Skip
 from phronomy.breakpoints import BreakpointHit, Hold
 from phronomy.errors import AsyncRequired, ConfigurationError, InvalidDecision, UnknownPending
@@ -58,6 +59,8 @@ class Waiting:
     def stay(self, runner: Runner) -> Sequence[Outcome]:
         """Wait until there is something to go on with: what was said here. What others said is in the ledger's inbox."""
         said: list[Outcome] = []
+        if runner.spec.announcements:
+            announce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
         for hit in self._arrived(runner):
             if (call := self._open(runner, hit)) is not None and (answer := self._ask(hit)) is not None:
                 try:
@@ -78,6 +81,8 @@ class Waiting:
     async def astay(self, runner: Runner) -> Sequence[Outcome]:
         """As `stay`."""
         said: list[Outcome] = []
+        if runner.spec.announcements:
+            await aannounce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
         for hit in self._arrived(runner):
             if (call := self._open(runner, hit)) is not None and (answer := await self._aask(hit)) is not None:
                 try:

@@ -90,7 +90,7 @@ class Breakpoint:
             raise ConfigurationError(f"there is no breakpoint of type {type!r:.80}; the types are {known}")
         if when is not None and not isinstance(when, str) and not callable(when):
             raise ConfigurationError("when is a function of the context, or an expression in text")
-        if inspect.iscoroutinefunction(when) or inspect.iscoroutinefunction(getattr(when, "__call__", None)):
+        if callable(when) and any(inspect.iscoroutinefunction(each) for each in (when, when.__class__.__call__)):
             raise ConfigurationError("when is a plain function: it looks at the context, and waits for nothing")
         if label is not None and not isinstance(label, str):
             raise ConfigurationError("the label of a breakpoint is text")

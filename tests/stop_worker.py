@@ -103,6 +103,11 @@ def main(driver: Driver, url: str, folder: Path, form: str) -> None:
         return agent_of(driver, store, effect) if kind == "agent" else graph_of(driver, store, effect)
 
     if form == "resume":
+        for kind in ("agent", "graph"):
+            driver.call(at(kind, "recovered"), "recover_all")
+            left = driver.call(at(kind, "recovered"), "recover_all")  # what was held is noted as suspended, once
+            assert left == [], left
+        assert {branch.status for branch in store.branches()} == {"suspended", "completed"}
         ends: dict[str, Any] = {}
         for line in begun.read_text().splitlines():
             kind, point, id = line.split()

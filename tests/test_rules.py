@@ -17,8 +17,10 @@ from phronomy._rules import (
     apply,
     close_turn,
     current,
+    finish_of,
     fold,
     gate_identity,
+    is_ending,
     phase,
     plan,
     position_of,
@@ -146,8 +148,9 @@ PAIRS = [
 def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Checkpoint, outcome: Outcome) -> None:
     before = now.model_dump_json()
     legal = type(outcome) in TABLE[phase(now)]
-    if isinstance(outcome, Finished) and now.calls:
-        legal = now.rejecting and now.calls[0].status != "started"
+    if isinstance(outcome, Finished):
+        legal = legal and (not now.calls or (now.rejecting and now.calls[0].status != "started"))
+        legal = legal and (not is_ending(now) or finish_of(now).status == outcome.status)
     elif isinstance(outcome, Guarded) and outcome.stage != "tool":
         legal = legal and now.unguarded == outcome.stage
     elif legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending | Halted | Guarded):
