@@ -10,8 +10,9 @@ side by side waits for them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing, closing
+from contextlib import closing
 
+from phronomy._aclosing import aclosing
 from phronomy._perform import aperform, intents_of, perform, reaches_out
 from phronomy._pieces import Piece
 from phronomy._runner import Asking, Moment, Runner

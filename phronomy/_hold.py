@@ -7,8 +7,6 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from contextlib import (
     AbstractContextManager,
-    aclosing,
-    asynccontextmanager,
     closing,
     contextmanager,
     nullcontext,
@@ -18,6 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from phronomy import _results, hooks
+from phronomy._aclosing import aclosing, acontextmanager
 from phronomy._drive import asteps, steps
 from phronomy._ledger import call as in_store
 from phronomy._pieces import Piece
@@ -170,7 +169,7 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
         tell_world(runner)
 
 
-@asynccontextmanager
+@acontextmanager
 async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch]:
     """As `held`."""
     watch: Watch | None = None

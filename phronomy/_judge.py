@@ -32,6 +32,7 @@ from phronomy.approvals import (
     call_digest,
 )
 from phronomy.errors import ApprovalHandlerError, ConfigurationError, InvalidDecision
+from phronomy.guardrails import STAGES, Stage
 from phronomy.tools import InvalidArguments, Tool, ToolContext
 from phronomy.types import Call, CallResult, Decided, Deferred, Ending, Guarded, Judged, Judgement, Outcome
 
@@ -323,16 +324,31 @@ def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
 def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
     """The call to be judged anew: as if the model had asked for it with the edited arguments, or as it is if its gate has changed.
 
-    To let it go on at a breakpoint is not to approve of it. None: it stays as it was judged.
+    To let it go on at a breakpoint is not to approve of it. None: it stays as it was judged. Raises `InvalidDecision`.
     """
     if not isinstance(answer, Approve) or call.gate or call.why == "question":
         return None
     if answer.args is not None:
+        check_guarded(runner, call, "tool")
         return call.evolve(arguments=str(answer.json_text("args")))
     tool = runner.spec.tool(call)
     if call.why != "breakpoint" or tool is None or call.tool is None or tool.gate == call.tool.gate:
         return None
     return call.evolve(arguments=call.json_text("args"))
+
+
+def check_guarded(runner: Runner, call: Call, stage: Stage) -> None:
+    """Refuse an edit where guardrails that the run began with are not there: nobody would look at it. Raises `InvalidDecision`."""
+    recorded = runner.state.agent.fingerprint.get("guardrails")  # of a bearer's text, it may be anything
+    lists = dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
+    spec = runner.spec
+    there = {item.name for item in (spec.input_guardrails if stage == "input" else spec.tool_guardrails)}
+    if gone := [str(name) for name in lists.get(stage) or () if name not in there]:
+        raise InvalidDecision(
+            f"pending {call.pending_id} cannot be edited without {stage} guardrail {', '.join(gone)}, which the run began with:"
+            f" give {stage}_guardrails=[...] with the decision, or let it go on as it is",
+            pending_id=call.pending_id,
+        )
 
 
 def check_edit(call: Call, guarded: Guarded | None) -> None:
@@ -356,6 +372,7 @@ def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
         raise InvalidDecision(
             f"pending {call.pending_id} stands at {call.point}, where {here} can be edited", pending_id=call.pending_id
         )
+    check_guarded(runner, call, "input")
     try:
         value, _ = read_input(given["input"])
     except ConfigurationError as error:

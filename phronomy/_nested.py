@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
+from phronomy._aclosing import aclosing
 from phronomy._gate import idempotency_key
 from phronomy._ids import new_id
 from phronomy._json import JsonText
@@ -37,9 +39,10 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
     try:
         child = child_of(runner, call, nested)
         hand_down(runner, child)
-        for moment in drive(child):
-            if runner.ledger.hear is not None:
-                runner.ledger.hear(moment)
+        with closing(drive(child)) as moments:
+            for moment in moments:
+                if runner.ledger.hear is not None:
+                    runner.ledger.hear(moment)
     except RunFailed as error:
         if tool.on_failure != "stop":
             raise
@@ -53,9 +56,10 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
     try:
         child = child_of(runner, call, nested)
         hand_down(runner, child)
-        async for moment in drive(child):
-            if runner.ledger.hear is not None:
-                runner.ledger.hear(moment)
+        async with aclosing(drive(child)) as moments:
+            async for moment in moments:
+                if runner.ledger.hear is not None:
+                    runner.ledger.hear(moment)
     except RunFailed as error:
         if tool.on_failure != "stop":
             raise

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import aclosing, closing
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from typing import Any, assert_never
 
 from phronomy import _gate, _rules
+from phronomy._aclosing import aclosing
 from phronomy._guard import aguard, guard
 from phronomy._ids import new_id
 from phronomy._judge import aconsult, ajudge, consult, judge, tool_context

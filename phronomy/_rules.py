@@ -493,8 +493,10 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
         if not state.rejecting or _with_status(state, "started"):
             raise IllegalOutcome("acting", "Finished", "calls are open")
         state = _settle_unstarted(state, "cancelled", "ended")
-    if is_ending(state) and outcome.status != (to := finish_of(state).status):  # written, unseen, after the run was ended
-        raise IllegalOutcome("finishing", "Finished", f"the run is to end as {to}, not as {outcome.status}")
+    if is_ending(state) and outcome.status != (
+        to := finish_of(state).status
+    ):  # written, unseen, after the run was ended
+        raise IllegalOutcome(phase(state), "Finished", f"the run is to end as {to}, not as {outcome.status}")
     if state.unguarded is not None:  # it ends before guardrails have let that through
         state = state.evolve(messages=Conversation(state.messages[:-1]), unguarded=None)
     return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])

@@ -278,6 +278,7 @@ class Runner:
         self.raised: dict[str, Exception] = {}
         self.halted = False
         self.timed_out: tuple[str, ...] = ()
+        self.looked: object = None  # where no breakpoint has stopped it
         self.hold = spec.hold if self.root else None
         if self.root:
             ledger.breakpoints = spec.breakpoints

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import aclosing, closing
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from typing_extensions import Unpack
 
 from phronomy import _on_demand, _recovery, _results, _session
+from phronomy._aclosing import aclosing
 from phronomy._drive import asteps, steps
 from phronomy._hold import aclaim, aevents_of, aheld, claim, driven, events_of, held
 from phronomy._input import History

@@ -361,7 +361,8 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         if opened.live:
             raise busy(opened.branch)
         told = {item.id for item in opened.head.pending}
-        if told.issuperset(waiting) and waiting and not opened.runner.unsaved:  # else there is more to say than was
+        rests = not opened.runner.unsaved and isinstance(opened.runner.spec.plan(state), Wait)
+        if told.issuperset(waiting) and waiting and rests:  # else there is more to say than was, or something to do
             raise NothingDecided(
                 f"run {state.run_id} waits for a decision on {', '.join(waiting)}", pending_ids=waiting
             )

@@ -15,7 +15,7 @@ from phronomy.errors import ConfigurationError
 Pace: TypeAlias = Literal["into", "over", "out", "step", "go"]
 """How far a run goes on, by the name of the method that takes it there."""
 
-LABEL: Final = "debugger"
+LABEL: Final = "(debugger)"
 """The label of a stop that stepping made. A breakpoint of the user's that lies there goes first, and leaves its own."""
 
 _INSIDE_BOUNDARIES: Final = ("post_tool_call", "post_node")
@@ -102,7 +102,5 @@ def past(n: int, history: Sequence[Checkpoint]) -> Checkpoint:
         if each.branch_id == after.branch_id and (rested or not decides):
             found.append(each)
     if n > len(found):
-        raise ConfigurationError(
-            f"there are {len(found)} boundaries before this place, so there is no going back by {n}"
-        )
+        raise ConfigurationError(f"there is no going back by {n}: boundaries before this place: {len(found)}")
     return found[-n]

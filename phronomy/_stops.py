@@ -109,10 +109,17 @@ def before(runner: Runner, move: Move) -> Halted | None:
     if _rules.is_ending(state):
         return None
     points = _points(runner.spec, state, move)
+    if not points:
+        return None
+    armed_now = tuple(tuple(some) for some in runner.breakpoints or ())
+    place = (points, state.turn, state.__dict__["new_input"], armed_now)
+    if place == runner.looked:  # it came here before it stored what it has done: each predicate is asked once
+        return None
     passed = [place for place, point in enumerate(points) if _rules.position_of(state, point) in state.passed]
     for point in points[passed[-1] + 1 if passed else 0 :]:
         if (found := _match(runner, point)) is not None:
             return _halted(runner, found, point, _rules.position_of(state, point), _shown(state))
+    runner.looked = place
     return None
 
 

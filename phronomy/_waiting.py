@@ -23,8 +23,8 @@ from phronomy._workers import apause, in_either, pause
 from phronomy.announcements import aannounce, announce
 from phronomy.approvals import PAST, Answer, Approve, PendingApproval, Reject, Respond, Skip
 from phronomy.breakpoints import BreakpointHit, Hold
-from phronomy.errors import AsyncRequired, ConfigurationError, InvalidDecision, UnknownPending
-from phronomy.types import Call, Decided, Outcome
+from phronomy.errors import AsyncRequired, ConfigurationError, InvalidDecision
+from phronomy.types import Decided, Outcome
 
 _log = logging.getLogger("phronomy")
 
@@ -62,9 +62,9 @@ class Waiting:
         if runner.spec.announcements:
             announce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
         for hit in self._arrived(runner):
-            if (call := self._open(runner, hit)) is not None and (answer := self._ask(hit)) is not None:
+            if (answer := self._ask(hit)) is not None:
                 try:
-                    said.append(decide(*call, answer, channel="breakpoint"))
+                    said.append(decide(*_session.asker(runner, hit.id), answer, channel="breakpoint"))
                 except InvalidDecision as error:
                     unheard(hit, error)
         until = self._until(runner)
@@ -84,9 +84,9 @@ class Waiting:
         if runner.spec.announcements:
             await aannounce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
         for hit in self._arrived(runner):
-            if (call := self._open(runner, hit)) is not None and (answer := await self._aask(hit)) is not None:
+            if (answer := await self._aask(hit)) is not None:
                 try:
-                    said.append(await adecide(*call, answer, channel="breakpoint"))
+                    said.append(await adecide(*_session.asker(runner, hit.id), answer, channel="breakpoint"))
                 except InvalidDecision as error:
                     unheard(hit, error)
         until = self._until(runner)
@@ -127,13 +127,6 @@ class Waiting:
         waiting = {item.id for item in at_breakpoints(runner)} - self.asked
         self.asked.update(waiting)
         return [hit for hit in self.hold.pending if hit.id in waiting]
-
-    def _open(self, runner: Runner, hit: BreakpointHit) -> tuple[Runner, Call] | None:
-        """Where the stop is decided; None if it was meanwhile."""
-        try:
-            return _session.asker(runner, hit.id)
-        except UnknownPending:
-            return None
 
     def _until(self, runner: Runner) -> float:
         """When the stop that has waited longest lapses."""

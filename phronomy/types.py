@@ -104,6 +104,10 @@ class Call(Record):
         judged = self.tool is not None and self.args is not None and self.digest is not None
         if judged and self.digest != call_digest(self.tool, self.__dict__["args"]):  # type: ignore[arg-type]
             raise ValueError("the digest of a call is not that of its tool and arguments")
+        if self.gate and (
+            self.status not in ("pending", "settled") or not self.tool or self.tool.source != "breakpoint"
+        ):
+            raise ValueError("a gate waits at a breakpoint, and never runs")
         if self.status not in ("new", "settled") and not judged:
             raise ValueError(f"a call that is {self.status} has a tool, arguments and their digest")
         if self.status in ("asking", "pending") and not (self.pending_id and self.requested_at):

@@ -14,6 +14,7 @@ from drivers import ASYNC, DRIVERS, STREAMED, SYNC, Driver, outline
 from test_failures_authority import Desk, posted, unchanged
 
 from phronomy import (
+    Agent,
     Approve,
     CheckpointAlreadyResumed,
     CheckpointEdited,
@@ -36,6 +37,7 @@ from phronomy import (
 from phronomy._json import JsonText
 from phronomy.messages import ToolCall
 from phronomy.models._chat import reply_from, wire_message
+from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, check_history, say
 from phronomy.types import CallResult
 
@@ -922,6 +924,29 @@ def test_a_run_in_steps_is_the_same_run(tmp_path: Path, drivers: list[Driver]) -
     said, _, done = transcript(tmp_path / "whole", [SYNC])
     stepped = transcript(tmp_path / "steps", drivers, stepping=True)
     assert (stepped[0], stepped[2]) == (said, done)
+
+
+def test_a_call_that_was_approved_in_a_step_runs_though_another_waits(driver: Driver, store: Store) -> None:
+    """A step records the decision and runs nothing; a resume without one then has something to do, once."""
+    done: list[int] = []
+
+    @tool(requires_approval=True)
+    def pay(n: int) -> str:
+        done.append(n)
+        return "paid"
+
+    model = ScriptedModel.by_turn([say("", call("pay", {"n": 1}, id="a"), call("pay", {"n": 2}, id="b")), "Done."])
+    agent = Agent(model=model, tools=[pay], store=store)
+    asked = driver.invoke(agent, "Pay.").checkpoint
+    first, second = asked.pending
+    stepped = driver.step(agent, asked, decisions={first.id: Approve()})
+    assert done == []
+    result = driver.resume(agent, stepped.checkpoint)
+    assert (result.status, done, [item.id for item in result.checkpoint.pending]) == ("suspended", [1], [second.id])
+    with pytest.raises(NothingDecided):
+        driver.resume(agent, result.checkpoint)
+    assert driver.resume(agent, result.checkpoint, decisions={second.id: Approve()}).status == "completed"
+    assert done == [1, 2]
 
 
 def test_a_resumed_run_loses_nothing_of_what_it_was_given(desk: Desk) -> None:

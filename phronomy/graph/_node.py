@@ -7,10 +7,11 @@ import inspect
 import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
-from contextlib import aclosing, closing
+from contextlib import closing
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
+from phronomy._aclosing import aclosing
 from phronomy._checks import is_series
 from phronomy._json import MAX_BYTES, JsonText, canonical
 from phronomy._pieces import Piecewise

@@ -14,10 +14,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import aclosing, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from phronomy._aclosing import aclosing
 from phronomy.errors import (
     AuthenticationError,
     ConfigurationError,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
-from contextlib import aclosing, closing
+from contextlib import closing
 from typing import Any, cast
 
+from phronomy._aclosing import aclosing
 from phronomy.models._answer import check_size
 from phronomy.models._chunks import Assembler
 from phronomy.models.base import Delta, ModelReply

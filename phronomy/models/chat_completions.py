@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import AsyncGenerator, Generator
-from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Self
 
+from phronomy._aclosing import aclosing
 from phronomy._json import clean
 from phronomy.errors import ConfigurationError
 from phronomy.models._answer import awhole, is_stream, read_answer, whole

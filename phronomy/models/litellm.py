@@ -6,6 +6,7 @@ litellm takes seconds to import, so it is loaded by the first call and not befor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import json
@@ -15,10 +16,11 @@ import re
 import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator
-from contextlib import aclosing, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
+from phronomy._aclosing import aclosing
 from phronomy._json import JsonValue
 from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError
 from phronomy.models._answer import awhole, is_stream, read_answer, refused, seconds_of, whole
@@ -127,7 +129,7 @@ class LiteLLMModel(RetriedModel):
 
     async def _apieces(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
         stream = _Stream(await _load().acompletion(**self._streamed(request, awaited=True)))
-        async with aclosing(stream):
+        async with contextlib.aclosing(stream):
             if stream.is_whole():
                 yield stream.read(await awhole(stream.response.aiter_bytes()))
                 return
