@@ -15,7 +15,8 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 CORE = ",".join(
     f"phronomy/{name}.py"
     for name in (
-        *("_rules", "_texts", "_chain", "_gate", "_drive", "_perform", "_nested", "_judge", "_guard", "_guarding", "_stops"),
+        *("_rules", "_texts", "_chain", "_gate", "_drive", "_perform", "_nested"),
+        *("_judge", "_guard", "_guarding", "_stops"),
         *("_answers", "_rows", "_shown", "interrupts", "checkpoint"),
     )
 )

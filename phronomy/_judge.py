@@ -75,7 +75,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     judgement, guarded = understand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
         return judgement, None
-    if runner.spec.tool_guardrails:
+    if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
         verdict = check(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
@@ -97,7 +97,7 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
     judgement, guarded = understand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
         return judgement, None
-    if runner.spec.tool_guardrails:
+    if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
         verdict = await acheck(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
@@ -341,12 +341,12 @@ def check_guarded(runner: Runner, call: Call, stage: Stage) -> None:
     """Refuse an edit where guardrails that the run began with are not there: nobody would look at it. Raises `InvalidDecision`."""
     recorded = runner.state.agent.fingerprint.get("guardrails")  # of a bearer's text, it may be anything
     lists = dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
-    spec = runner.spec
-    there = {item.name for item in (spec.input_guardrails if stage == "input" else spec.tool_guardrails)}
-    if gone := [str(name) for name in lists.get(stage) or () if name not in there]:
+    names = lists.get(stage)
+    there = {item.name for item in (runner.spec.input_guardrails if stage == "input" else runner.spec.tool_guardrails)}
+    if gone := [name for name in (names if isinstance(names, list) else []) if name not in there]:
         raise InvalidDecision(
-            f"pending {call.pending_id} cannot be edited without {stage} guardrail {', '.join(gone)}, which the run began with:"
-            f" give {stage}_guardrails=[...] with the decision, or let it go on as it is",
+            f"pending {call.pending_id} cannot be edited without {stage} guardrail {', '.join(map(str, gone))}, with which the run"
+            f" began: give {stage}_guardrails=[...] with the decision, or let it go on as it is",
             pending_id=call.pending_id,
         )
 

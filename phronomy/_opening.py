@@ -109,7 +109,7 @@ class Opening:
                 store = self.store
                 continue
             edits = spec.edits(opened.runner, now(store), choice.by)
-            if opened.live and edits and not isinstance(spec.plan(opened.runner.state), Wait):
+            if opened.live and edits and not _is_at_rest(spec, opened.runner):
                 raise _session.busy(opened.branch)
             if opened.live:
                 taken = [*edits, *taken]
@@ -143,7 +143,7 @@ class Opening:
                 store = self.store
                 continue
             edits = spec.edits(opened.runner, now(store), choice.by)
-            if opened.live and edits and not isinstance(spec.plan(opened.runner.state), Wait):
+            if opened.live and edits and not _is_at_rest(spec, opened.runner):
                 raise _session.busy(opened.branch)
             if opened.live:
                 taken = [*edits, *taken]
@@ -156,3 +156,9 @@ class Opening:
             opened.runner.late = tuple(late)
             if await aclaim(opened.runner):
                 return opened.runner
+
+
+def _is_at_rest(spec: Spec, runner: Runner) -> bool:
+    """Whether whoever holds the run waits with it, and nothing of it is under way."""
+    move = spec.plan(runner.state)
+    return isinstance(move, Wait) and not move.running

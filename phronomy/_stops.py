@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from phronomy import _rules
@@ -187,7 +188,7 @@ def after_nodes(runner: Runner, through: Checkpoint) -> Iterator[Halted]:
 
 def _match(runner: Runner, point: Point, **facts: Any) -> Breakpoint | None:
     """The first breakpoint that the run stops at here. The context is made only where a predicate is to look at it."""
-    spec, state = runner.spec, runner.state
+    spec = runner.spec
     tool, node, asks = facts.get("tool"), facts.get("node"), facts.get("asks", False)
     context: BreakpointContext | None = None
     for item in (each for some in runner.breakpoints or () for each in some):
@@ -195,22 +196,28 @@ def _match(runner: Runner, point: Point, **facts: Any) -> Breakpoint | None:
             continue
         if item.when is None:
             return item
-        if context is None:
-            context = BreakpointContext(
-                type=point,
-                agent=spec.name,
-                input=state.input,
-                state=spec.shown_state(state),
-                output=_output(state, point),
-                turn=state.turn,
-                path=state.path,
-                run_id=state.run_id,
-                thread_id=state.thread_id,
-                **facts,
-            )
+        if context is None or not isinstance(item.when, str):  # a function may change what it is given
+            context = _context(runner, point, deepcopy(facts))
         if item.matches(context):
             return item
+        context = context if isinstance(item.when, str) else None
     return None
+
+
+def _context(runner: Runner, point: Point, facts: dict[str, Any]) -> BreakpointContext:
+    state = runner.state
+    return BreakpointContext(
+        type=point,
+        agent=runner.spec.name,
+        input=state.input,
+        state=runner.spec.shown_state(state),
+        output=_output(state, point),
+        turn=state.turn,
+        path=state.path,
+        run_id=state.run_id,
+        thread_id=state.thread_id,
+        **facts,
+    )
 
 
 def _output(state: Checkpoint, point: str) -> str | None:
@@ -298,7 +305,9 @@ def _next(runner: Runner) -> tuple[str, ...]:
         case Guard(stage=stage):
             return (f"ask the guardrails about the {stage}",)
         case Run(calls=calls) | Judge(calls=calls) | Consult(calls=calls):
-            return tuple(f"run {call.name}" for call in calls)
+            spec = runner.spec  # what only stands after a node is no work
+            works = [call.name for call in calls if spec.kind != "graph" or spec.node_of(call) == call.name]
+            return tuple(f"run {name}" for name in works) or ("go on along the edges",)
         case Finish(status=status):
             return (f"end the run as {status}",)
         case ReadOutput():

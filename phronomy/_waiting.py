@@ -51,7 +51,7 @@ class Waiting:
     def note(self, runner: Runner) -> None:
         """Take note of what is stored: stops that can be answered from here on, and those that were."""
         self._settle(runner)
-        known = {item.id for item in runner.base.pending if item.why == "breakpoint"}
+        known = {item.id for item in runner.base.pending if is_held(item)}
         if known:
             hits = hits_in(_session.all_runners(runner))
             self.hold._arrived([hit for hit in hits if hit.id in known], self.owner)
@@ -185,7 +185,12 @@ def holding(given: Any, owner: Any, method: str | None) -> Waiting:
 
 def at_breakpoints(runner: Runner) -> list[PendingApproval]:
     """What of a run waits at a breakpoint, not where somebody has paused it."""
-    return [item for item in runner.state.pending if item.why == "breakpoint" and item.point is not None]
+    return [item for item in runner.state.pending if is_held(item)]
+
+
+def is_held(item: PendingApproval) -> bool:
+    """Whether it is a stop that a hold waits for."""
+    return item.why == "breakpoint" and item.point is not None
 
 
 def understood(hit: BreakpointHit, answer: Any) -> Answer | None:

@@ -198,7 +198,8 @@ def test_a_call_that_waited_for_a_human_has_settled_after_that() -> None:
     now[0] += 3600
     agent.resume(waiting, approved=False)
     settled = timeline(store, waiting.run_id).query("tool_settled", path="")
-    assert [entry.at.timestamp() for entry in settled] == [now[0]]
+    [entry] = settled
+    assert 0 <= entry.at.timestamp() - now[0] < 60  # what it worked since, by a real clock: nothing of the hour
 
 
 def test_a_checkpoint_means_what_led_to_it(store: Store) -> None:
