@@ -6,11 +6,13 @@ import queue
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from drivers import DRIVERS, STREAMED, Driver
+from pydantic import BaseModel
 
 from phronomy import Agent, BreakpointHit, Checkpoint, Hold, Result, Store, tool
+from phronomy.graph import END, START, Graph, StateGraph, append
 from phronomy.testing import ScriptedModel, call
 
 EVERY = (*DRIVERS, *STREAMED)
@@ -77,3 +79,33 @@ def holding(**options: Any) -> tuple[Hold, Arrivals]:
     """A hold, and what arrives there."""
     arrivals = Arrivals()
     return Hold(on_breakpoint=arrivals, **{"timeout": SECONDS, **options}), arrivals
+
+
+class Case(BaseModel):
+    """What a graph works on."""
+
+    n: int = 0
+    log: Annotated[list[str], append] = []
+
+
+def nested(inner: Agent[Any, Any], **options: Any) -> Graph[Any, Any]:
+    """A graph with an agent in its one node."""
+    return (
+        StateGraph(Case, name="office")
+        .add_node("desk", inner, input=lambda state: "go", output=lambda said: {"log": [said]})
+        .add_edge(START, "desk")
+        .add_edge("desk", END)
+        .compile(**options)
+    )
+
+
+def works(**options: Any) -> Graph[Any, Case]:
+    """Three nodes, one after the other."""
+
+    def node(name: str) -> Callable[[Case], dict[str, Any]]:
+        return lambda state: {"log": [f"{name} {state.n}"]}
+
+    graph = StateGraph(Case, name="works")
+    for name in "abc":
+        graph.add_node(name, node(name))
+    return graph.add_edge(START, "a").add_edge("a", "b").add_edge("b", "c").add_edge("c", END).compile(**options)
