@@ -59,7 +59,7 @@ class Runs(Opening, Generic[Deps, Output]):
         if "breakpoints" in options:
             changes["breakpoints"] = checked_breakpoints(options["breakpoints"], spec)
         if (hold := options.get("hold")) is not None:
-            changes["hold"] = holding(hold, self, method)
+            changes["hold"] = holding(hold, self, method, options)
         return replace(spec, **changes) if changes else spec  # type: ignore[type-var]
 
     # Running

@@ -22,7 +22,7 @@ from phronomy.approvals import OnExpiry, Point, Principal
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
-from phronomy.guardrails import Guardrail, as_guardrails
+from phronomy.guardrails import STAGES, Guardrail, as_guardrails
 from phronomy.hooks import Hooks
 from phronomy.instructions import CompiledInstructions, Instructions, compile_instructions
 from phronomy.limits import Limits
@@ -116,11 +116,23 @@ class AgentSpec:
         raise AssertionError("an agent goes on by asking its model")
 
     def lost(self, state: Checkpoint) -> Sequence[str]:
-        """An agent counts on the tools of its open calls, and on guardrails for what they have yet to let through."""
-        there = {"input": self.input_guardrails, "output": self.output_guardrails}
-        if state.unguarded is None or there[state.unguarded]:
-            return ()
-        return (f"guardrails were to look at the {state.unguarded}, and there are none",)
+        """An agent counts on the tools of its open calls, and on guardrails for what they have yet to let through.
+
+        Those that the run began with have yet to see its answer, and each call that it comes to.
+        """
+        recorded = state.agent.fingerprint.get("guardrails")  # of a bearer's text, it may be anything
+        began = dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
+        ahead: dict[str, tuple[Any, str]] = {
+            "input": (self.input_guardrails, "the input"),
+            "output": (self.output_guardrails, "the output"),
+            "tool": (self.tool_guardrails, "calls"),
+        }
+        due = {state.unguarded, *(stage for stage in ("output", "tool") if began.get(stage))}
+        return [
+            f"guardrails were to look at {what}, and there are none"
+            for stage, (there, what) in ahead.items()
+            if stage in due and not there
+        ]
 
     def first(self, input: Any, parent: Checkpoint | None, history: Any) -> Mapping[str, Any]:
         """The conversation that a run of this input begins with."""

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,19 +28,48 @@ from phronomy.types import Decided, Outcome
 
 _log = logging.getLogger("phronomy")
 
+_SAME = ("deps", "input_guardrails", "output_guardrails", "tool_guardrails")
+"""The options of a call that decisions on its run are judged by."""
+
 POLL = 1.0
 """Seconds. How often whoever waits looks for what another process said; what is said in this one is heard at once."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Takes answers for a call that waits, as the agent or graph does, with the deps and guardrails of the call."""
+
+    owner: Any
+    given: Mapping[str, Any] = field(repr=False)
+
+    def resume(self, at: str, **options: Any) -> Any:
+        """Decide, with what the call was given."""
+        return self.owner.resume(at, **self.given, **options)
+
+    async def aresume(self, at: str, **options: Any) -> Any:
+        """As `resume`."""
+        return await self.owner.aresume(at, **self.given, **options)
+
+    def cancel(self, run: str, **options: Any) -> Any:
+        """End the run."""
+        return self.owner.cancel(run, **options)
+
+    async def acancel(self, run: str, **options: Any) -> Any:
+        """As `cancel`."""
+        return await self.owner.acancel(run, **options)
 
 
 @dataclass(frozen=True)
 class Waiting:
     """One call's hold, and the agent or graph whose run it is.
 
-    `asked` are the stops that the handler was asked about, `since` says from when on each is waited for, by the monotonic clock.
+    `given` are the deps and guardrails of the call: what is said of it elsewhere is judged by the same. `asked` are the stops that the
+    handler was asked about, `since` says from when on each is waited for, by the monotonic clock.
     """
 
     hold: Hold
     owner: Any
+    given: Mapping[str, Any] = field(default_factory=dict, repr=False)
     asked: set[str] = field(default_factory=set)
     since: dict[str, float] = field(default_factory=dict)
 
@@ -54,7 +83,7 @@ class Waiting:
         known = {item.id for item in runner.base.pending if is_held(item)}
         if known:
             hits = hits_in(_session.all_runners(runner))
-            self.hold._arrived([hit for hit in hits if hit.id in known], self.owner)
+            self.hold._arrived([hit for hit in hits if hit.id in known], Caller(self.owner, self.given))
 
     def stay(self, runner: Runner) -> Sequence[Outcome]:
         """Wait until there is something to go on with: what was said here. What others said is in the ledger's inbox."""
@@ -167,7 +196,7 @@ class Waiting:
         self.hold._answered({hit.id: "left" for hit in self.hold.pending if hit.branch_id == branch_id})
 
 
-def holding(given: Any, owner: Any, method: str | None) -> Waiting:
+def holding(given: Any, owner: Any, method: str | None, options: Mapping[str, Any]) -> Waiting:
     """How calls of this agent or graph wait. Raises `ConfigurationError`, `AsyncRequired`."""
     if not isinstance(given, Hold):
         raise ConfigurationError(f"hold is a Hold, not {type(given).__name__}: write hold=Hold()")
@@ -180,7 +209,7 @@ def holding(given: Any, owner: Any, method: str | None) -> Waiting:
             raise AsyncRequired(f"the handler or the event of the hold is async: call a{method} instead of {method}")
     elif method is not None and event is not None and not of_asyncio:
         raise ConfigurationError(f"{method} waits for an asyncio.Event: one of threading would hold up the event loop")
-    return Waiting(given, owner)
+    return Waiting(given, owner, {name: options[name] for name in _SAME if name in options})
 
 
 def at_breakpoints(runner: Runner) -> list[PendingApproval]:

@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 from drivers import Driver, outline, run
-from stop_scenes import EVERY, SECONDS, Arrivals, desk, elsewhere, holding, stops_of, walk
-from test_breakpoints import Case, nested, works
+from stop_scenes import EVERY, SECONDS, Arrivals, Case, desk, elsewhere, holding, nested, stops_of, walk, works
 
 from phronomy import (
     Agent,

@@ -20,7 +20,14 @@ from phronomy.cli._runs import drive, telling
 from phronomy.cli._screen import Screen
 from phronomy.cli._views import Mask, show_request, show_tail
 from phronomy.cli._words import DONE, FAILED, INTERRUPTED, PENDING, explained, who_decided
-from phronomy.errors import ApprovalExpired, CheckpointAlreadyResumed, DecisionError, RunFailed, ThreadBusy
+from phronomy.errors import (
+    ApprovalExpired,
+    CheckpointAlreadyResumed,
+    DecisionError,
+    GuardrailRefused,
+    RunFailed,
+    ThreadBusy,
+)
 from phronomy.result import Result
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import ENDED, Branch
@@ -142,6 +149,9 @@ class Chat:
             try:
                 with telling(self.screen, self.mask, machine=False) as hear:
                     result = act(hear)
+            except GuardrailRefused as error:
+                self.screen.say(error.user_message)
+                result = error.result
             except RunFailed as error:
                 if error.checkpoint is None or not self.screen.interactive:
                     raise

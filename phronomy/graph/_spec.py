@@ -358,7 +358,9 @@ class GraphSpec:
                 raise IllegalOutcome(_rules.phase(state), type(outcome).__name__)
             case Advanced() if (state.calls or is_at_start(state)) and _is_through(state):
                 return _advanced(state, outcome)
-            case Finished() if _is_through(state) and (not is_at_start(state) or _rules.is_ending(state)):
+            case Finished() if _is_through(state) and (
+                outcome.status == _rules.finish_of(state).status if _rules.is_ending(state) else not is_at_start(state)
+            ):
                 return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
             case Decided() if outcome.decision.kind == "edit" and not state.ended:
                 return self._edited(state, outcome.decision)
