@@ -24,7 +24,19 @@ CORE = ",".join(
 # What starts processes by the hundred is not measured: that would take most of the time, and reaches nothing new.
 UNMEASURED = [
     f"tests/test_{name}.py"
-    for name in ("crash", "demo", "examples", "graph_machine", "graph_properties", "stops_killed", "store_races")
+    for name in (
+        *(
+            "cli_terminal",
+            "crash",
+            "demo",
+            "examples",
+            "graph_article",
+            "graph_machine",
+            "graph_properties",
+            "graph_spike",
+        ),
+        *("misbehaviour_edits", "misbehaviour_refusals", "stops_killed", "store_races"),
+    )
 ]
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.

@@ -14,7 +14,6 @@ from phronomy.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, B
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import ConfigurationError
 from phronomy.types import (
-    Advance,
     AskModel,
     Call,
     CallFailed,
@@ -312,8 +311,6 @@ def _next(runner: Runner) -> tuple[str, ...]:
             return (f"end the run as {status}",)
         case ReadOutput():
             return ("end the run as completed",)
-        case Advance():
-            return ("go on along the edges",)
         case _:
             return ()
 

@@ -367,6 +367,17 @@ def test_match_breakpoint_alone() -> None:
     assert match_breakpoint([Breakpoint("tool"), Breakpoint("approval")], asks).type == "approval"
 
 
+def test_several_expressions_look_at_the_same_call(driver: Driver, store: Store) -> None:
+    """None of them sees what another made of it, and the first that holds counts."""
+    stops = [
+        Breakpoint("pre_tool_call", when="args['n'] > 9", label="large"),
+        Breakpoint("pre_tool_call", when="args['n'] == 7 and tool == 'pay'", label="seven"),
+        Breakpoint("pre_tool_call", when="args['n'] > 0", label="any"),
+    ]
+    asked = driver.invoke(desk(store, breakpoints=stops), "go")
+    assert [(item.point, item.label) for item in asked.checkpoint.pending] == [("pre_tool_call", "seven")]
+
+
 # Expressions
 
 SEEN = {"args": {"amount": 500, "tags": ["a", "b"], "who": "Ann Lee"}, "tool": "refund", "state": None, "turn": 3}

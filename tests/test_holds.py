@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 from drivers import ASYNC, DRIVERS, SYNC, Driver, outline, run
-from stop_scenes import EVERY, SECONDS, Arrivals, desk, elsewhere, holding, stops_of
-from test_breakpoints import Case, nested, works
+from stop_scenes import EVERY, SECONDS, Arrivals, Case, desk, elsewhere, holding, nested, stops_of, works
 
 import phronomy
 from phronomy import (

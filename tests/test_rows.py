@@ -224,6 +224,19 @@ def test_a_row_holds_what_is_other_in_what_a_call_was_shown() -> None:
     assert "shown" not in row_text(one, following(one, state, calls=(same,), kind="agent"), {})
 
 
+def test_what_a_call_was_shown_is_found_when_its_state_has_become_another() -> None:
+    """A state that is written whole after the calls leaves nothing to go back from: the rows are read one after another."""
+    one = first({"log": ["x" * 500]})
+    two = following(one, {"log": ["x" * 500], "n": 1}, calls=(shown({"log": ["x" * 500], "n": 1}),))
+    three = following(two, {"other": "y"})
+    entries = entries_of([one, two, three])
+    assert ["shown" in entry.body for entry in entries] == [False, True, False]
+    assert "state" in json.loads(entries[2].body)
+    with pytest.raises(ValueError, match="a state was written whole since"):
+        log._put_together(entries)
+    assert last_of(entries) == replay(entries)[-1] == three
+
+
 @pytest.mark.parametrize(
     "left",
     ['"x"', "[]", '{"1.0":{}}', '{"9.9":{"args":"{}"}}', '{"1.0":{"id":"{}"}}', '{"1.0":{"args":"no patch"}}', '{"1.0":{"args":7}}',

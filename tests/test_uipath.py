@@ -16,8 +16,7 @@ from typing import Annotated, Any
 import pytest
 from drivers import Driver, run
 from pydantic import BaseModel
-from stop_scenes import EVERY, SECONDS, desk, elsewhere, holding, stops_of, walk
-from test_breakpoints import nested, works
+from stop_scenes import EVERY, SECONDS, desk, elsewhere, holding, nested, stops_of, walk, works
 
 from phronomy import (
     Agent,
