@@ -111,9 +111,10 @@ class Proxy:
             end.close()
 
     def _pass(self, server: socket.socket, client: socket.socket) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # a server that ends a connection with a COMMIT on its way resets it
             while data := server.recv(65536):
                 client.sendall(data)
+        with suppress(OSError):
             client.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
