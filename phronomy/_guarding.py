@@ -14,8 +14,9 @@ from typing import Any, Literal
 from phronomy._checks import close_unawaited
 from phronomy._json import JsonError, JsonText, canonical, plain
 from phronomy._workers import in_either
+from phronomy.checkpoint import Checkpoint
 from phronomy.errors import AsyncRequired, GuardrailFailed
-from phronomy.guardrails import Answer, Guardrail, GuardrailContext, Pass, Refuse, Transform
+from phronomy.guardrails import STAGES, Answer, Guardrail, GuardrailContext, Pass, Refuse, Transform
 from phronomy.types import Refusal
 
 Said = Literal["passed", "transformed", "refused"]
@@ -33,6 +34,12 @@ class Verdict:
     value: JsonText | None = field(default=None, repr=False)
     passed: tuple[tuple[str, Said], ...] = ()
     refusal: Refusal | None = None
+
+
+def begun_with(state: Checkpoint) -> dict[str, Any]:
+    """The names of the guardrails that a run began with, by stage. Of a bearer's text, they may be anything."""
+    recorded = state.agent.fingerprint.get("guardrails")
+    return dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
 
 
 def check(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[Any]) -> Verdict:

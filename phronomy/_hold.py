@@ -83,18 +83,9 @@ class Watch:
         """The events in what the loop gave."""
         if not self._live:
             return []
-        found: list[Event] = []
-        match moment:
-            case Asking(path=path, model=model):
-                found = [self._reader.asking(path, model)]
-            case Written(seq=before, path=path, items=items):
-                for seq, item in enumerate(items, before + 1):
-                    if isinstance(item, Checkpoint):
-                        found += self._reader.checkpoint(seq, item)
-                    else:
-                        found += self._reader.outcome(seq, path, item)
-            case delta:
-                return [self._reader.piece(delta)]
+        if not isinstance(moment, Written | Asking):
+            return [self._reader.piece(moment)]
+        found = _read(self._reader, moment)
         self._tell(found)
         return found
 
@@ -106,15 +97,7 @@ class Watch:
             if self._inner is None:
                 branch_id, base, seq = self._begun
                 self._inner = Reader(branch_id, base, seq=seq)
-            if isinstance(moment, Asking):
-                found = [self._inner.asking(moment.path, moment.model)]
-            else:
-                found = []
-                for seq, item in enumerate(moment.items, moment.seq + 1):
-                    if isinstance(item, Checkpoint):
-                        found += self._inner.checkpoint(seq, item)
-                    else:
-                        found += self._inner.outcome(seq, moment.path, item)
+            found = _read(self._inner, moment)
         self._tell(found)
 
     def failed(self, error: BaseException) -> Event | None:
@@ -134,6 +117,19 @@ class Watch:
                     hooks.tell(each, event)
                 except Exception as error:  # whoever looks on must not change what happens
                     _log.error("hook %s raised %s on %s", type(each).__name__, type(error).__name__, event.type)
+
+
+def _read(reader: Reader, moment: Written | Asking) -> list[Event]:
+    """The events in what was stored, or that the model is asked."""
+    if isinstance(moment, Asking):
+        return [reader.asking(moment.path, moment.model)]
+    found: list[Event] = []
+    for seq, item in enumerate(moment.items, moment.seq + 1):
+        if isinstance(item, Checkpoint):
+            found += reader.checkpoint(seq, item)
+        else:
+            found += reader.outcome(seq, moment.path, item)
+    return found
 
 
 _LOUD = ("run_started", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped", "failed")

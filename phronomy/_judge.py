@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from phronomy._gate import idempotency_key
 from phronomy._guard import guarding
-from phronomy._guarding import Verdict, acheck, check
+from phronomy._guarding import Verdict, acheck, begun_with, check
 from phronomy._ids import new_id
 from phronomy._input import read_input
 from phronomy._json import JsonText, canonical
@@ -32,7 +32,7 @@ from phronomy.approvals import (
     call_digest,
 )
 from phronomy.errors import ApprovalHandlerError, ConfigurationError, InvalidDecision
-from phronomy.guardrails import STAGES, Stage
+from phronomy.guardrails import Stage
 from phronomy.tools import InvalidArguments, Tool, ToolContext
 from phronomy.types import Call, CallResult, Decided, Deferred, Ending, Guarded, Judged, Judgement, Outcome
 
@@ -339,9 +339,7 @@ def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
 
 def check_guarded(runner: Runner, call: Call, stage: Stage) -> None:
     """Refuse an edit where guardrails that the run began with are not there: nobody would look at it. Raises `InvalidDecision`."""
-    recorded = runner.state.agent.fingerprint.get("guardrails")  # of a bearer's text, it may be anything
-    lists = dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
-    names = lists.get(stage)
+    names = begun_with(runner.state).get(stage)
     there = {item.name for item in (runner.spec.input_guardrails if stage == "input" else runner.spec.tool_guardrails)}
     if gone := [name for name in (names if isinstance(names, list) else []) if name not in there]:
         raise InvalidDecision(

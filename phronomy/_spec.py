@@ -12,6 +12,7 @@ from typing import Any, TypeVar, get_args
 
 from phronomy import _rules
 from phronomy._checks import is_count, is_series, is_timeout
+from phronomy._guarding import begun_with
 from phronomy._input import read_history, read_input
 from phronomy._json import canonical
 from phronomy._record import digest_of
@@ -22,7 +23,7 @@ from phronomy.approvals import OnExpiry, Point, Principal
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
-from phronomy.guardrails import STAGES, Guardrail, as_guardrails
+from phronomy.guardrails import Guardrail, as_guardrails
 from phronomy.hooks import Hooks
 from phronomy.instructions import CompiledInstructions, Instructions, compile_instructions
 from phronomy.limits import Limits
@@ -120,8 +121,7 @@ class AgentSpec:
 
         Those that the run began with have yet to see its answer, and each call that it comes to.
         """
-        recorded = state.agent.fingerprint.get("guardrails")  # of a bearer's text, it may be anything
-        began = dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
+        began = begun_with(state)
         ahead: dict[str, tuple[Any, str]] = {
             "input": (self.input_guardrails, "the input"),
             "output": (self.output_guardrails, "the output"),

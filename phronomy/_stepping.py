@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 from phronomy._checks import is_count
 from phronomy._runner import Spec
+from phronomy._stops import is_inside, specs_in
 from phronomy.breakpoints import Breakpoint, BreakpointContext
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import ConfigurationError
@@ -67,23 +68,12 @@ def stepping(pace: Pace, path: str, root: Spec, call: Mapping[str, Any]) -> list
     return [Stepping(when)]
 
 
-def is_inside(path: str, of: str) -> bool:
-    """Whether a run is the one that is nested at `of`, or inside it."""
-    return not of or f"{path}/".startswith(f"{of}/")
-
-
 def _guarded(option: str, root: Spec, call: Mapping[str, Any]) -> set[str]:
     """The agents that have guardrails of this kind."""
-    found = {spec.name for spec in _specs(root) if getattr(spec, option)}
+    found = {spec.name for spec in specs_in(root) if getattr(spec, option)}
     if option in call:
         found = found - {root.name} | ({root.name} if call[option] else set())
     return found
-
-
-def _specs(spec: Spec) -> Iterator[Spec]:
-    yield spec
-    for inner in spec.inside():
-        yield from _specs(inner)
 
 
 def past(n: int, history: Sequence[Checkpoint]) -> Checkpoint:

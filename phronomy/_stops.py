@@ -72,7 +72,7 @@ def checked(given: Any, spec: Spec) -> Iterable[Breakpoint]:
 
 
 def _check(items: Iterable[Breakpoint], spec: Spec) -> None:
-    every = list(_inside(spec))
+    every = list(specs_in(spec))
     agents = [each for each in every if each.kind != "graph"]
     graphs = [each for each in every if each.kind == "graph"]
     points = {*(_OF_AGENTS if agents else ()), *(_OF_GRAPHS if graphs else ()), "approval", "*"}
@@ -94,10 +94,16 @@ def _check(items: Iterable[Breakpoint], spec: Spec) -> None:
                 )
 
 
-def _inside(spec: Spec) -> Iterator[Spec]:
+def specs_in(spec: Spec) -> Iterator[Spec]:
+    """The spec, and those of all runs that may be inside its own."""
     yield spec
     for inner in spec.inside():
-        yield from _inside(inner)
+        yield from specs_in(inner)
+
+
+def is_inside(path: str, of: str) -> bool:
+    """Whether a run is the one that is nested at `of`, or inside it."""
+    return not of or f"{path}/".startswith(f"{of}/")
 
 
 # Coming to one
@@ -250,7 +256,7 @@ def hits_in(runners: Iterable[Runner]) -> list[BreakpointHit]:
         state = runner.state
         head = head or runner.base.id
         names[state.path] = runner.spec.name
-        places = [place for place in names if not place or f"{state.path}/".startswith(f"{place}/")]
+        places = [place for place in names if is_inside(state.path, place)]
         stack = tuple(names[place] for place in sorted(places, key=len))
         for call in state.calls:
             if call.status == "pending" and call.why == "breakpoint":

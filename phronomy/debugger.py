@@ -12,8 +12,8 @@ from phronomy._input import History
 from phronomy._ledger import call as in_store
 from phronomy._options import CallOptions, OnPending
 from phronomy._runs import Runs
-from phronomy._stepping import LABEL, Pace, is_inside, past, stepping
-from phronomy._stops import checked
+from phronomy._stepping import LABEL, Pace, past, stepping
+from phronomy._stops import checked, is_inside
 from phronomy.approvals import Answer, Approve, PendingApproval, Principal, Reject, Respond, Skip, Then
 from phronomy.breakpoints import NAMES, Breakpoint, BreakpointContext, BreakpointHit, Breakpoints
 from phronomy.checkpoint import Checkpoint, explain

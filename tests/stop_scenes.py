@@ -18,6 +18,19 @@ from phronomy.testing import ScriptedModel, call
 EVERY = (*DRIVERS, *STREAMED)
 """The drivers, without and with a stream."""
 
+OF_AGENTS: list[Any] = [
+    "pre_input_guardrails",
+    "pre_agent_run",
+    "pre_model_call",
+    "pre_tool_call",
+    "post_tool_call",
+    "pre_output_guardrails",
+    "post_run",
+]
+"""The points of an agent, in the order in which a run comes to them."""
+
+OF_RUNS = [point for point in OF_AGENTS if "tool" not in point]
+
 SECONDS = 30.0
 """How long a test waits for what must come. It is never waited out."""
 

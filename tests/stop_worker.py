@@ -15,21 +15,13 @@ from typing import Annotated, Any
 
 from drivers import ASYNC, SYNC, Driver
 from pydantic import BaseModel
+from stop_scenes import OF_AGENTS
 
 from phronomy import Agent, Breakpoint, Hold, PostgresStore, Result, SQLiteStore, Store, tool
 from phronomy.graph import END, START, StateGraph, append
 from phronomy.guardrails import MaxLength
 from phronomy.testing import ScriptedModel, call
 
-OF_AGENTS = (
-    "pre_input_guardrails",
-    "pre_agent_run",
-    "pre_model_call",
-    "pre_tool_call",
-    "post_tool_call",
-    "pre_output_guardrails",
-    "post_run",
-)
 OF_GRAPHS = ("pre_node", "post_node", "post_run")
 PLACES = [("agent", point) for point in OF_AGENTS] + [("graph", point) for point in (*OF_GRAPHS, *OF_AGENTS[:-1])]
 

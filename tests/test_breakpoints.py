@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from drivers import Driver, outline
-from stop_scenes import EVERY, desk, stops_of, walk
+from stop_scenes import EVERY, OF_AGENTS, desk, stops_of, walk
 
 from phronomy import (
     Agent,
@@ -31,17 +31,6 @@ from phronomy import (
 )
 from phronomy._expressions import Expression
 from phronomy.testing import ScriptedModel, call
-
-OF_AGENTS: list[Any] = [
-    "pre_input_guardrails",
-    "pre_agent_run",
-    "pre_model_call",
-    "pre_tool_call",
-    "post_tool_call",
-    "pre_output_guardrails",
-    "post_run",
-]
-OF_RUNS = [point for point in OF_AGENTS if "tool" not in point]
 
 
 @pytest.fixture(params=EVERY, ids=str)

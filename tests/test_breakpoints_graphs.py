@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from drivers import Driver
-from stop_scenes import EVERY, Case, desk, nested, stops_of, walk, works
+from stop_scenes import EVERY, OF_AGENTS, Case, desk, nested, stops_of, walk, works
 
 from phronomy import (
     Agent,
@@ -25,17 +25,6 @@ from phronomy import (
 from phronomy.graph import END, START, Abort, Graph, Send, StateGraph
 from phronomy.guardrails import MaxLength, RedactPatterns, RefusePatterns
 from phronomy.testing import ScriptedModel, call
-
-OF_AGENTS: list[Any] = [
-    "pre_input_guardrails",
-    "pre_agent_run",
-    "pre_model_call",
-    "pre_tool_call",
-    "post_tool_call",
-    "pre_output_guardrails",
-    "post_run",
-]
-OF_RUNS = [point for point in OF_AGENTS if "tool" not in point]
 
 
 @pytest.fixture(params=EVERY, ids=str)
