@@ -44,9 +44,9 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
                 if runner.ledger.hear is not None:
                     runner.ledger.hear(moment)
     except RunFailed as error:
-        if tool.on_failure != "stop":
+        if tool.on_failure == "human":
             raise
-        return nested_failed(runner, call, child, error)
+        return nested_failed(runner, call, tool, child, error)
     return nested_outcome(runner, call, child)
 
 
@@ -61,9 +61,9 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
                 if runner.ledger.hear is not None:
                     runner.ledger.hear(moment)
     except RunFailed as error:
-        if tool.on_failure != "stop":
+        if tool.on_failure == "human":
             raise
-        return nested_failed(runner, call, child, error)
+        return nested_failed(runner, call, tool, child, error)
     return nested_outcome(runner, call, child)
 
 
@@ -137,12 +137,12 @@ def interruption(state: Checkpoint, at: datetime) -> Interrupted:
     return Interrupted(pending_ids={call.id: new_id("pend") for call in started}, at=at)
 
 
-def nested_failed(runner: Runner, call: Call, child: Runner | None, error: RunFailed) -> CallFailed:
-    """The outcome of a run inside a call that failed: it goes on from where it is when the run is resumed."""
+def nested_failed(runner: Runner, call: Call, tool: Tool, child: Runner | None, error: RunFailed) -> CallFailed:
+    """The outcome of a run inside a call that failed: it goes on from where it is when the run is resumed, unless that goes on without."""
     if child is not None:
         runner.ledger.nested[child.state.path] = child.stored
     runner.raised[call.id] = error
     told = f"{type(error).__name__}: {error}"
     if isinstance(error, NodeFailed):
         told = "; ".join(f"{name} in it failed: {why}" for name, why in error.failures.items())
-    return CallFailed(id=call.id, error=told, next="stop")
+    return CallFailed(id=call.id, error=told, next="model" if tool.on_failure == "model" else "stop")

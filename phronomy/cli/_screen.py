@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from threading import Timer
+from threading import Timer, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len
@@ -133,9 +133,14 @@ class Screen:
         self._out.file.flush()
         if afresh:
             _discard_input()
+        prompt = escaped(question)
         try:
+            if self.interactive:
+                print(prompt, end="", flush=True)
+                prompt = ""
+                _await_input()
             # No line editor: a process killed at this prompt must leave the terminal as it was.
-            typed = input(escaped(question))
+            typed = input(prompt)
         except (EOFError, KeyboardInterrupt):
             if question:  # the line that it stands on is not ended
                 self.say()
@@ -305,6 +310,28 @@ def _is_terminal(stream: Any) -> bool:
         return stream is not None and bool(stream.isatty())
     except ValueError:  # it was closed
         return False
+
+
+def _await_input() -> None:
+    """Wait until something is typed. `input` alone is deaf to a Ctrl-C in the moment between its prompt and its reading."""
+    if sys.platform == "win32" or current_thread() is not main_thread():
+        return
+    import os  # noqa: PLC0415
+    import select  # noqa: PLC0415
+    import signal  # noqa: PLC0415
+
+    hears, tells = os.pipe()
+    try:
+        os.set_blocking(tells, False)
+        before = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
+        try:
+            while sys.stdin not in select.select([sys.stdin, hears], [], [])[0]:
+                os.read(hears, 64)  # a signal whose handler has raised nothing
+        finally:
+            signal.set_wakeup_fd(before)
+    finally:
+        os.close(hears)
+        os.close(tells)
 
 
 def _discard_input() -> None:
