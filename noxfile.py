@@ -32,7 +32,7 @@ UNMEASURED = [
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.
 HEAVY = [
-    *("aiohttp", "docstring_parser", "httpx", "httpx_sse", "jsonschema", "litellm", "openai"),
+    *("aiohttp", "docstring_parser", "httpx", "httpx_sse", "jsonschema", "litellm", "mcp", "openai"),
     *("opentelemetry", "psycopg", "redis", "rich", "simpleeval", "sqlite3", "tenacity", "typer"),
 ]
 LOADS_NOTHING_HEAVY = f"""

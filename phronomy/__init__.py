@@ -34,11 +34,14 @@ from phronomy.errors import (
     GuardrailFailed,
     GuardrailRefused,
     IllegalOutcome,
+    InputFilterFailed,
     InstructionsError,
     InvalidDecision,
     InvalidUpdate,
     LeaseLost,
     LimitExceeded,
+    MCPError,
+    MemoryFailed,
     ModelConnectionError,
     ModelError,
     NodeFailed,
@@ -75,16 +78,19 @@ from phronomy.guardrails import (
     Transform,
     guardrail,
 )
+from phronomy.handoffs import Handoff, without_tool_calls
 from phronomy.hooks import Hooks
 from phronomy.instructions import InstructionsContext, PromptTemplate
 from phronomy.interrupts import interrupt
 from phronomy.limits import Limits
+from phronomy.memory import Memory
 from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
+from phronomy.policy import DryRun
 from phronomy.result import Result
 from phronomy.stores import MemoryStore, Store, Waiting, open_store
 from phronomy.stream import AsyncStream, Stream
-from phronomy.tools import Tool, ToolContext, tool
+from phronomy.tools import OutcomeUnknown, Tool, ToolContext, tool
 from phronomy.validation import Problem, create_checkpoint_id, validate_checkpoint
 
 if TYPE_CHECKING:
@@ -92,11 +98,27 @@ if TYPE_CHECKING:
     from phronomy.graph.graph import Graph, StateGraph
     from phronomy.graph.registry import register_type
     from phronomy.graph.signals import END, START, Abort, Continue, Pause, Replan, Send
+    from phronomy.mcp import MCPServer
     from phronomy.models.chat_completions import ChatCompletionsModel
     from phronomy.models.litellm import LiteLLMModel
     from phronomy.stores.postgres import PostgresStore
     from phronomy.stores.redis import RedisStore
     from phronomy.stores.sqlite import SQLiteStore
+    from phronomy.teams._pattern import PatternState
+    from phronomy.teams.orchestrator import Orchestrator
+    from phronomy.teams.patterns import (
+        DagNode,
+        Pattern,
+        PatternProgress,
+        Step,
+        dag,
+        parallel,
+        race,
+        reflect,
+        round_robin,
+        sequential,
+        supervisor,
+    )
     from phronomy.telemetry import Telemetry
 
 __version__ = "0.1.0"
@@ -106,11 +128,17 @@ _LAZY = {
     "Abort": "phronomy.graph.signals",
     "ChatCompletionsModel": "phronomy.models.chat_completions",
     "Continue": "phronomy.graph.signals",
+    "DagNode": "phronomy.teams.patterns",
     "Debugger": "phronomy.debugger",
     "END": "phronomy.graph.signals",
     "Graph": "phronomy.graph.graph",
     "LiteLLMModel": "phronomy.models.litellm",
+    "MCPServer": "phronomy.mcp",
+    "Pattern": "phronomy.teams.patterns",
+    "PatternProgress": "phronomy.teams.patterns",
+    "PatternState": "phronomy.teams._pattern",
     "Pause": "phronomy.graph.signals",
+    "Orchestrator": "phronomy.teams.orchestrator",
     "PostgresStore": "phronomy.stores.postgres",
     "RedisStore": "phronomy.stores.redis",
     "Replan": "phronomy.graph.signals",
@@ -118,8 +146,16 @@ _LAZY = {
     "START": "phronomy.graph.signals",
     "Send": "phronomy.graph.signals",
     "StateGraph": "phronomy.graph.graph",
+    "Step": "phronomy.teams.patterns",
     "Telemetry": "phronomy.telemetry",
+    "dag": "phronomy.teams.patterns",
+    "parallel": "phronomy.teams.patterns",
+    "race": "phronomy.teams.patterns",
+    "reflect": "phronomy.teams.patterns",
     "register_type": "phronomy.graph.registry",
+    "round_robin": "phronomy.teams.patterns",
+    "sequential": "phronomy.teams.patterns",
+    "supervisor": "phronomy.teams.patterns",
 }
 
 
@@ -164,11 +200,13 @@ __all__ = [
     "ContentFilterError",
     "ContextLengthError",
     "Continue",
+    "DagNode",
     "Debugger",
     "Decision",
     "DecisionError",
     "Defer",
     "Drift",
+    "DryRun",
     "Event",
     "Graph",
     "GraphError",
@@ -176,9 +214,11 @@ __all__ = [
     "GuardrailContext",
     "GuardrailFailed",
     "GuardrailRefused",
+    "Handoff",
     "Hold",
     "Hooks",
     "IllegalOutcome",
+    "InputFilterFailed",
     "InstructionsContext",
     "InstructionsError",
     "InvalidDecision",
@@ -188,7 +228,11 @@ __all__ = [
     "LimitExceeded",
     "Limits",
     "LiteLLMModel",
+    "MCPError",
+    "MCPServer",
     "MaxLength",
+    "Memory",
+    "MemoryFailed",
     "MemoryStore",
     "Message",
     "Model",
@@ -200,8 +244,13 @@ __all__ = [
     "NodeFailed",
     "NotAuthorized",
     "NothingDecided",
+    "Orchestrator",
+    "OutcomeUnknown",
     "OutputError",
     "Pass",
+    "Pattern",
+    "PatternProgress",
+    "PatternState",
     "Pause",
     "PendingApproval",
     "PhronomyError",
@@ -229,6 +278,7 @@ __all__ = [
     "StateError",
     "StateGraph",
     "StateIncomplete",
+    "Step",
     "StillNeeded",
     "Store",
     "StoreError",
@@ -247,12 +297,20 @@ __all__ = [
     "WaitTimeout",
     "Waiting",
     "create_checkpoint_id",
+    "dag",
     "diff",
     "guardrail",
     "interrupt",
     "match_breakpoint",
     "open_store",
+    "parallel",
+    "race",
+    "reflect",
     "register_type",
+    "round_robin",
+    "sequential",
+    "supervisor",
     "tool",
     "validate_checkpoint",
+    "without_tool_calls",
 ]

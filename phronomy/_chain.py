@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
+from phronomy.approvals import ToolIdentity
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.messages import Message
-from phronomy.types import Call, Unguarded
+from phronomy.types import Call, HandedOver, Unguarded
 
 
 def begin(
@@ -87,3 +88,22 @@ def branch_off(
         calls.append(call)
     update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt}
     return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
+
+
+HANDOFF: Final = "handoff:"
+"""What the source of a handoff's tool begins with; the name of the target follows."""
+
+
+def target_of(tool: ToolIdentity) -> str | None:
+    """The agent that a handoff's tool hands over to; None for any other tool."""
+    return tool.source.removeprefix(HANDOFF) if tool.source.startswith(HANDOFF) else None
+
+
+def handed_over(state: Checkpoint, calls: Iterable[Call]) -> Checkpoint:
+    """The state after a turn of these calls: the conversation is another agent's, if one of them was a handoff that was made."""
+    for call in calls:
+        target = target_of(call.tool) if call.tool is not None else None
+        if target is not None and call.result is not None and call.result.kind == "completed":
+            made = HandedOver(source=state.speaker, target=target, call=call.id, said=len(state.messages))
+            return state.evolve(handoffs=(*state.handoffs, made))
+    return state

@@ -14,12 +14,12 @@ from contextlib import closing
 
 from phronomy._aclosing import aclosing
 from phronomy._perform import aperform, intents_of, perform, reaches_out
-from phronomy._pieces import Piece
+from phronomy._pieces import Heard, Piece
 from phronomy._runner import Asking, Moment, Runner
 from phronomy.models.base import DELTAS
 from phronomy.types import Done, Wait
 
-PASSING = (Asking, Piece, *DELTAS)
+PASSING = (Asking, Piece, Heard, *DELTAS)
 """What comes of a move besides outcomes: it is given on, and nothing is kept of it."""
 
 

@@ -37,8 +37,12 @@ class Verdict:
 
 
 def begun_with(state: Checkpoint) -> dict[str, Any]:
-    """The names of the guardrails that a run began with, by stage. Of a bearer's text, they may be anything."""
-    recorded = state.agent.fingerprint.get("guardrails")
+    """The names of the guardrails that a run began with for whoever speaks now, by stage. Of a bearer's text, they may be anything."""
+    facts: Any = state.agent.fingerprint
+    if state.handoffs and isinstance(facts, dict) and state.speaker != state.agent.name:
+        team = facts.get("team")
+        facts = team.get(state.speaker) if isinstance(team, dict) else None
+    recorded = facts.get("guardrails") if isinstance(facts, dict) else None
     return dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
 from contextlib import (
     AbstractContextManager,
@@ -19,7 +20,7 @@ from phronomy import _results, hooks
 from phronomy._aclosing import aclosing, acontextmanager
 from phronomy._drive import asteps, steps
 from phronomy._ledger import call as in_store
-from phronomy._pieces import Piece
+from phronomy._pieces import Heard, Piece
 from phronomy._runner import Asking, Moment, Runner, Written
 from phronomy.announcements import aannounce, announce
 from phronomy.checkpoint import Checkpoint
@@ -67,6 +68,9 @@ class Watch:
         self._lock = threading.Lock()
         self._begun = (runner.ledger.branch.id, runner.origin, runner.origin_seq)
         self._inner: Reader | None = None
+        self._ledger = runner.ledger
+        if streams:
+            runner.ledger.heard = deque()
         if self._hooks:
             runner.ledger.hear = self.hear_inside
         if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
@@ -83,14 +87,30 @@ class Watch:
         """The events in what the loop gave."""
         if not self._live:
             return []
+        inside = list(self._inside(moment))
+        if isinstance(moment, Heard):
+            return inside
         if not isinstance(moment, Written | Asking):
-            return [self._reader.piece(moment)]
+            return [*inside, self._reader.piece(moment)]
         found = _read(self._reader, moment)
         self._tell(found)
-        return found
+        return inside + found
+
+    def _inside(self, before: Moment) -> Iterator[Event]:
+        """The events of what was heard from inside calls, as far as it was before this."""
+        heard = self._ledger.heard
+        while heard:
+            moment = heard[0].moment
+            if isinstance(before, Written) and isinstance(moment, Written) and moment.seq > before.seq:
+                return
+            path = heard.popleft().path
+            if isinstance(moment, Written | Asking):
+                yield from _read(self._reader, moment)
+            elif not isinstance(moment, Heard):
+                yield self._reader.piece(moment, path)
 
     def hear_inside(self, moment: Moment) -> None:
-        """Tell of what the runs inside calls did; of several at once, each in its own thread. A stream gives none of it."""
+        """Tell hooks of what the runs inside calls did; of several at once, each in its own thread."""
         if not isinstance(moment, Written | Asking):
             return
         with self._lock:  # a reader of its own: the places of what the run itself gives stay in order
@@ -212,7 +232,7 @@ def events_of(runner: Runner) -> Generator[Event]:
                             yield event
                         except GeneratorExit:
                             runner.streams = False
-                            if isinstance(moment, Piece):  # its node runs: what comes of that is waited for
+                            if isinstance(moment, Piece | Heard):  # its node runs: what comes of that is waited for
                                 next(moments, None)
                             raise
     except Exception:
@@ -236,7 +256,7 @@ async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
                             yield event
                         except GeneratorExit:
                             runner.streams = False
-                            if isinstance(moment, Piece):
+                            if isinstance(moment, Piece | Heard):
                                 await anext(moments, None)
                             raise
     except Exception:

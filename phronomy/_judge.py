@@ -33,6 +33,7 @@ from phronomy.approvals import (
 )
 from phronomy.errors import ApprovalHandlerError, ConfigurationError, InvalidDecision
 from phronomy.guardrails import Stage
+from phronomy.policy import Rule, stricter
 from phronomy.tools import InvalidArguments, Tool, ToolContext
 from phronomy.types import Call, CallResult, Decided, Deferred, Ending, Guarded, Judged, Judgement, Outcome
 
@@ -80,7 +81,8 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
             return judgement, guarded
-    if tool.gate != "predicate":
+    rules = runner.rules_about(tool)
+    if tool.gate != "predicate" and not rules:
         return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
@@ -88,6 +90,8 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = tool.ask_gate(values, context)
+    for rule in rules:
+        judgement, answer = at_least(judgement, answer, rule, rule.ask(tool, values, context))
     return gated(runner, call, judgement, tool, answer), guarded
 
 
@@ -102,7 +106,8 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
             return judgement, guarded
-    if tool.gate != "predicate":
+    rules = runner.rules_about(tool)
+    if tool.gate != "predicate" and not rules:
         return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
@@ -110,6 +115,8 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = await tool.aask_gate(values, context)
+    for rule in rules:
+        judgement, answer = at_least(judgement, answer, rule, await rule.aask(tool, values, context))
     return gated(runner, call, judgement, tool, answer), guarded
 
 
@@ -118,6 +125,8 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     if tool is None:
         known = ", ".join(sorted(runner.spec.tools)) or "none"
         return invalid(call, f"There is no tool named {call.name[:80]!r}. The tools are: {known}.")
+    if (why := runner.spec.refuses(runner.state, call)) is not None:
+        return invalid(call, why)
     try:
         args: Any = tool.read(call.arguments or "")
     except InvalidArguments as error:
@@ -156,6 +165,15 @@ def invalid(call: Call, told: str) -> Judgement:
     return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
 
 
+def at_least(
+    judgement: Judgement, answer: bool | Reject, rule: Rule, other: bool | Reject
+) -> tuple[Judgement, bool | Reject]:
+    """The stricter of what was answered and what a rule says; who is asked because of a rule is told of it."""
+    if not stricter(other, answer):
+        return judgement, answer
+    return judgement.evolve(reason=f"asked for by {rule.told}"), other
+
+
 def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: bool | Reject) -> Judgement:
     """The judgement with what the gate answered. Only a plain False lets the call run unasked, unless it is at a breakpoint."""
     if isinstance(answer, Reject):
@@ -172,7 +190,7 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
     if timeout is not None:
         request |= {"expires_at": at + timedelta(seconds=timeout), "on_expiry": on_expiry}
     if found is not None:
-        request |= {"point": "pre_node" if runner.spec.kind == "graph" else "pre_tool_call", "label": found.label}
+        request |= {"point": found[0], "label": found[1].label}
     elif not asks:
         request["point"] = runner.spec.point_of(call)
     if not asks:
@@ -193,7 +211,7 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         idempotency_key=idempotency_key(state, call, digest),
         attempt=call.attempt,
         deps=runner.deps,
-        _cancel=runner.ledger.signal(),
+        _cancel=runner.ledger.signal(f"{state.path}/{call.id}".lstrip("/")),
         _state=state.__dict__["state"],
     )
 

@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
@@ -19,8 +20,10 @@ from typing import Any, Final, ParamSpec, TypeVar
 from weakref import WeakSet
 
 from phronomy._leave import Leave
+from phronomy._pieces import Inner
 from phronomy._record import digest_of
 from phronomy._rows import outcome_from
+from phronomy._wanted import Wanted
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import LeaseLost
@@ -69,11 +72,14 @@ class Ledger:
         self.reusable: dict[str, CallResult] = {}
         self.surround: Callable[[str, str], AbstractContextManager[Any]] | None = None
         self.hear: Callable[[Any], object] | None = None  # what runs inside calls give
+        self.heard: deque[Inner] | None = None  # the same, for whoever streams the run, in the order of the log
         self.begun: set[str] = set()
         self.nested = {part.path: part for part in head.nested}
         self.open_ids = {item.id for item in head.pending}
         self._told = {decision.pending_id for decision in head.decisions}
         self._signals: WeakSet[threading.Event] = WeakSet()
+        self.wanted = Wanted()
+        self.driven: dict[str, Any] = {}  # the runners of runs inside calls, by path
         self._gone = False
         self._bell: Callable[[], object] | None = None
         self._lock = threading.Lock()
@@ -153,10 +159,15 @@ class Ledger:
         if change.release:
             self.drop()
 
-    def write(self, make: Callable[[], Append]) -> bool:
-        """Store what `make` gives. False if somebody wrote first: then nothing is stored, and `inbox` holds what they wrote."""
+    def write(self, make: Callable[[], Append], stored: Callable[[], None]) -> bool:
+        """Store what `make` gives, and call `stored` before anybody writes again.
+
+        False if somebody wrote first: then nothing is stored, and `inbox` holds what they wrote.
+        """
         with self._lock:
-            return self._write(make)
+            if written := self._write(make):
+                stored()
+            return written
 
     def _write(self, make: Callable[[], Append]) -> bool:
         change = make()
@@ -168,10 +179,12 @@ class Ledger:
         self.wrote(change, branch)
         return True
 
-    async def awrite(self, make: Callable[[], Append]) -> bool:
+    async def awrite(self, make: Callable[[], Append], stored: Callable[[], None]) -> bool:
         """As `write`. A cancellation meanwhile is raised once it is known what became of the write."""
         async with self._alock:
-            return await whole(self._awrite(make))
+            if written := await whole(self._awrite(make)):
+                stored()
+            return written
 
     async def _awrite(self, make: Callable[[], Append]) -> bool:
         change = make()
@@ -217,10 +230,11 @@ class Ledger:
                     self._leave_by = by
                     self.leave.after(outcome.grace)
 
-    def signal(self) -> threading.Event:
-        """A new event for one call, set when nobody waits for its result any more."""
+    def signal(self, path: str) -> threading.Event:
+        """A new event for the call at a path, set when nobody waits for its result any more."""
         event = threading.Event()
         self._signals.add(event)
+        self.wanted.hear(event, path)
         if self._gone or self.ending is not None:
             event.set()
         return event

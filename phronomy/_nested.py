@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import closing
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from phronomy._aclosing import aclosing
+from phronomy._chain import begin
 from phronomy._gate import idempotency_key
 from phronomy._ids import new_id
 from phronomy._json import JsonText
-from phronomy._ledger import now
-from phronomy._runner import Moment, Nested, Runner
+from phronomy._ledger import Ledger, now
+from phronomy._pieces import Inner, told_on
+from phronomy._runner import Moment, Nested, Runner, Spec, Written
+from phronomy._stops import pattern_of
 from phronomy.approvals import Decision, call_digest
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError, NodeFailed, RunFailed
@@ -38,16 +41,16 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
     child: Runner | None = None
     try:
         child = child_of(runner, call, nested)
+        child.streams = runner.streams
         hand_down(runner, child)
         with closing(drive(child)) as moments:
             for moment in moments:
-                if runner.ledger.hear is not None:
-                    runner.ledger.hear(moment)
+                pass_on(runner.ledger, child.state.path, moment)
     except RunFailed as error:
         if tool.on_failure == "human":
             raise
         return nested_failed(runner, call, tool, child, error)
-    return nested_outcome(runner, call, child)
+    return nested_outcome(runner, call, tool, child)
 
 
 async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: ADrive) -> Outcome:
@@ -55,16 +58,26 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
     child: Runner | None = None
     try:
         child = child_of(runner, call, nested)
+        child.streams = runner.streams
         hand_down(runner, child)
         async with aclosing(drive(child)) as moments:
             async for moment in moments:
-                if runner.ledger.hear is not None:
-                    runner.ledger.hear(moment)
+                pass_on(runner.ledger, child.state.path, moment)
     except RunFailed as error:
         if tool.on_failure == "human":
             raise
         return nested_failed(runner, call, tool, child, error)
-    return nested_outcome(runner, call, child)
+    return nested_outcome(runner, call, tool, child)
+
+
+def pass_on(ledger: Ledger, path: str, moment: Moment) -> None:
+    """Tell whoever looks on of what the run at a path gives. What it has written is in the list of what was heard already."""
+    if ledger.hear is not None:
+        ledger.hear(moment)
+    if ledger.heard is not None:
+        if not isinstance(moment, Written):
+            ledger.heard.append(Inner(path, moment))
+        told_on(ledger)
 
 
 def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
@@ -72,7 +85,9 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     path = f"{runner.state.path}/{call.id}".lstrip("/")
     base = runner.ledger.nested.get(path)
     if base is not None:
-        child = Runner(nested.spec, runner.ledger, base, deps=runner.deps)
+        child = runner.ledger.driven[path] = Runner(
+            nested.spec, runner.ledger, base, deps=runner.deps, around=runner.policies
+        )
         if child.is_broken:
             child.record(interruption(child.state, now(runner.ledger.store)))
         return child
@@ -81,7 +96,26 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
             f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
         )
     begun = nested.begin(runner.state, path, now(runner.ledger.store))
-    return Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True)
+    child = Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True, around=runner.policies)
+    runner.ledger.driven[path] = child
+    return child
+
+
+def begun(spec: Spec, parent: Checkpoint, path: str, at: datetime, first: Mapping[str, Any]) -> Checkpoint:
+    """The first checkpoint of a run inside a call of `parent`, which its spec begins so. What is run anew is so inside as well."""
+    run = begin(
+        None,
+        id=new_id("ckpt"),
+        run_id=parent.run_id,
+        branch_id=parent.branch_id,
+        thread_id=parent.thread_id,
+        at=at,
+        agent=spec.ref,
+        kind=spec.kind,
+        path=path,
+        **first,
+    )
+    return run.evolve(salt=parent.salt)
 
 
 def hand_down(runner: Runner, child: Runner) -> None:
@@ -114,21 +148,37 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
     return judged.evolve(verdict="pend", why="approval", **asked)
 
 
-def nested_outcome(runner: Runner, call: Call, child: Runner) -> Outcome:
+def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:
     """What the run inside a call has come to."""
     state = child.state
     runner.ledger.nested[state.path] = state
     if state.ended is None:
         return CallWaits(id=call.id, pending=state.pending)
     output = state.output
-    content = output if isinstance(output, str) else state.json_text("output")
+    exact = runner.spec.kind == "graph" and pattern_of(child.spec) is not None  # a model reads text, a graph JSON
+    content = output if isinstance(output, str) and not exact else state.json_text("output")
     if state.ended != "completed":
-        content = f"The run behind this call was {state.ended}."
+        content = f"The run behind this call was {state.ended}.{_why(state)}"
     key = idempotency_key(runner.state, call)
     result = CallResult(kind=state.ended, content=content)
+    if state.ended == "completed" and runner.spec.kind == "agent":
+        result = tool.render(content)  # as that of any tool, it is cut where it is too long for a model to read
     return CallSettled(
         id=call.id, call_id=call.call_id, key=key, result=result, elapsed=state.elapsed, usage=state.usage
     )
+
+
+def _why(state: Checkpoint) -> str:
+    """Why a run did not come to its end by itself, as far as somebody said: whoever called it must not try the same in vain."""
+    if state.refusal is not None:
+        return f" A guardrail refused its {_REFUSED[state.refusal.stage]}. {state.refusal.message}"
+    if state.ending is not None:
+        return f" Reason: {state.ending.reason}" if state.ending.reason else ""
+    ends = [each for each in state.decisions if each.kind == "reject" and each.path == state.path and each.reason]
+    return f" Reason: {ends[-1].reason}" if state.ended == "rejected" and ends else ""
+
+
+_REFUSED: Final = {"input": "input", "output": "answer", "tool": "call of a tool"}
 
 
 def interruption(state: Checkpoint, at: datetime) -> Interrupted:
@@ -137,12 +187,19 @@ def interruption(state: Checkpoint, at: datetime) -> Interrupted:
     return Interrupted(pending_ids={call.id: new_id("pend") for call in started}, at=at)
 
 
-def nested_failed(runner: Runner, call: Call, tool: Tool, child: Runner | None, error: RunFailed) -> CallFailed:
-    """The outcome of a run inside a call that failed: it goes on from where it is when the run is resumed, unless that goes on without."""
+def nested_failed(
+    runner: Runner, call: Call, tool: Tool, child: Runner | None, error: RunFailed
+) -> CallFailed | CallSettled:
+    """The outcome of a run inside a call that failed. Unless the model is told, a resume goes on inside, where it stands."""
     if child is not None:
         runner.ledger.nested[child.state.path] = child.stored
     runner.raised[call.id] = error
     told = f"{type(error).__name__}: {error}"
     if isinstance(error, NodeFailed):
-        told = "; ".join(f"{name} in it failed: {why}" for name, why in error.failures.items())
-    return CallFailed(id=call.id, error=told, next="model" if tool.on_failure == "model" else "stop")
+        within = "{} in it failed: {}" if child is not None else "{1}"
+        told = "; ".join(within.format(*failure) for failure in error.failures.items())
+    if tool.on_failure != "model" or child is None:
+        return CallFailed(id=call.id, error=told, next="model" if tool.on_failure == "model" else "stop")
+    key, result = idempotency_key(runner.state, call), CallResult(kind="failed", content=told)
+    spent = {"elapsed": child.state.elapsed, "usage": child.state.usage}  # it is over, and what it cost counts
+    return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, **spent)

@@ -12,8 +12,10 @@ from phronomy.breakpoints import Breakpoint, Hold
 from phronomy.hooks import Hooks
 from phronomy.instructions import Instructions
 from phronomy.limits import Limits
+from phronomy.memory import Memory
 from phronomy.models.base import Model, ModelSettings
 from phronomy.output import OutputMode
+from phronomy.policy import ApprovalPolicy
 from phronomy.stores.base import Store
 from phronomy.tools import Deps
 
@@ -25,13 +27,17 @@ class AgentOptions(TypedDict, total=False):
     """What an agent is made with; the attributes of `Agent` of the same names say what each is for."""
 
     name: str
+    description: str
     model: str | Model
     instructions: Instructions
     tools: Sequence[Any]
+    handoffs: Sequence[Any]
+    max_handoffs: int
     settings: ModelSettings
     store: Store
     trust: Trust
     limits: Limits
+    memory: Memory | None
     max_parallel: int
     output_type: Any
     output_mode: OutputMode
@@ -40,6 +46,7 @@ class AgentOptions(TypedDict, total=False):
     announcements: Sequence[Announcements]
     approval_timeout: float | None
     on_expiry: OnExpiry
+    approval_policy: ApprovalPolicy
     on_approval_required: Handler
     breakpoints: Iterable[Breakpoint]
     input_guardrails: Sequence[Any]

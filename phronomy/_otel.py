@@ -30,6 +30,7 @@ from phronomy.events import (
     Event,
     Failed,
     GuardrailsAsked,
+    HandedOver,
     ModelReplied,
     ModelStarted,
     RunStarted,
@@ -195,7 +196,7 @@ class Recorder:
         """The span of a drive that goes on from this checkpoint. What is given is what `at.metadata` shows after it."""
         run = self._run(at.branch_id)
         with run.lock:
-            run.agents = {part.path: part.agent.name for part in (*at.nested, at)}
+            run.agents = {part.path: part.speaker for part in (*at.nested, at)}
             run.waiting = {item.id: item for item in at.pending}
             run.decided = {decision.pending_id for part in (*at.nested, at) for decision in part.decisions}
             noted = {name: text for name in _TRACE.fields if isinstance(text := at.metadata.get(name), str)}
@@ -241,14 +242,12 @@ class Recorder:
                 self._asked(run, event)
             case ModelReplied():
                 self._replied(run, event)
-            case ToolCallStarted():
-                self._entered(run, event)
-            case ToolCallFailed():
-                self._left(run, event.path, event.call_id, kind_of(event.error))
-            case ToolCallSettled():
-                self._settled(run, event)
+            case ToolCallStarted() | ToolCallFailed() | ToolCallSettled():
+                self._called(run, event)
             case GuardrailsAsked():
                 self._guarded(run, event)
+            case HandedOver():
+                self._handed_over(run, event)
             case ApprovalRequested():
                 self._waits(run, event)
             case Decided():
@@ -295,6 +294,18 @@ class Recorder:
         while path and path not in run.drives:
             path = path.rpartition("/")[0]
         return self._inside(run, event.model_copy(update={"path": path}))
+
+    def _handed_over(self, run: _Run, event: HandedOver) -> None:
+        """The drive goes on: it is that of the agent that it began with. What the other one does in it says so."""
+        facts = {"phronomy.handoff.from": event.source, "phronomy.handoff.to": event.target}
+        self._drive(run, event).span.add_event("phronomy.handoff", facts)
+        run.agents[event.path] = event.target
+
+    def _speaks(self, run: _Run, event: _Place, opened: _Open) -> None:
+        """A span of another agent than its drive names that agent."""
+        agent = run.agents.get(event.path)
+        if agent is not None and agent != run.drives[event.path].facts.get("gen_ai.agent.name"):
+            opened.span.set_attribute("gen_ai.agent.name", agent)
 
     def _inside(self, run: _Run, event: _Place) -> Context:
         return trace.set_span_in_context(self._drive(run, event).span, run.outside)
@@ -349,7 +360,9 @@ class Recorder:
     def _asked(self, run: _Run, event: ModelStarted) -> None:
         self._close(run.chats.pop(event.path, None))
         name, facts = model_of(event.model)
-        run.chats[event.path] = self._open("chat", name, facts, event, self._inside(run, event), kind=SpanKind.CLIENT)
+        opened = self._open("chat", name, facts, event, self._inside(run, event), kind=SpanKind.CLIENT)
+        self._speaks(run, event, opened)
+        run.chats[event.path] = opened
 
     def _replied(self, run: _Run, event: ModelReplied) -> None:
         opened = run.chats.pop(event.path, None)
@@ -369,6 +382,15 @@ class Recorder:
 
     # Calls
 
+    def _called(self, run: _Run, event: ToolCallStarted | ToolCallFailed | ToolCallSettled) -> None:
+        match event:
+            case ToolCallStarted():
+                self._entered(run, event)
+            case ToolCallFailed():
+                self._left(run, event.path, event.call_id, kind_of(event.error))
+            case ToolCallSettled():
+                self._settled(run, event)
+
     def _entered(self, run: _Run, event: ToolCallStarted) -> None:
         key = event.path, event.call_id
         self._close(run.calls.pop(key, None))
@@ -376,6 +398,7 @@ class Recorder:
         opened = self._open("execute_tool", event.tool_name, facts, event, self._inside(run, event))
         opened.span.set_attribute("gen_ai.tool.call.id", event.call_id)
         opened.span.set_attribute("phronomy.tool.attempt", event.attempt)
+        self._speaks(run, event, opened)
         self._shown.put(opened.span, "gen_ai.tool.call.arguments", lambda: event.args)
         run.calls[key] = run.inside[event.inside] = opened
 

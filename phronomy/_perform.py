@@ -16,13 +16,14 @@ from typing import Any, assert_never
 
 from phronomy import _gate, _rules
 from phronomy._aclosing import aclosing
+from phronomy._apart import arun_apart, at_work, dismissed, is_asked, leave_of, run_apart
 from phronomy._guard import aguard, guard
 from phronomy._ids import new_id
 from phronomy._judge import aconsult, ajudge, consult, judge, tool_context
 from phronomy._leave import Left
 from phronomy._ledger import now
-from phronomy._nested import ADrive, Drive, arun_nested, run_nested
-from phronomy._pieces import Piece, Piecewise, feeding
+from phronomy._nested import ADrive, Drive
+from phronomy._pieces import Heard, Piece, Piecewise, feeding
 from phronomy._runner import Asking, Runner
 from phronomy._stops import after_nodes
 from phronomy._workers import NEVER, Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
@@ -36,9 +37,10 @@ from phronomy.errors import (
 )
 from phronomy.instructions import InstructionsContext
 from phronomy.interrupts import Interrupt, asking, question_id
+from phronomy.memory import shown
 from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
 from phronomy.output import InvalidOutput, told
-from phronomy.tools import Tool, ToolContext
+from phronomy.tools import OutcomeUnknown, Tool, ToolContext
 from phronomy.types import (
     Advance,
     AskModel,
@@ -108,7 +110,7 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     ]
 
 
-def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Asking | Delta | Piece]:
+def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Asking | Delta | Piece | Heard]:
     """What comes of the move."""
     match move:
         case AskModel():
@@ -138,7 +140,7 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Ask
             assert_never(unknown)
 
 
-def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome | Asking | Delta | Piece]:
+def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome | Asking | Delta | Piece | Heard]:
     """As `perform`."""
     match move:
         case AskModel():
@@ -243,7 +245,7 @@ def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]
     if spec.limits.seconds is not None:
         left = max(spec.limits.seconds - runner.state.elapsed / 1000, 0.001)
         settings = settings.evolve(timeout=min(settings.timeout or left, left))
-    messages = runner.state.messages
+    messages = shown(spec.memory, runner.state, runner.home.seen(runner.state))
     return spec.model, ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
 
 
@@ -276,33 +278,51 @@ def model_failed(model: Model, error: Exception) -> ModelError:
 # Running
 
 
-def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome | Piece]:
+def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome | Piece | Heard]:
     """Run the calls: one in this thread, several side by side, each in a thread of its own. Pieces pass on if they are wanted."""
-    owner = listened_to(runner, calls)
+    owner, run = listened_to(runner, calls), attempt if is_asked(runner) else execute
     if len(calls) == 1 and owner is None:
-        yield execute(runner, calls[0].id, drive)
+        yield run(runner, calls[0].id, drive)
         return
-    with closing(side_by_side([partial(execute, runner, call.id, drive) for call in calls], owner)) as outcomes:
+    with closing(side_by_side([partial(run, runner, call.id, drive) for call in calls], owner)) as outcomes:
         for outcome in outcomes:
-            if runner.streams or not isinstance(outcome, Piece):  # whoever watched may have left meanwhile
+            if runner.streams or not isinstance(outcome, Piece | Heard):  # whoever watched may have left meanwhile
                 yield outcome
 
 
-async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome | Piece]:
+async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome | Piece | Heard]:
     """As `run_calls`, in tasks."""
-    owner = listened_to(runner, calls)
+    owner, run = listened_to(runner, calls), aattempt if is_asked(runner) else aexecute
     if len(calls) == 1 and owner is None:
-        yield await aexecute(runner, calls[0].id, drive)
+        yield await run(runner, calls[0].id, drive)
         return
-    async with aclosing(aside_by_side([aexecute(runner, call.id, drive) for call in calls], owner)) as outcomes:
+    async with aclosing(aside_by_side([run(runner, call.id, drive) for call in calls], owner)) as outcomes:
         async for outcome in outcomes:
-            if runner.streams or not isinstance(outcome, Piece):
+            if runner.streams or not isinstance(outcome, Piece | Heard):
                 yield outcome
+
+
+def attempt(runner: Runner, id: str, drive: Drive) -> Outcome:
+    """As `execute`, unless the call has become superfluous before it was begun."""
+    with at_work(runner, id) as wanted:
+        if not wanted:
+            return Withdrawn(ids=(id,))
+        dismissed(runner, id)
+        return execute(runner, id, drive)
+
+
+async def aattempt(runner: Runner, id: str, drive: ADrive) -> Outcome:
+    """As `attempt`."""
+    with at_work(runner, id) as wanted:
+        if not wanted:
+            return Withdrawn(ids=(id,))
+        dismissed(runner, id)
+        return await aexecute(runner, id, drive)
 
 
 def listened_to(runner: Runner, calls: Sequence[Call]) -> object | None:
     """Whose runs are listened to while these calls run; None if nobody watches, or none of them gives anything before its end."""
-    tools = [runner.spec.tool(call) for call in calls] if runner.streams else []
+    tools = [runner.spec.tool(call) for call in calls] if runner.streams and runner.root else []
     gives = any(isinstance(tool, Piecewise) and tool.gives_pieces for tool in tools)
     return runner.ledger if gives else None
 
@@ -316,14 +336,14 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return run_nested(runner, call, tool, nested, drive)
+        return run_apart(runner, call, tool, nested, drive)
     if call.attempt > 1:
         time.sleep(retry_wait(call, tool))
     started = time.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
-        leave = runner.ledger.leave if tool.may_be_left else NEVER
+        leave = leave_of(runner, call) if tool.may_be_left else NEVER
         around = runner.ledger.around(runner.state.path, call.call_id)
         with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call), around:
             inline = tool.timeout is None and not tool.may_be_left
@@ -344,14 +364,14 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return await arun_nested(runner, call, tool, nested, drive)
+        return await arun_apart(runner, call, tool, nested, drive)
     if call.attempt > 1:
         await asyncio.sleep(retry_wait(call, tool))
     started = time.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
-        leave = runner.ledger.leave if tool.may_be_left else NEVER
+        leave = leave_of(runner, call) if tool.may_be_left else NEVER
         around = runner.ledger.around(runner.state.path, call.call_id)
         with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call), around:
             value = await (
@@ -418,8 +438,10 @@ def failed(
         context._cancel.set()
     if isinstance(error, Left):
         return left(runner, call, tool, elapsed)
-    if isinstance(error, Overran) and not tool.idempotent:
+    if isinstance(error, Overran | OutcomeUnknown) and not tool.idempotent:
         reason = f"{tool.name} did not end within {tool.timeout} s. It may have taken effect, or may yet."
+        if isinstance(error, OutcomeUnknown):
+            reason = tool.describe_error(error, call.args or {})
         at = now(runner.ledger.store)
         return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
     following: Next = "model"
@@ -471,6 +493,7 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
         args=args,
         digest=call_digest(identity, args),
         path=state.path,
+        agent=state.speaker,
         why="question",
         requested_at=at,
         expires_at=None if timeout is None else at + timedelta(seconds=timeout),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from phronomy._json import JsonText
 from phronomy.types import Call
@@ -28,7 +28,20 @@ class Piece:
     text: JsonText = field(repr=False)
 
 
-Hear: TypeAlias = Callable[[Piece], None]
+@dataclass(frozen=True, slots=True)
+class Inner:
+    """What passes in the run at `path`, inside a call: on its way to whoever watches, in the ledger's list of what was heard."""
+
+    path: str
+    moment: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Something from inside a call is in that list."""
+
+
+Hear: TypeAlias = Callable[[Piece | Heard], None]
 """Where pieces go. It is called in the thread that the body runs in."""
 
 
@@ -93,6 +106,13 @@ def feeding(owner: object, path: str, call: Call) -> Iterator[None]:
         _FEED.reset(before)
         if feed is not None:
             feed.close()
+
+
+def told_on(owner: object) -> None:
+    """Let whoever watches know that something of a run inside one of this owner's was heard."""
+    listener = _LISTENER.get()
+    if listener is not None and listener[0] is owner:
+        listener[1](Heard())
 
 
 def feed_here() -> Feed | None:

@@ -22,7 +22,7 @@ from phronomy.approvals import Decision
 from phronomy.checkpoint import VERSION, Checkpoint, Fields, explain, result_message, tool_message
 from phronomy.errors import CheckpointError
 from phronomy.messages import Message, Settlement
-from phronomy.types import AnyOutcome, CallSettled, Outcome
+from phronomy.types import AnyOutcome, CallSettled, HandedOver, Outcome
 
 
 class ResultRef(Record):
@@ -31,7 +31,7 @@ class ResultRef(Record):
     ref: str
 
 
-_LOGS: Final = ("messages", "decisions")
+_LOGS: Final = ("messages", "decisions", "handoffs")
 _APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LOGS)
 _PLAIN: Final = tuple(name for name in Fields.model_fields if name not in _APART)
 _REQUIRED: Final = frozenset(name for name in _PLAIN if Fields.model_fields[name].is_required())
@@ -56,6 +56,7 @@ class _Delta(Record):
     shown: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
     messages: tuple[Message | ResultRef, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    handoffs: tuple[HandedOver, ...] = ()
 
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ class _Said(TypedDict, total=False):
     patch: str
     messages: list[Annotated[Message | _Ref, Field(union_mode="left_to_right")]]
     decisions: list[Decision]
+    handoffs: list[HandedOver]
     calls: list[_Unread]
 
 
@@ -231,14 +233,13 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
         raise ValueError("a row is no JSON object")
     results = _results_of(bodies, journals)
     latest: dict[str, int] = {}  # which row has the last word on a field
-    messages: list[Message] = []
-    decisions: list[Decision] = []
+    logs: dict[str, list[Any]] = {name: [] for name in _LOGS}
     changes: list[str] = []  # of the state, since it was last written whole
     seen = 0  # of them, in the row that has the last word on calls
     nested = columns["path"] != ""
     for place, row in enumerate(said):
         if nested and "run_id" in row:  # a run inside a call goes on from no other at its path
-            latest, messages, decisions, changes = {}, [], [], []
+            latest, logs, changes = {}, {name: [] for name in _LOGS}, []
         latest |= dict.fromkeys(row, place)
         if "state" in row:
             changes = []
@@ -248,13 +249,12 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
             changes.append(row["patch"])
         if "calls" in row:
             seen = len(changes)
-        if "cut" in row:
-            del messages[row["cut"].get("messages", len(messages)) :]
-            del decisions[row["cut"].get("decisions", len(decisions)) :]
-        for item in row.get("messages", ()):
-            messages.append(_referred(results, place, item["ref"]) if isinstance(item, dict) else item)
-        if "decisions" in row:
-            decisions += row["decisions"]
+        given: Mapping[str, Any] = row
+        for name, log in logs.items():
+            if "cut" in row:
+                del log[row["cut"].get(name, len(log)) :]
+            if (more := given.get(name)) is not None:
+                log += [_referred(results, place, item["ref"]) if isinstance(item, dict) else item for item in more]
     if not latest.keys() >= _REQUIRED:
         raise ValueError("what the rows go on from is missing")
     rest = {name: place for name, place in latest.items() if name not in _ONWARD}
@@ -267,7 +267,7 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     follows = columns.pop("follows")
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows
-    return _BLANK.evolve(**columns, messages=tuple(messages), decisions=tuple(decisions), **fields)
+    return _BLANK.evolve(**columns, **{name: tuple(log) for name, log in logs.items()}, **fields)
 
 
 def _with_shown(bodies: Sequence[str], latest: Mapping[str, int], changes: Sequence[str]) -> list[str]:

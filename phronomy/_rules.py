@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never, cast
 
+from phronomy._chain import handed_over
 from phronomy._json import JsonText, canonical
 from phronomy._record import EMPTY
 from phronomy._texts import BLOCKED, INTERRUPTED, left
@@ -216,7 +217,8 @@ def close_turn(state: Checkpoint) -> Checkpoint:
         for call in state.calls
         if call.result is not None and not call.gate
     ]
-    return state.evolve(messages=Conversation.of(state.messages).plus(*results), calls=())
+    messages = Conversation.of(state.messages).plus(*results)
+    return handed_over(state.evolve(messages=messages, calls=()), state.calls)
 
 
 def current(checkpoint: Checkpoint, fold: Callable[[Checkpoint, Outcome], Checkpoint] = apply) -> Checkpoint:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from phronomy import _chain
 from phronomy._ids import new_id
 from phronomy._json import canonical
 from phronomy._ledger import Ledger, now
-from phronomy._pieces import Piece
-from phronomy._stops import after_call, armed, before
+from phronomy._pieces import Heard, Inner, Piece
+from phronomy._stops import Armed, after_call, armed, before
 from phronomy.approvals import OnExpiry, Point, Principal
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
@@ -22,8 +22,11 @@ from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.guardrails import Guardrail
 from phronomy.instructions import CompiledInstructions
 from phronomy.limits import Limits
+from phronomy.memory import Memory
+from phronomy.messages import Message
 from phronomy.models.base import Delta, Model, ModelSettings
 from phronomy.output import OutputMode, OutputType
+from phronomy.policy import Rule
 from phronomy.stores.log import as_sealed, journal_entry, row_entry, settled_in
 from phronomy.stores.rows import Append, AuditRow, Entry
 from phronomy.tools import Tool
@@ -67,7 +70,7 @@ class Asking:
     model: str
 
 
-Moment: TypeAlias = Written | Asking | Delta | Piece
+Moment: TypeAlias = Written | Asking | Delta | Piece | Heard
 """What the loops give to whoever drives them: what was stored, and what passes."""
 
 
@@ -91,6 +94,9 @@ class Spec(Protocol):
 
     @property
     def limits(self) -> Limits: ...
+
+    @property
+    def memory(self) -> Memory | None: ...
 
     @property
     def output(self) -> OutputType | None: ...
@@ -120,6 +126,10 @@ class Spec(Protocol):
     @property
     def handler_is_async(self) -> bool: ...
 
+    def speaking(self, state: Checkpoint) -> Spec:
+        """The spec of whoever has the conversation now: itself, unless it was handed over."""
+        ...
+
     def plan(self, state: Checkpoint) -> Move: ...
 
     def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint: ...
@@ -132,8 +142,20 @@ class Spec(Protocol):
         """The run inside the call, if there is one."""
         ...
 
+    def refuses(self, state: Checkpoint, call: Call) -> str | None:
+        """Why the call cannot be made now, whatever its arguments are, for the model to read; None if it can."""
+        ...
+
+    def seen(self, state: Checkpoint) -> tuple[Message, ...]:
+        """What of the conversation is shown to whoever has it now."""
+        ...
+
     def stops(self, state: Checkpoint, call: Call) -> bool:
         """Whether somebody wants to look before the call runs, though its gate lets it."""
+        ...
+
+    def over(self, state: Checkpoint) -> Mapping[str, str]:
+        """The calls that are not wanted any more, whatever becomes of them, by id, and why."""
         ...
 
     def point_of(self, call: Call) -> Point | None:
@@ -161,6 +183,9 @@ class Spec(Protocol):
 
     @property
     def hold(self) -> Holding | None: ...
+
+    @property
+    def policy(self) -> tuple[Rule, ...]: ...
 
     @property
     def input_guardrails(self) -> tuple[Guardrail, ...]: ...
@@ -249,8 +274,18 @@ def _kept(outcome: Outcome) -> Outcome:
 class Runner:
     """One chain of a run being driven: its spec, its state, and what of it is not stored yet."""
 
-    def __init__(self, spec: Spec, ledger: Ledger, base: Checkpoint, *, deps: Any, fresh: bool = False) -> None:
-        self.spec = spec
+    def __init__(
+        self,
+        spec: Spec,
+        ledger: Ledger,
+        base: Checkpoint,
+        *,
+        deps: Any,
+        fresh: bool = False,
+        around: tuple[Rule, ...] = (),
+    ) -> None:
+        self.home = spec
+        self._around = around
         self.ledger = ledger
         self.deps = deps
         self.fresh = fresh
@@ -282,12 +317,44 @@ class Runner:
         self.hold = spec.hold if self.root else None
         if self.root:
             ledger.breakpoints = spec.breakpoints
-        self.breakpoints = armed(ledger.breakpoints, spec.breakpoints)
+        self._of: Spec | None = None
 
-    @cached_property
+    @property
+    def spec(self) -> Spec:
+        """The spec of whoever has the conversation now; `home` is that of the run."""
+        return self.home.speaking(self.state)
+
+    @property
+    def policies(self) -> tuple[Rule, ...]:
+        """The approval policies over the run, from the inside out: of who speaks, its own, those of the runs around it."""
+        spec = self.spec
+        own = self.home.policy if spec is self.home else (*spec.policy, *self.home.policy)
+        return (*own, *self._around)
+
+    def rules_about(self, tool: Tool) -> list[Rule]:
+        """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
+        if self.home.kind == "graph":
+            return []
+        return [rule for rule in self.policies if rule.covers(tool)]
+
+    @property
+    def breakpoints(self) -> Armed | None:
+        """The breakpoints that the run may stop at now. None: there are none, and never will be."""
+        self._look()
+        return self._armed
+
+    @property
     def definitions(self) -> tuple[dict[str, Any], ...]:
         """What the model is told of the tools."""
-        return tuple(tool.definition() for tool in self.spec.tools.values())
+        self._look()
+        return self._definitions()
+
+    def _look(self) -> None:
+        """Take note of who has the conversation."""
+        if (spec := self.spec) is not self._of:
+            self._of = spec
+            self._armed = armed(self.ledger.breakpoints, self.home.breakpoints, spec.breakpoints)
+            self._definitions = cache(lambda: tuple(tool.definition() for tool in spec.tools.values()))
 
     @property
     def root(self) -> bool:
@@ -327,6 +394,9 @@ class Runner:
         fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
         if not journaled or fails or (turn_open and not self.state.calls):
             self.dirty = True
+        for id, why in self.spec.over(self.state).items():
+            self.dirty = True
+            self.ledger.wanted.dismiss(f"{self.state.path}/{id}".lstrip("/"), why)
 
     def stops_before(self, move: Move) -> bool:
         """Whether a breakpoint is before this move. The stop is recorded then."""
@@ -347,6 +417,8 @@ class Runner:
                 self.rebase()
         elif self.ledger.ending is not None and self.state.ending is None and self.state.ended is None:
             self.record(self.ledger.ending)
+        elif (why := self.ledger.wanted.why_not(self.state.path)) is not None and self.state.status == "running":
+            self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
         elif (halted := self.ledger.halted) is not None and self.spec.kind == "graph" and not self.halted:
             self.halted = True
             with suppress(IllegalOutcome):
@@ -432,13 +504,18 @@ class Runner:
             return change
 
         self.writing = True
-        stored = self.ledger.write(make)
+        stored = self.ledger.write(make, self._heard)
         if stored:
             self.wrote(sealed[0], intents)
         else:
             self.rebase()
         self.writing = False
         return stored
+
+    def _heard(self) -> None:
+        """Tell whoever watches of a write inside a call, in the order of the log."""
+        if self.ledger.heard is not None and not self.root:
+            self.ledger.heard.append(Inner(self.state.path, self._writing))
 
     def withdraw(self, intents: Sequence[Outcome]) -> None:
         """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""
@@ -462,7 +539,7 @@ class Runner:
             return change
 
         self.writing = True
-        stored = await self.ledger.awrite(make)
+        stored = await self.ledger.awrite(make, self._heard)
         if stored:
             self.wrote(sealed[0], intents)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -12,7 +12,9 @@ from typing_extensions import Unpack
 
 from phronomy import _on_demand, _recovery, _results, _session
 from phronomy._aclosing import aclosing
+from phronomy._agent_tool import AgentTool, AgentToolOptions
 from phronomy._drive import asteps, steps
+from phronomy._dry_run import adry_run, dry_run
 from phronomy._hold import aclaim, aevents_of, aheld, claim, driven, events_of, held
 from phronomy._input import History
 from phronomy._ledger import Ledger
@@ -30,6 +32,7 @@ from phronomy.breakpoints import BreakpointHit
 from phronomy.checkpoint import Checkpoint
 from phronomy.drift import Drift, drift_of
 from phronomy.events import Event
+from phronomy.policy import DryRun
 from phronomy.result import Output, Result
 from phronomy.stores import _forking
 from phronomy.stores.rows import Branch
@@ -387,6 +390,36 @@ class Runs(Opening, Generic[Deps, Output]):
     ) -> Result[Output]:
         """As `cancel`."""
         return await in_store(self.store, self.cancel, run, reason=reason, by=by)
+
+    # Being part of another
+
+    def as_tool(
+        self,
+        name: str | None = None,
+        description: str | None = None,
+        *,
+        input: Callable[..., Any] | None = None,
+        **options: Unpack[AgentToolOptions],
+    ) -> AgentTool:
+        """A tool that runs this, for the tools of another agent: what it waits for is pending there, and decided there.
+
+        `name` is what the model calls it (default: the agent's), `description` what it reads about it (default: the agent's). The model
+        fills in a text, or the parameters of `input`, a function that makes the input of the run of them. Fixes the configuration, as
+        a run does. Raises `ToolDefinitionError`, `ConfigurationError`.
+        """
+        return AgentTool(self, name=name, description=description, input=input, **options)
+
+    def dry_run(self, tool: str, args: Mapping[str, Any] | None = None, *, deps: Deps | None = None) -> DryRun:
+        """What would become of a call of a tool with these arguments, and which gate or policy says so. Nothing is run or recorded.
+
+        A tool inside is named with its way, by names of tools, nodes and agents: `"clerk/refund"`. Guardrails and breakpoints are
+        not asked. Raises `ConfigurationError` for a tool that is not there, `AsyncRequired` for a predicate that is async.
+        """
+        return dry_run(self.spec, tool, args or {}, deps)
+
+    async def adry_run(self, tool: str, args: Mapping[str, Any] | None = None, *, deps: Deps | None = None) -> DryRun:
+        """As `dry_run`."""
+        return await adry_run(self.spec, tool, args or {}, deps)
 
     # Looking and branching
 

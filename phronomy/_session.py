@@ -510,7 +510,7 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
 
 def check_drift(opened: Opened, *, accept: bool) -> None:
     """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it."""
-    spec = opened.runner.spec
+    spec = opened.runner.home
     if opened.head.kind != spec.kind:
         raise CheckpointError(
             f"checkpoint {opened.head.id} is of the {opened.head.kind} {opened.head.agent.name!r}, which no {spec.kind} can go on with"

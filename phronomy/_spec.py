@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from types import FunctionType
 from typing import Any, TypeVar, get_args
 
 from phronomy import _rules
+from phronomy._agent_tool import AgentTool, delegated
 from phronomy._checks import is_count, is_series, is_timeout
 from phronomy._guarding import begun_with
 from phronomy._input import read_history, read_input
 from phronomy._json import canonical
 from phronomy._record import digest_of
 from phronomy._runner import Advancing, Handler, Holding, Nested, Runner, Spec
-from phronomy._stops import checked as checked_breakpoints
 from phronomy.announcements import Announcements
 from phronomy.approvals import OnExpiry, Point, Principal
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.guardrails import Guardrail, as_guardrails
+from phronomy.handoffs import HandoffTool, filtered
 from phronomy.hooks import Hooks
 from phronomy.instructions import CompiledInstructions, Instructions, compile_instructions
 from phronomy.limits import Limits
+from phronomy.memory import Memory, facts_of
+from phronomy.messages import Message
 from phronomy.models.base import Model, ModelSettings, as_model
 from phronomy.output import OutputMode, OutputType
+from phronomy.policy import Rule, rules_of
 from phronomy.stores.base import Store
 from phronomy.tools import Tool, as_tool
 from phronomy.types import Call, Move, Outcome
@@ -62,11 +66,54 @@ class AgentSpec:
     input_guardrails: tuple[Guardrail, ...] = ()
     output_guardrails: tuple[Guardrail, ...] = ()
     tool_guardrails: tuple[Guardrail, ...] = ()
+    memory: Memory | None = None
+    max_handoffs: int = 20
+    policy: tuple[Rule, ...] = ()
+    team: Mapping[str, AgentSpec] = field(default_factory=dict)
+    routes: Mapping[tuple[str, str], HandoffTool] = field(default_factory=dict)
 
     @property
     def output_retries(self) -> int | None:
         """How often an answer that is not of the output type is asked for anew; None where any text will do."""
         return self.max_output_retries if self.output is not None else None
+
+    def speaking(self, state: Checkpoint) -> AgentSpec:
+        """The spec of the agent that has the conversation; its own where that agent is gone, which is drift."""
+        return self.team.get(state.handoffs[-1].target, self) if state.handoffs else self
+
+    def changed(self, **fields: Any) -> AgentSpec:
+        """The spec with these fields, for whichever agent has the conversation."""
+        return replace(self, **fields, team={name: replace(each, **fields) for name, each in self.team.items()})
+
+    def asked_with(self, settings: ModelSettings) -> AgentSpec:
+        """The spec with these settings over those that each agent has of its own."""
+        team = {name: each.asked_with(settings) for name, each in self.team.items()}
+        return replace(self, settings=self.settings.merged(settings), team=team)
+
+    def refuses(self, state: Checkpoint, call: Call) -> str | None:
+        """Of the handoffs in a reply, one is made; and so many in a run."""
+        if not isinstance(self.tool(call), HandoffTool):
+            return None
+        for other in state.calls:
+            if other.id == call.id:
+                break
+            made = other.result is None or other.result.kind == "completed"
+            if made and isinstance(self.tool(other), HandoffTool):
+                return "The conversation goes to one agent at a time, so this handoff was not made."
+        if len(state.handoffs) >= self.max_handoffs:
+            return f"There were {len(state.handoffs)} handoffs in this run, and no more are made: go on yourself."
+        return None
+
+    def seen(self, state: Checkpoint) -> tuple[Message, ...]:
+        """The conversation, with what came before each handoff as its input filter leaves it. Raises `InputFilterFailed`."""
+        view: tuple[Message, ...] = ()
+        place = 0
+        for made in state.handoffs:
+            view += state.messages[place : made.said]
+            place = made.said
+            if (route := self.routes.get((made.source, made.target))) is not None:
+                view = filtered(route, view, made.call)
+        return (*view, *state.messages[place:]) if state.handoffs else state.messages
 
     def plan(self, state: Checkpoint) -> Move:
         """What comes next in this state."""
@@ -89,20 +136,28 @@ class AgentSpec:
         return timeout, tool.on_expiry or self.on_expiry
 
     def nested(self, state: Checkpoint, call: Call) -> Nested | None:
-        """No run is nested in a call of an agent."""
-        return None
+        """The run inside a call of an agent or a graph that is a tool."""
+        return delegated(self.tool(call), call)
 
     def stops(self, state: Checkpoint, call: Call) -> bool:
         """Nobody wants to look before a call of an agent."""
         return False
+
+    def over(self, state: Checkpoint) -> Mapping[str, str]:
+        """Every call of an agent is wanted."""
+        return {}
 
     def point_of(self, call: Call) -> Point | None:
         """An agent stops nowhere by itself."""
         return None
 
     def inside(self) -> Sequence[Spec]:
-        """No runs are inside those of an agent."""
-        return ()
+        """The specs of the agents and graphs that are tools."""
+        return [*self.team.values(), *(tool.inner.spec for tool in self._every_tool if isinstance(tool, AgentTool))]
+
+    @property
+    def _every_tool(self) -> list[Tool]:
+        return [tool for asked in self.tools.values() for tool in (asked, *asked.fallback)]
 
     def shown_state(self, state: Checkpoint) -> Any:
         """An agent has no state beside the conversation."""
@@ -117,18 +172,23 @@ class AgentSpec:
         raise AssertionError("an agent goes on by asking its model")
 
     def lost(self, state: Checkpoint) -> Sequence[str]:
-        """An agent counts on the tools of its open calls, and on guardrails for what they have yet to let through.
+        """An agent counts on the tools of its open calls, the handoffs that were made, and guardrails for what they have yet to see.
 
         Those that the run began with have yet to see its answer, and each call that it comes to.
         """
-        began = begun_with(state)
+        began, speaks = begun_with(state), self.speaking(state)
         ahead: dict[str, tuple[Any, str]] = {
-            "input": (self.input_guardrails, "the input"),
-            "output": (self.output_guardrails, "the output"),
-            "tool": (self.tool_guardrails, "calls"),
+            "input": (speaks.input_guardrails, "the input"),
+            "output": (speaks.output_guardrails, "the output"),
+            "tool": (speaks.tool_guardrails, "calls"),
         }
         due = {state.unguarded, *(stage for stage in ("output", "tool") if began.get(stage))}
-        return [
+        gone = [
+            f"the handoff from {made.source!r} to {made.target!r}, by which the conversation went, is gone"
+            for made in state.handoffs
+            if (made.source, made.target) not in self.routes
+        ]
+        return gone + [
             f"guardrails were to look at {what}, and there are none"
             for stage, (there, what) in ahead.items()
             if stage in due and not there
@@ -165,13 +225,20 @@ class AgentSpec:
         rails = (self.input_guardrails, self.output_guardrails, self.tool_guardrails)
         if any(rails):
             facts["guardrails"] = [[item.name for item in some] for some in rails]
+        if self.policy:
+            facts["policy"] = [rule.pattern for rule in self.policy]
+        if self.memory is not None:
+            facts["memory"] = facts_of(self.memory)
+        if self.team:
+            facts["team"] = {name: spec.ref.fingerprint for name, spec in self.team.items()}
         return AgentRef(name=self.name, fingerprint=facts)
 
     def refuse_async(self, method: str) -> None:
         """Raise `AsyncRequired` if a sync method would meet something async."""
-        everything = [tool for asked in self.tools.values() for tool in (asked, *asked.fallback)]
+        everything = self._every_tool
         found = [f"tool {tool.name!r}" for tool in everything if tool.is_async]
         found += [f"the approval predicate of tool {tool.name!r}" for tool in everything if tool.predicate_is_async]
+        found += [f"the rule {rule.pattern!r} of the approval policy" for rule in self.policy if rule.is_async]
         if self.instructions.is_async:
             found.append("the instructions")
         if self.handler_is_async:
@@ -185,16 +252,31 @@ class AgentSpec:
             raise AsyncRequired(
                 f"{', '.join(found)} of agent {self.name!r} {verb} async: call a{method} instead of {method}"
             )
+        for inner in self.inside():  # last: what these have of this agent is told of this agent
+            inner.refuse_async(method)
 
 
-def spec_of(agent: Any) -> AgentSpec:
-    """The configuration of an agent, checked. Raises `ConfigurationError`."""
-    name = agent.name or type(agent).__name__
+def name_of(agent: Any) -> str:
+    """What checkpoints know an agent by."""
+    name: str = agent.name or type(agent).__name__
+    return name
+
+
+def joined(some: tuple[T, ...], more: tuple[T, ...]) -> tuple[T, ...]:
+    """All of these, each once."""
+    return (*some, *(each for each in more if not any(each is known for known in some)))
+
+
+def bare_spec(agent: Any) -> AgentSpec:
+    """The configuration of an agent by itself, checked. Raises `ConfigurationError`."""
+    name = name_of(agent)
     handler = agent._handler
     if agent.model is None:
         raise ConfigurationError(f"agent {name!r} has no model")
     if not isinstance(agent.limits, Limits):
         raise ConfigurationError(f"agent {name!r}: limits is a Limits, not {type(agent.limits).__name__}")
+    if agent.memory is not None and not isinstance(agent.memory, Memory):
+        raise ConfigurationError(f"agent {name!r}: memory is a Memory or None, not {type(agent.memory).__name__}")
     if agent.settings is not None and not isinstance(agent.settings, ModelSettings):
         raise ConfigurationError(f"agent {name!r}: settings is a ModelSettings, not {type(agent.settings).__name__}")
     if not isinstance(agent.store, Store):
@@ -213,7 +295,11 @@ def spec_of(agent: Any) -> AgentSpec:
         raise ConfigurationError(
             f"agent {name!r}: approval_timeout is seconds above 0 or None, on_expiry 'reject', 'cancel' or 'stay'"
         )
-    spec = AgentSpec(
+    if not isinstance(agent.description, str):
+        raise ConfigurationError(f"agent {name!r}: description is text, not {type(agent.description).__name__}")
+    if not is_count(agent.max_handoffs):
+        raise ConfigurationError(f"agent {name!r}: max_handoffs is 0 or a whole number above it")
+    return AgentSpec(
         name=name,
         model=as_model(agent.model),
         settings=agent.settings or ModelSettings(),
@@ -233,8 +319,10 @@ def spec_of(agent: Any) -> AgentSpec:
         input_guardrails=as_guardrails("input_guardrails", agent.input_guardrails),
         output_guardrails=as_guardrails("output_guardrails", agent.output_guardrails),
         tool_guardrails=as_guardrails("tool_guardrails", agent.tool_guardrails),
+        memory=agent.memory,
+        max_handoffs=agent.max_handoffs,
+        policy=rules_of(name, agent.approval_policy),
     )
-    return replace(spec, breakpoints=checked_breakpoints(agent.breakpoints, spec))
 
 
 def _listed(agent: Any, option: str, kind: type[T]) -> tuple[T, ...]:

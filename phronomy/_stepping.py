@@ -29,7 +29,9 @@ class Stepping(Breakpoint):
     def __init__(self, when: Callable[[BreakpointContext], bool]) -> None:
         super().__init__("*", when, LABEL)
 
-    def stops_at(self, type: str, agent: str, tool: str | None, node: str | None, *, asks: bool) -> bool:
+    def stops_at(
+        self, type: str, agent: str, tool: str | None, node: str | None, pattern: str | None, *, asks: bool
+    ) -> bool:
         """Everywhere: `when` has the say."""
         return True
 

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from phronomy import _rules
+from phronomy._chain import target_of
 from phronomy._ids import new_id
 from phronomy._ledger import now
 from phronomy.approvals import Decision, PendingApproval, Point
@@ -49,11 +50,16 @@ _OF_AGENTS = (
 _OF_GRAPHS = ("pre_node", "post_node", "post_run")
 
 
-def armed(of_call: Iterable[Breakpoint], own: Iterable[Breakpoint]) -> Armed | None:
-    """The breakpoints of a run: those of the call that drives it, and its own. None: there are none, and never will be."""
-    lists = (of_call,) if own is of_call else (of_call, own)
-    found = tuple(each for each in lists if each or isinstance(each, Breakpoints))
-    return found or None
+def armed(*lists: Iterable[Breakpoint]) -> Armed | None:
+    """The breakpoints of a run: those of the call that drives it, its own, those of the agent that speaks.
+
+    None: there are none, and never will be.
+    """
+    found: list[Iterable[Breakpoint]] = []
+    for each in lists:
+        if (each or isinstance(each, Breakpoints)) and not any(each is known for known in found):
+            found.append(each)
+    return tuple(found) or None
 
 
 def checked(given: Any, spec: Spec) -> Iterable[Breakpoint]:
@@ -77,11 +83,14 @@ def _check(items: Iterable[Breakpoint], spec: Spec) -> None:
     graphs = [each for each in every if each.kind == "graph"]
     points = {*(_OF_AGENTS if agents else ()), *(_OF_GRAPHS if graphs else ()), "approval", "*"}
     points |= {"tool"} if agents else set()
+    patterns = {name for each in graphs if (name := pattern_of(each)) is not None}
+    points |= {"pre_pattern_step"} if patterns else set()
+    points |= {"pre_handoff", "handoff"} if any(_hands_over(each) for each in agents) else set()
     known = {
         "agents": {each.name for each in every},
         "tools": {tool.name for each in agents for asked in each.tools.values() for tool in (asked, *asked.fallback)},
         "nodes": {name for each in graphs for name in each.tools},
-        "patterns": set[str](),
+        "patterns": patterns,
     }
     for item in items:
         if item.type not in points:
@@ -92,6 +101,17 @@ def _check(items: Iterable[Breakpoint], spec: Spec) -> None:
                 raise ConfigurationError(
                     f"{item!r}: {spec.name!r} has no {option} named {', '.join(unknown)}; its {option} are {there}"
                 )
+
+
+def _hands_over(spec: Spec) -> bool:
+    """Whether an agent may hand the conversation over."""
+    return any(target_of(tool.identity()) is not None for tool in spec.tools.values())
+
+
+def pattern_of(spec: Spec) -> str | None:
+    """The name of the pattern that a spec is of; None for an agent, and for any other graph."""
+    found: str | None = getattr(spec, "pattern", None)
+    return found
 
 
 def specs_in(spec: Spec) -> Iterator[Spec]:
@@ -149,15 +169,23 @@ def _points(spec: Spec, state: Checkpoint, move: Move) -> Sequence[Point]:
             return ()
 
 
-def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> Breakpoint | None:
-    """The breakpoint before a call that has been judged, and is to run; `asks` says that it needs an approval."""
+def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> tuple[Point, Breakpoint] | None:
+    """The breakpoint before a call that has been judged, and is to run, and where it is; `asks` says that it needs an approval."""
     assert judgement.tool is not None
-    graph = runner.spec.kind == "graph"
     if f"pre_node@{call.id}" in runner.state.passed:  # it was let go on, and is judged once more
         return None
-    named: dict[str, Any] = {"node": call.name} if graph else {"tool": judgement.tool.name}
-    args = judgement.args
-    return _match(runner, "pre_node" if graph else "pre_tool_call", asks=asks, args=args, **named)
+    facts: dict[str, Any] = {"asks": asks, "args": judgement.args}
+    point: Point
+    if runner.spec.kind == "graph":
+        point, facts["node"] = "pre_node", call.name
+        if pattern_of(runner.spec) is not None and (first := _match(runner, "pre_pattern_step", **facts)) is not None:
+            return "pre_pattern_step", first
+    else:
+        point, facts["tool"] = "pre_tool_call", judgement.tool.name
+        if (target := target_of(judgement.tool)) is not None:
+            point, facts["handoff"] = "pre_handoff", (runner.spec.name, target)
+    found = _match(runner, point, **facts)
+    return None if found is None else (point, found)
 
 
 def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
@@ -167,7 +195,7 @@ def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
     call = next((each for each in runner.state.calls if each.id == outcome.id), None)
     key = f"post_tool_call@{outcome.id}"
     known = any(each.id == key for each in runner.state.calls)  # recorded before, and again after somebody wrote first
-    if call is None or call.tool is None or known or _rules.is_ending(runner.state):
+    if call is None or call.tool is None or known or target_of(call.tool) or _rules.is_ending(runner.state):
         return None
     if isinstance(outcome, CallFailed) and outcome.next != "model":
         return None
@@ -197,7 +225,7 @@ def _match(runner: Runner, point: Point, **facts: Any) -> Breakpoint | None:
     tool, node, asks = facts.get("tool"), facts.get("node"), facts.get("asks", False)
     context: BreakpointContext | None = None
     for item in (each for some in runner.breakpoints or () for each in some):
-        if not item.stops_at(point, spec.name, tool, node, asks=asks):
+        if not item.stops_at(point, spec.name, tool, node, pattern_of(spec), asks=asks):
             continue
         if item.when is None:
             return item
@@ -217,6 +245,7 @@ def _context(runner: Runner, point: Point, facts: dict[str, Any]) -> BreakpointC
         input=state.input,
         state=runner.spec.shown_state(state),
         output=_output(state, point),
+        pattern=pattern_of(runner.spec),
         turn=state.turn,
         path=state.path,
         run_id=state.run_id,

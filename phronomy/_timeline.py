@@ -21,6 +21,7 @@ from phronomy.events import (
     Event,
     Failed,
     GuardrailsAsked,
+    HandedOver,
     ModelReplied,
     RunStarted,
     Suspended,
@@ -38,6 +39,7 @@ EntryType = Literal[
     "tool_failed",
     "tool_settled",
     "guardrail",
+    "handoff",
     "approval_requested",
     "decided",
     "breakpoint_hit",
@@ -66,6 +68,7 @@ FACTS: Final[Mapping[str, frozenset[str]]] = {
     "tool_failed": frozenset({*_CALL, "next"}),
     "tool_settled": frozenset({*_CALL, "kind"}),
     "guardrail": frozenset({"stage", "said", "code", "call_id"}),
+    "handoff": frozenset({"from", "to", "call_id"}),
     "approval_requested": frozenset({"pending_id", *_CALL, "why", "risk", "digest"}),
     "decided": frozenset({*_DECIDED, "tool"}),
     "breakpoint_hit": frozenset({*_BREAKPOINT, "call_id", "gate"}),
@@ -186,6 +189,8 @@ class Narrator:
                 self._waits.clear()
             case "approval_requested":
                 self._names[facts["pending_id"]] = facts["tool"]
+            case "handoff":
+                self._agents[entry.path] = facts["to"]
             case "decided":
                 self._decisions.add(facts["pending_id"])
             case "breakpoint_hit":
@@ -209,9 +214,8 @@ class Narrator:
                 yield from self._of_call(event)
             case ApprovalRequested():
                 yield _asked(event.pending)
-            case Decided():
-                if event.decision.pending_id not in self._decisions:  # those of a nested run are recorded in it as well
-                    yield self._decided(event.decision)
+            case Decided() if event.decision.pending_id not in self._decisions:  # a nested run records its own as well
+                yield self._decided(event.decision)
             case CheckpointSaved():
                 yield "checkpoint", {"step": event.step, "status": event.status, "label": label}
             case Suspended():
@@ -223,6 +227,8 @@ class Narrator:
             case GuardrailsAsked():
                 said = {"stage": event.stage, "said": event.said}
                 yield "guardrail", {**said, "code": event.code, "call_id": event.call_id}
+            case HandedOver():
+                yield "handoff", {"from": event.source, "to": event.target, "call_id": event.call_id}
             case _:
                 pass
 

@@ -20,7 +20,7 @@ from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 from phronomy._leave import Leave, Left
-from phronomy._pieces import Piece, listening
+from phronomy._pieces import Heard, Piece, listening
 from phronomy.tools import ToolCancelled
 
 T = TypeVar("T")
@@ -89,12 +89,12 @@ def _tell(loop: asyncio.AbstractEventLoop, left: asyncio.Future[None]) -> None:
         loop.call_soon_threadsafe(lambda: None if left.done() else left.set_result(None))
 
 
-def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece]:
+def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece | Heard]:
     """What each piece of work gives, as it comes in. One that raises does so once the others are through.
 
     With the `owner` of the runs that it is of, also what it gives before it is through.
     """
-    box: queue.SimpleQueue[Piece | tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    box: queue.SimpleQueue[Piece | Heard | tuple[T | None, BaseException | None]] = queue.SimpleQueue()
     with listening(owner, box.put):
         for each in work:
             _spawn(each, box.put)
@@ -102,7 +102,7 @@ def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -
     running = len(work)
     while running:
         item = box.get()
-        if isinstance(item, Piece):
+        if isinstance(item, Piece | Heard):
             yield item
             continue
         running -= 1
@@ -116,12 +116,12 @@ def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -
 
 async def aside_by_side(
     work: Iterable[Coroutine[Any, Any, T]], owner: object | None = None
-) -> AsyncGenerator[T | Piece]:
+) -> AsyncGenerator[T | Piece | Heard]:
     """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
     loop = asyncio.get_running_loop()
-    box: asyncio.Queue[Piece | asyncio.Future[T]] = asyncio.Queue()
+    box: asyncio.Queue[Piece | Heard | asyncio.Future[T]] = asyncio.Queue()
 
-    def hear(piece: Piece) -> None:
+    def hear(piece: Piece | Heard) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody hears any more
             loop.call_soon_threadsafe(box.put_nowait, piece)
 
@@ -134,7 +134,7 @@ async def aside_by_side(
     try:
         while running:
             item = await box.get()
-            if isinstance(item, Piece):
+            if isinstance(item, Piece | Heard):
                 yield item
                 continue
             running -= 1

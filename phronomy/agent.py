@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 from typing_extensions import Unpack
@@ -11,7 +10,8 @@ from typing_extensions import Unpack
 from phronomy._options import AgentOptions, CallOptions, Trust
 from phronomy._runner import Handler
 from phronomy._runs import Runs
-from phronomy._spec import AgentSpec, spec_of
+from phronomy._spec import AgentSpec, name_of
+from phronomy._team import spec_of
 from phronomy.announcements import Announcements
 from phronomy.approvals import OnExpiry
 from phronomy.breakpoints import Breakpoint
@@ -20,8 +20,10 @@ from phronomy.guardrails import as_guardrails
 from phronomy.hooks import Hooks
 from phronomy.instructions import Instructions
 from phronomy.limits import Limits
+from phronomy.memory import Memory
 from phronomy.models.base import Model, ModelSettings, as_model
 from phronomy.output import OutputMode
+from phronomy.policy import ApprovalPolicy
 from phronomy.result import Output
 from phronomy.stores.base import Store
 from phronomy.stores.memory import MemoryStore
@@ -39,6 +41,9 @@ class Agent(Runs[Deps, Output]):
     name: str = ""
     """What checkpoints know the agent by: the class name, unless given."""
 
+    description: str = ""
+    """What the agent is for: told to the agents that may call it, or hand over to it."""
+
     model: str | Model | None = None
     """A name for litellm, or a `Model`."""
 
@@ -47,6 +52,12 @@ class Agent(Runs[Deps, Output]):
 
     tools: Sequence[Any] = ()
     """Tools, tool classes, or plain functions."""
+
+    handoffs: Sequence[Any] = ()
+    """Who may be handed the conversation: agents, `Handoff`s to them, or names of agents that the run can come to."""
+
+    max_handoffs: int = 20
+    """How often a run may be handed over. After that the model is told that no more are made."""
 
     settings: ModelSettings | None = None
     """How the model is to be asked."""
@@ -59,6 +70,9 @@ class Agent(Runs[Deps, Output]):
 
     limits: Limits = Limits()
     """What one logical run may use, over all its resumes: by default 100 model calls, and no bound on anything else."""
+
+    memory: Memory | None = None
+    """How much of the conversation the model is shown. None: all of it."""
 
     max_parallel: int = 8
     """How many calls of one reply run side by side."""
@@ -83,6 +97,9 @@ class Agent(Runs[Deps, Output]):
 
     on_expiry: OnExpiry = "reject"
     """What follows when nobody decides in time: `"reject"` (the call is settled as expired), `"cancel"` (the run ends), `"stay"`."""
+
+    approval_policy: ApprovalPolicy = ()
+    """Which calls a human approves, here and in every run inside, beside those whose tools ask: names of tools, or a mapping."""
 
     breakpoints: Iterable[Breakpoint] = ()
     """Where runs stop, so that somebody can look: a list, or `Breakpoints` that may change while they are under way."""
@@ -112,6 +129,10 @@ class Agent(Runs[Deps, Output]):
             raise ConfigurationError(
                 f"agent {self.spec.name!r} has run, so its configuration is fixed: make another agent"
             )
+        if (of := getattr(self, "_fixed_for", None)) is not None:
+            raise ConfigurationError(
+                f"agent {name_of(self)!r} is part of the runs of {of!r}, so its configuration is fixed: make another agent"
+            )
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
@@ -135,6 +156,10 @@ class Agent(Runs[Deps, Output]):
             return spec
         return self._spec
 
+    def fix(self, of: str) -> None:
+        """Change no more: runs of the agent named `of` may hand over to this one, and have read its configuration."""
+        object.__setattr__(self, "_fixed_for", of)
+
     def _checked(self) -> AgentSpec:
         return spec_of(self)
 
@@ -147,17 +172,17 @@ class Agent(Runs[Deps, Output]):
                 f"agent {spec.name!r}: {', '.join(sorted(foreign))} is for graphs: nothing was done"
             )
         if (model := options.get("model")) is not None:
-            spec = replace(spec, model=as_model(model))
+            spec = spec.changed(model=as_model(model))
         if (settings := options.get("settings")) is not None:
             if not isinstance(settings, ModelSettings):
                 raise ConfigurationError(f"settings is a ModelSettings, not {type(settings).__name__}")
-            spec = replace(spec, settings=spec.settings.merged(settings))
+            spec = spec.asked_with(settings)
         if "input_guardrails" in options:
-            spec = replace(spec, input_guardrails=as_guardrails("input_guardrails", options["input_guardrails"]))
+            spec = spec.changed(input_guardrails=as_guardrails("input_guardrails", options["input_guardrails"]))
         if "output_guardrails" in options:
-            spec = replace(spec, output_guardrails=as_guardrails("output_guardrails", options["output_guardrails"]))
+            spec = spec.changed(output_guardrails=as_guardrails("output_guardrails", options["output_guardrails"]))
         if "tool_guardrails" in options:
-            spec = replace(spec, tool_guardrails=as_guardrails("tool_guardrails", options["tool_guardrails"]))
+            spec = spec.changed(tool_guardrails=as_guardrails("tool_guardrails", options["tool_guardrails"]))
         if method is not None and not method.startswith("a"):
             spec.refuse_async(method)
         return self._with_stops(spec, options, method), options.get("deps")

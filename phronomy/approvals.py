@@ -117,7 +117,8 @@ class PendingApproval(Record):
 
     `id` is unique for this occurrence; `digest` covers the tool's identity and the arguments, and a decision is bound to both.
     `expires_at` is when the request lapses (None: never), and `on_expiry` what happens then. `path` names the nested run that asks,
-    empty for the run itself. `point` and `label` are of the breakpoint, where it is one.
+    empty for the run itself; `agent` is the name of the agent or graph that asks. `point` and `label` are of the breakpoint, where it
+    is one.
     """
 
     id: str
@@ -126,6 +127,7 @@ class PendingApproval(Record):
     args: JsonObject = Field(repr=False)
     digest: str
     path: str = ""
+    agent: Text | None = None
     why: Why = "approval"
     reason: Text | None = None
     point: Point | None = None

@@ -29,7 +29,7 @@ _SHORT: Final[Mapping[str, tuple[str, ...]]] = {
     "*": ("pre_tool_call", "pre_handoff"),
 }
 _APPROVALS: Final = ("approval", "*")
-_CALLS: Final = ("pre_tool_call", "pre_node")
+_CALLS: Final = ("pre_tool_call", "pre_handoff", "pre_node", "pre_pattern_step")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,18 +111,21 @@ class Breakpoint:
                 given.append(f"{name}={sorted(value) if isinstance(value, frozenset) else value!r}")
         return f"Breakpoint({', '.join(given)})"
 
-    def stops_at(self, type: str, agent: str, tool: str | None, node: str | None, *, asks: bool) -> bool:
+    def stops_at(
+        self, type: str, agent: str, tool: str | None, node: str | None, pattern: str | None, *, asks: bool
+    ) -> bool:
         """Whether it is for this point at all, whatever its predicate says."""
         if self.type not in (type, *_APPROVALS) and type not in _SHORT.get(self.type, ()):
             return False
         if self.type in _APPROVALS and not asks and type not in _SHORT[self.type]:
             return False
-        wanted = ((self.agents, agent), (self.tools, tool), (self.nodes, node), (self.patterns, None))
+        wanted = ((self.agents, agent), (self.tools, tool), (self.nodes, node), (self.patterns, pattern))
         return all(names is None or name in names for names, name in wanted)
 
     def matches(self, context: BreakpointContext) -> bool:
         """Whether the run is to stop here."""
-        if not self.stops_at(context.type, context.agent, context.tool, context.node, asks=context.asks):
+        here = (context.type, context.agent, context.tool, context.node, context.pattern)
+        if not self.stops_at(*here, asks=context.asks):
             return False
         try:
             if self._expression is not None:
@@ -313,9 +316,9 @@ class Hold:
     ) -> None:
         """Let the call go on that waits under this id.
 
-        `input` stands in for the run's, before the model has seen it; `args` for those of the tool, validated and gated anew; `state`
-        is an update of a graph's, as a node returns it. With `skip`, what comes next is left out. Raises what `resume` raises; of
-        several who answer, one wins.
+        `input` stands in for the run's, before the model has seen it, or for that of a pattern's step; `args` for those of the tool,
+        validated and gated anew; `state` is an update of a graph's, as a node returns it. With `skip`, what comes next is left out.
+        Raises what `resume` raises; of several who answer, one wins.
         """
         owner, checkpoint_id, options = self._answer(id, input, args, state, skip=skip, by=by)
         owner.resume(checkpoint_id, **options)
@@ -354,6 +357,8 @@ class Hold:
         hit, owner = self._held(id)
         if type(skip) is not bool or (skip and (input, args, state) != (None, None, None)):
             raise InvalidDecision("skip is True or False, and what is skipped is not edited", pending_id=id)
+        if input is not None and hit.type == "pre_pattern_step":  # what comes to a step is its input
+            input, args = None, {**(args or {}), "arg": input}
         if (input is not None and hit.type in _CALLS) or (args is not None and hit.type not in _CALLS):
             here = "arguments" if hit.type in _CALLS else "the input alone, as long as the model has not seen it"
             raise InvalidDecision(f"pending {id} stands at {hit.type}, where {here} can be edited", pending_id=id)

@@ -29,7 +29,7 @@ from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, digest
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.errors import CheckpointError
 from phronomy.messages import Message, Settlement, Usage
-from phronomy.types import AnyOutcome, Call, CallResult, End, Ending, Refusal, Status, Unguarded
+from phronomy.types import AnyOutcome, Call, CallResult, End, Ending, HandedOver, Refusal, Status, Unguarded
 
 if TYPE_CHECKING:
     from typing import Self
@@ -72,6 +72,7 @@ class Fields(Record):
     refused: int = 0
     calls: tuple[Call, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    handoffs: tuple[HandedOver, ...] = ()
     blocked: tuple[str, ...] = ()
     ending: Ending | None = None
     rejecting: bool = False
@@ -93,6 +94,7 @@ class Checkpoint(Fields):
     """A run stopped at a boundary: everything that is needed to go on, and nothing that can change.
 
     `messages` are all messages of the conversation, `calls` the calls of the open turn, `decisions` those taken in this run,
+    `handoffs` how the conversation went from agent to agent,
     `turn`, `called` and `refused` count model calls, the calls they asked for, and answers that were not of the output type;
     `blocked` the digests of calls rejected for good. `new_input` is the input where a guardrail or a human changed it,
     `unguarded` what guardrails have yet to let through, `refusal` what they did not; `passed` are the breakpoints behind it.
@@ -115,10 +117,15 @@ class Checkpoint(Fields):
         found: list[PendingApproval] = []
         for call in self.calls:
             if call.status == "pending":
-                found.append(pending_of(call, self.path))
+                found.append(pending_of(call, self.path, self.speaker))
             elif call.status != "settled":
                 found.extend(call.waiting)
         return tuple(found)
+
+    @property
+    def speaker(self) -> str:
+        """The name of the agent, or graph, that has the conversation: that of the run, unless it was handed over."""
+        return self.handoffs[-1].target if self.handoffs else self.agent.name
 
     @property
     def input(self) -> Any:
@@ -213,7 +220,7 @@ _REQUEST: Final[PendingApproval] = cast("Any", PendingApproval).model_construct(
 )
 
 
-def pending_of(call: Call, path: str) -> PendingApproval:
+def pending_of(call: Call, path: str, agent: str | None = None) -> PendingApproval:
     """The request for approval that a pending call stands for."""
     assert call.pending_id and call.tool and call.digest and call.requested_at
     return _REQUEST.evolve(  # every value is that of a valid call
@@ -223,6 +230,7 @@ def pending_of(call: Call, path: str) -> PendingApproval:
         args=call.__dict__["args"],
         digest=call.digest,
         path=path,
+        agent=agent,
         why=call.why or "approval",
         reason=call.reason,
         point=call.point,

@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, get_args
 
 from typing_extensions import Unpack
 
+from phronomy._chain import target_of
 from phronomy._expressions import Expression
 from phronomy._input import History
 from phronomy._ledger import call as in_store
@@ -336,8 +337,8 @@ class Debugger(Generic[Deps, Output]):
             outer = "/".join(ids[:depth])
             calls = parts[outer].calls if outer in parts else ()
             name = next((call.name for call in calls if call.id == id), id)
-            frames.append(Frame(parts[outer].agent.name if outer in parts else "", outer, name))
-        return [*frames, Frame(self._part().agent.name, path, self._at())]
+            frames.append(Frame(parts[outer].speaker if outer in parts else "", outer, name))
+        return [*frames, Frame(self._part().speaker, path, self._at())]
 
     def watch(self, expression: str) -> Watched:
         """Have an expression worked out at each stop, over the names of `BreakpointContext`; returns what it is now.
@@ -377,8 +378,10 @@ class Debugger(Generic[Deps, Output]):
         elif item is not None:
             facts = {"type": item.point or item.why, "asks": item.why == "approval", "args": item.args}
             facts["node" if graph else "tool"] = item.tool_name
+        if item is not None and (target := target_of(item.tool)) is not None:
+            facts["handoff"] = part.speaker, target
         return BreakpointContext(
-            agent=part.agent.name,
+            agent=part.speaker,
             input=part.input,
             state=self.agent.spec.shown_state(part) if graph else None,
             turn=part.turn,

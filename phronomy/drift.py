@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from phronomy._runner import Runner, Spec
 from phronomy.checkpoint import Checkpoint
 from phronomy.tools import InvalidArguments
 from phronomy.types import Call
 
-_PARTS = {"instructions": "instructions", "model": "model", "output": "output type", "guardrails": "guardrails"}
+_PARTS = {
+    "instructions": "instructions",
+    "model": "model",
+    "output": "output type",
+    "guardrails": "guardrails",
+    "memory": "memory",
+    "policy": "approval policy",
+}
 _STRICTNESS = {"never": 0, "predicate": 1, "always": 2}
 
 
@@ -31,31 +39,53 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     if checkpoint.agent.name != spec.name:
         changed.append(f"the {spec.kind} was {checkpoint.agent.name!r} and is {spec.name!r}")
     for runner in runners:
-        if runner.state.path and runner.state.agent.name != runner.spec.name:
+        if runner.state.path and runner.state.agent.name != runner.home.name:
             changed.append(
-                f"at {runner.state.path} the {runner.spec.kind} was {runner.state.agent.name!r} and is {runner.spec.name!r}"
+                f"at {runner.state.path} the {runner.spec.kind} was {runner.state.agent.name!r} and is {runner.home.name!r}"
             )
         for call in runner.state.calls:
             if call.gate:
                 continue
+            found: list[str] = []
             if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
-                changed += _call_changes(runner, call)
-        changed += runner.spec.lost(runner.state)
+                found = _call_changes(runner, call)
+            changed += found or _run_changes(runner, call)
+        changed += runner.home.lost(runner.state)
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
         return Drift(tuple(changed), ())
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
-    compatible = [f"the {_PARTS[part]} changed" for part in _PARTS if before.get(part) != after.get(part)]
-    tools_before = before.get("tools")
-    tools_before = tools_before if isinstance(tools_before, dict) else {}  # of a bearer's text, it may be anything
-    tool = _tool_of(spec)
-    for name in sorted({*tools_before, *after["tools"]}):
-        if name not in tools_before:
-            compatible.append(f"{tool} {name!r} was added")
-        elif name not in after["tools"]:
-            compatible.append(f"{tool} {name!r} was removed")
-        elif tools_before[name] != after["tools"][name]:
-            compatible.append(f"{tool} {name!r} changed")
+    compatible = _differences(before, after, _tool_of(spec))
+    team_before, team_after = _named(before, "team"), _named(after, "team")
+    for name in sorted({*team_before, *team_after}):
+        if name not in team_before:
+            compatible.append(f"the conversation may now go to agent {name!r}")
+        elif name not in team_after:
+            compatible.append(f"the conversation can no longer go to agent {name!r}")
+        else:
+            differs = _differences(team_before[name], team_after[name], "tool")
+            compatible += [f"agent {name!r}: {each}" for each in differs]
     return Drift(tuple(changed), tuple(compatible))
+
+
+def _differences(before: Any, after: Any, tool: str) -> list[str]:
+    """How what a checkpoint notes of an agent differs from what would be noted now, in words."""
+    before = before if isinstance(before, dict) else {}
+    found = [f"the {_PARTS[part]} changed" for part in _PARTS if before.get(part) != after.get(part)]
+    tools_before, tools_after = _named(before, "tools"), _named(after, "tools")
+    for name in sorted({*tools_before, *tools_after}):
+        if name not in tools_before:
+            found.append(f"{tool} {name!r} was added")
+        elif name not in tools_after:
+            found.append(f"{tool} {name!r} was removed")
+        elif tools_before[name] != tools_after[name]:
+            found.append(f"{tool} {name!r} changed")
+    return found
+
+
+def _named(facts: Any, part: str) -> dict[str, Any]:
+    """What is noted of each by its name; nothing, if it is none: of a bearer's text, it may be anything."""
+    found = facts.get(part)
+    return found if isinstance(found, dict) else {}
 
 
 def _tool_of(spec: Spec) -> str:
@@ -66,6 +96,18 @@ def _tool_of(spec: Spec) -> str:
 def _asks(runner: Runner, call: Call) -> bool:
     """Whether the body of the call waits for an answer, with which it is to run again."""
     return any(item.why == "question" and item.path == runner.state.path for item in call.waiting)
+
+
+def _run_changes(runner: Runner, call: Call) -> list[str]:
+    """What is to be said of a call with a run inside that nobody can go on with. The nodes that are gone are told of by the graph."""
+    path = f"{runner.state.path}/{call.id}".lstrip("/")
+    inside = runner.ledger.nested.get(path) if call.result is None else None
+    if inside is None or runner.spec.nested(runner.state, call) is not None:
+        return []
+    if runner.spec.kind == "graph" and runner.spec.tool(call) is None:
+        return []
+    kind = _tool_of(runner.spec)
+    return [f"{kind} {call.name!r}, in which a run of {inside.agent.name!r} stopped, is gone, or runs nothing any more"]
 
 
 def _call_changes(runner: Runner, call: Call) -> list[str]:

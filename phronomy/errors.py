@@ -24,6 +24,7 @@
     ├── LeaseLost                       this worker's claim was taken over by another
     ├── StoreError                      a store cannot do what was asked
     │   └── StillNeeded                 what was to be taken away is not over yet
+    ├── MCPError                        an MCP server cannot be reached, or nobody knows what became of a call
     ├── WaitTimeout                     a run that was waited for has not ended yet
     ├── GuardrailRefused                a guardrail did not let the input, an answer or a call through; the run has ended
     ├── BreakpointTimeout               nobody answered a breakpoint in time; the run is cancelled
@@ -36,7 +37,9 @@
     │   │   └── ModelConnectionError    no answer came back: no route, a timeout, a connection or a stream cut off
     │   ├── ApprovalHandlerError        the approval handler raised or gave no valid answer
     │   ├── GuardrailFailed             a guardrail raised, or gave no valid answer
+    │   ├── InputFilterFailed           the input filter of a handoff raised, or gave no messages
     │   ├── InstructionsError           the instructions could not be made from the input
+    │   ├── MemoryFailed                the tokens of a message could not be counted
     │   ├── OutputError                 the final answer is not what was asked for
     │   ├── NodeFailed                  a node of a graph failed for good
     │   ├── StateError                  the state of a graph could not be changed or read
@@ -261,6 +264,14 @@ class StillNeeded(StoreError):
         self.branch_id = branch_id
 
 
+class MCPError(PhronomyError):
+    """An MCP server cannot be reached, or does not say what became of a call. `server` is the name that it was given here."""
+
+    def __init__(self, message: str, *, server: str) -> None:
+        super().__init__(message)
+        self.server = server
+
+
 class WaitTimeout(PhronomyError):
     """The run has not ended within the time that was given; `status` is how it stands. Nothing was changed."""
 
@@ -354,8 +365,16 @@ class ApprovalHandlerError(RunFailed):
     """The approval handler raised, or answered with something that is no decision. Nothing ran."""
 
 
+class InputFilterFailed(RunFailed):
+    """The input filter of a handoff raised, or gave no list of messages. The model was not asked."""
+
+
 class InstructionsError(RunFailed):
     """The instructions could not be made from the original input."""
+
+
+class MemoryFailed(RunFailed):
+    """The function that counts tokens for a memory raised, or gave no whole number of 0 or more. The model was not asked."""
 
 
 class OutputError(RunFailed):

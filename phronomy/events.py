@@ -176,6 +176,15 @@ class GuardrailsAsked(_Event):
     message: Text | None = Field(default=None, repr=False)
 
 
+class HandedOver(_Event):
+    """The conversation went from one agent to another, by a call of that id; the target is asked next."""
+
+    type: Literal["handoff"] = "handoff"
+    source: Text
+    target: Text
+    call_id: Text
+
+
 class CheckpointSaved(_Event):
     """A checkpoint is stored."""
 
@@ -225,6 +234,7 @@ Event: TypeAlias = (
     | ToolCallFailed
     | ToolCallSettled
     | GuardrailsAsked
+    | HandedOver
     | CheckpointSaved
     | Suspended
     | Ended
@@ -295,7 +305,7 @@ class Reader:
         if before is None:
             self._told.pop(now.path, None)
         found = [*self._begun(before, now), *self._decided(before, now), *self._replied(before, now)]
-        found += [*self._settled(before, now), *self._asked(before, now)]
+        found += [*self._settled(before, now), *self._handed_over(before, now), *self._asked(before, now)]
         found.append(self._make(CheckpointSaved, now.path, now, checkpoint_id=now.id, step=now.step, status=now.status))
         if now.ended is not None:
             facts = {"type": now.ended, "output": now.__dict__["output"], "usage": now.usage}
@@ -307,17 +317,17 @@ class Reader:
             self._told.pop(now.path, None)
         return found
 
-    def piece(self, delta: Delta | Piece) -> Event:
-        """A piece of a reply, or of what a node gives, after all that was written."""
+    def piece(self, delta: Delta | Piece, at: str = "") -> Event:
+        """A piece of a reply in the run at this path, or of what a node gives, after all that was written."""
         made: Event
         match delta:
             case TextDelta(text=text):
-                made = self._make(TextPiece, "", text=text)
+                made = self._make(TextPiece, at, text=text)
             case ReasoningDelta(text=text):
-                made = self._make(ReasoningPiece, "", text=text)
+                made = self._make(ReasoningPiece, at, text=text)
             case ToolCallDelta(index=index, arguments=arguments):
                 named = {"call_id": delta.id, "tool_name": delta.name}
-                made = self._make(ToolCallPiece, "", index=index, arguments=arguments, **named)
+                made = self._make(ToolCallPiece, at, index=index, arguments=arguments, **named)
             case Piece(path=path, text=text):
                 named = {"call_id": delta.call_id, "node": delta.name}
                 made = self._make(NodePiece, path, update=text, attempt=delta.attempt, **named)
@@ -376,6 +386,11 @@ class Reader:
                 name = calls[call_id].name if call_id in calls else _name_of(now, call_id)
                 facts = {"call_id": call_id, "tool_name": name, "kind": kind, "content": content}
                 yield self._make(ToolCallSettled, now.path, now, **facts)
+
+    def _handed_over(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        for made in now.handoffs[len(before.handoffs) :] if before is not None else ():
+            call_id = _call(before, made.call)["call_id"]
+            yield self._make(HandedOver, now.path, now, source=made.source, target=made.target, call_id=call_id)
 
     def _asked(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         known = {item.id for item in before.pending} if before is not None else set()

@@ -18,6 +18,7 @@ from phronomy.events import (
     Event,
     Failed,
     GuardrailsAsked,
+    HandedOver,
     ModelReplied,
     ModelStarted,
     RunStarted,
@@ -71,6 +72,9 @@ class Hooks:
     def on_guardrail(self, event: GuardrailsAsked) -> None:
         """Guardrails looked at the input, the answer or a call."""
 
+    def on_handoff(self, event: HandedOver) -> None:
+        """The conversation went to another agent."""
+
     def on_approval_requested(self, event: ApprovalRequested) -> None:
         """A call waits for a human."""
 
@@ -107,6 +111,7 @@ _METHODS: Final = {
     "tool_call_failed": "on_tool_failed",
     "tool_call_settled": "on_tool_settled",
     "guardrail": "on_guardrail",
+    "handoff": "on_handoff",
     "approval_requested": "on_approval_requested",
     "decided": "on_decided",
     "checkpoint": "on_checkpoint",

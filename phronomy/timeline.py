@@ -32,6 +32,7 @@ from phronomy.events import (
     Ended,
     Event,
     Failed,
+    HandedOver,
     ModelReplied,
     Reader,
     RunStarted,
@@ -314,7 +315,7 @@ class _Line:
             found += self._told(None, at)
         self._held.append(event)
         match event:
-            case RunStarted() | ModelReplied() | Decided() | ApprovalRequested():
+            case RunStarted() | ModelReplied() | Decided() | HandedOver() | ApprovalRequested():
                 return found
             case ToolCallSettled() if not self._ran(event):
                 return found  # it may have settled without being run
@@ -361,6 +362,7 @@ def _entries_of(lineage: Lineage) -> Iterator[TimelineEntry]:
     reader, narrator, times = Reader(branch.id), Narrator(), _Times()
     rows = rows_of(lineage.entries)
     here: str | None = None  # the branch of the entry before, if that was of the run
+    handed: dict[str, int] = {}  # how many handoffs of each path were told
     for place, entry in enumerate(lineage.entries):
         row = next(rows) if entry.checkpoint_id is not None else None
         if here is None and (row is None or row.run_id != branch.run_id):
@@ -373,7 +375,9 @@ def _entries_of(lineage: Lineage) -> Iterator[TimelineEntry]:
             events = reader.outcome(entry.seq, entry.path, outcome)
             at, id = times.journaled(entry.path, outcome), narrator.tip(entry.path)
         else:
-            narrator.named(row.path, row.agent.name)
+            new = row.handoffs[handed.get(row.path, len(row.handoffs)) :]
+            narrator.named(row.path, new[0].source if new else row.speaker)
+            handed[row.path] = len(row.handoffs)
             events = reader.checkpoint(entry.seq, row)
             at, id = times.sealed(row), row.id
         for event in events:

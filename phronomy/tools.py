@@ -21,6 +21,7 @@ from typing_extensions import TypeVar
 
 from phronomy import _checks, _json
 from phronomy._json import JsonError, JsonText, canonical, clean, parse, plain
+from phronomy._predicates import ApprovalPredicate
 from phronomy._schema import (
     Arguments,
     Unfit,
@@ -28,7 +29,6 @@ from phronomy._schema import (
     parameters_of,
     read_docstring,
     refuse_dunder_keys,
-    takes_context,
 )
 from phronomy.approvals import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
@@ -46,6 +46,10 @@ _HIDDEN = "[redacted]"
 
 class ToolCancelled(Exception):
     """The call was cancelled while the tool ran. Raised by `ToolContext.raise_if_cancelled`."""
+
+
+class OutcomeUnknown(Exception):
+    """Raised by a body that cannot tell whether it took effect: a human is asked, unless the tool is idempotent."""
 
 
 class InvalidArguments(ValueError):
@@ -282,25 +286,19 @@ class Tool:
         A predicate that raises, or answers with anything but True, False or a `Reject`, means that a human is asked.
         Raises `AsyncRequired` if the predicate is async.
         """
-        predicate = self.requires_approval
-        if isinstance(predicate, bool):
-            return predicate
-        if self.predicate_is_async:
-            raise AsyncRequired(f"tool {self.name}: its approval predicate is async; use the agent's async methods")
-        try:
-            return self._answered(predicate(*self._predicate_arguments(values, context)))
-        except Exception as error:
-            return self._ask(f"raised {type(error).__name__}")
+        if self._predicate is None:
+            return self.requires_approval is True
+        return self._predicate.ask(functools.partial(self.shown, values), context)
 
     async def aask_gate(self, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
         """As `ask_gate`, for predicates of both kinds."""
-        if isinstance(self.requires_approval, bool) or not self.predicate_is_async:
-            return self.ask_gate(values, context)
-        predicate = cast("Callable[..., Awaitable[Any]]", self.requires_approval)
-        try:
-            return self._answered(await predicate(*self._predicate_arguments(values, context)))
-        except Exception as error:
-            return self._ask(f"raised {type(error).__name__}")
+        if self._predicate is None:
+            return self.requires_approval is True
+        return await self._predicate.aask(functools.partial(self.shown, values), context)
+
+    def shown(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A copy of the arguments for whoever looks at a call: nothing done to it reaches the body."""
+        return MappingProxyType(self._arguments.bind(self._arguments.write(dict(values))))
 
     def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
         """Run the body in this thread. What it raises comes through. Raises `AsyncRequired` if the body is async."""
@@ -434,14 +432,13 @@ class Tool:
         if inspect.ismethod(predicate) and predicate.__self__ is self:
             names = list(inspect.signature(predicate.__func__).parameters)
             predicate = predicate if names[:1] == ["self"] else predicate.__func__
-        self.predicate_is_async = False
-        self._predicate_takes_context = False
+        self._predicate: ApprovalPredicate | None = None
         if predicate is not True and predicate is not False:
             if not callable(predicate):
                 raise self._refuse("requires_approval", "exactly True, exactly False, or a function of the arguments")
-            what = f"tool {self.name}: the approval predicate"
-            self._predicate_takes_context = takes_context(predicate, what, "args", ToolDefinitionError)
-            self.predicate_is_async = is_async_callable(predicate)
+            what = f"the approval predicate of tool {self.name}"
+            self._predicate = ApprovalPredicate(predicate, what, ToolDefinitionError)
+        self.predicate_is_async = self._predicate is not None and self._predicate.is_async
         self.requires_approval = cast("bool | Predicate", predicate)
 
     def _check_redact(self) -> None:
@@ -477,21 +474,6 @@ class Tool:
                 told.append(f"{'.'.join(str(part)[:80] for part in each['loc'])}: {each['msg']}")
         return clean("; ".join(told[:10]))
 
-    def _predicate_arguments(self, values: Mapping[str, Any], context: ToolContext[Any]) -> tuple[Any, ...]:
-        # Its own copy: whatever it does to what it is shown, the body runs with what a human approved.
-        shown = MappingProxyType(self._arguments.bind(self._arguments.write(dict(values))))
-        return (shown, context) if self._predicate_takes_context else (shown,)
-
-    def _answered(self, answer: object) -> bool | Reject:
-        if isinstance(answer, bool | Reject):
-            return answer
-        _checks.close_unawaited(answer)
-        return self._ask(f"answered with {type(answer).__name__}")
-
-    def _ask(self, why: str) -> bool:
-        _log.warning("the approval predicate of tool %s %s, so a human is asked", self.name, why)
-        return True
-
     def _injected(self, context: ToolContext[Any]) -> dict[str, Any]:
         return {self._context_name: context} if self._context_name else {}
 
@@ -514,7 +496,7 @@ class Tool:
 
 
 _FIXED = frozenset(
-    {*ToolOptions.__annotations__, "is_async", "predicate_is_async", "schema_hash", "_body", "_identity"}
+    {*ToolOptions.__annotations__, "is_async", "predicate_is_async", "schema_hash", "_body", "_identity", "_predicate"}
 )
 
 

@@ -57,6 +57,15 @@ class Refusal(Record):
     then: Then = "continue"
 
 
+class HandedOver(Record):
+    """The conversation went from one agent to another: by the call `call`, after the first `said` messages."""
+
+    source: Text
+    target: Text
+    call: str
+    said: int = Field(ge=0)
+
+
 class CallResult(Record):
     """How a call ended, and the text of it that the model reads."""
 

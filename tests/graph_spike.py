@@ -6,6 +6,7 @@ one channel for what each node gave. The core knows nothing of it.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Mapping
@@ -45,7 +46,9 @@ from phronomy.types import Call, Done, Finish, Finished, Judge, Judged, Move, Ou
 
 
 class Inside(Tool):
-    """A node that is a run of its own."""
+    """A node that is a run of its own. What fails in it is raised as it is."""
+
+    on_failure = "human"
 
     def __init__(self, name: str, inner: Agent[Any, Any]) -> None:
         self.name = name
@@ -106,6 +109,20 @@ class GraphSpec:
     input_guardrails: tuple[()] = ()
     output_guardrails: tuple[()] = ()
     tool_guardrails: tuple[()] = ()
+    policy: tuple[()] = ()
+    memory: None = None
+
+    def speaking(self, state: Checkpoint) -> GraphSpec:
+        return self
+
+    def refuses(self, state: Checkpoint, call: Call) -> None:
+        return None
+
+    def over(self, state: Checkpoint) -> dict[str, str]:
+        return {}
+
+    def seen(self, state: Checkpoint) -> tuple[()]:
+        return ()
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
         return tool.approval_timeout, tool.on_expiry or "reject"
@@ -150,6 +167,10 @@ class GraphSpec:
             return after
         told = after.messages[len(before.messages) :]
         gave = {call.name: message.text for call, message in zip(before.calls, told, strict=True)}
+        floors = [
+            node.name for node in self.tools.values() if isinstance(node, Inside) and node.inner.spec.kind == "graph"
+        ]
+        gave |= {name: json.loads(gave[name]) for name in floors if gave.get(name, "")[:1] == '"'}
         return after.model_copy(update={"state": canonical({**(before.state or {}), **gave})})
 
     def tool(self, call: Call) -> Tool | None:

@@ -61,8 +61,6 @@ LEFT_OUT = {
     16: "remembered approvals (scopes) come later",
     17: "remembered approvals (scopes) come later",
     18: "remembered approvals (scopes) come later",
-    63: "how policies merge comes with teams",
-    66: "what one agent tells another comes with teams",
 }
 """The rows without a test here, and why."""
 

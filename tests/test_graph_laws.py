@@ -218,7 +218,7 @@ def test_an_agent_inside_that_cannot_begin_fails_its_node(driver: Driver, store:
     builder = StateGraph(State).add_node("clerk", agent, input=broken, output=lambda text: {"log": [text]})
     graph = builder.add_edge(START, "clerk").add_edge("clerk", END).compile(store=store)
 
-    with pytest.raises(NodeFailed, match="clerk in it failed: its input raised LookupError"):
+    with pytest.raises(NodeFailed, match="clerk failed: its input raised LookupError"):
         driver.invoke(graph, {})
 
 

@@ -58,18 +58,21 @@ ACTS = {
 """Clocks, threads, networks, files, chance."""
 
 MAY_ACT = {
+    "phronomy._apart": {"asyncio"},
     "phronomy._answers": {"uuid"},  # the type of an answer
     "phronomy._ids": {"secrets"},
     "phronomy._hold": {"threading"},
     "phronomy._json": {"os"},  # limits from the environment
     "phronomy._guarding": {"asyncio", "time"},
     "phronomy._leave": {"threading"},
+    "phronomy._mcp": {"asyncio", "concurrent", "contextvars", "os", "threading"},
     "phronomy._expressions": {"threading"},
     "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading"},
     "phronomy._otel": {"threading", "time"},
     "phronomy._perform": {"asyncio", "time"},
     "phronomy._pieces": {"contextvars", "threading"},
     "phronomy._waiting": {"asyncio", "threading", "time"},
+    "phronomy._wanted": {"threading"},
     "phronomy._workers": {"asyncio", "contextvars", "queue", "threading", "time"},
     "phronomy.breakpoints": {"threading"},
     "phronomy.cli": {"os"},
@@ -78,11 +81,12 @@ MAY_ACT = {
     "phronomy.cli._debug": {"asyncio"},
     "phronomy.cli._decide": {"os", "subprocess", "tempfile"},
     "phronomy.cli._runs": {"asyncio"},
-    "phronomy.cli._screen": {"msvcrt", "termios", "threading"},
+    "phronomy.cli._screen": {"msvcrt", "os", "select", "signal", "termios", "threading"},
     "phronomy.demo": {"os", "sqlite3", "time"},
     "phronomy.graph.registry": {"threading", "uuid"},  # the second is a type that values may have
     "phronomy.graph.streams": {"threading"},
     "phronomy.interrupts": {"contextvars"},
+    "phronomy.mcp": {"os", "threading"},
     "phronomy.models._answer": {"time"},
     "phronomy.models._http": {"asyncio", "http", "httpx", "os", "threading", "urllib"},
     "phronomy.models._retry": {"asyncio", "os", "tenacity", "threading", "time"},
@@ -120,8 +124,9 @@ LAZY = {
     "phronomy._schema": {"docstring_parser"},
     "phronomy.cli": {"phronomy.demo"},
     "phronomy.cli._graphs": {"phronomy.graph._joins", "phronomy.graph._node"},
-    "phronomy.cli._screen": {"msvcrt", "termios"},
+    "phronomy.cli._screen": {"msvcrt", "os", "select", "signal", "termios"},
     "phronomy.guardrails": {"jsonschema", "phronomy._answers", "referencing"},
+    "phronomy.mcp": {"phronomy._mcp"},
     "phronomy.models._answer": {"email.utils"},
     "phronomy.models._http": {"aiohttp", "http.cookiejar", "httpx", "urllib.parse", "urllib.request"},
     "phronomy.models._openai_client": {"openai.types.chat"},
@@ -138,7 +143,7 @@ LAZY = {
 }
 
 RECORDS = {
-    "phronomy._json", "phronomy._record", "phronomy._texts", "phronomy.approvals", "phronomy.checkpoint",
+    "phronomy._chain", "phronomy._json", "phronomy._record", "phronomy._texts", "phronomy.approvals", "phronomy.checkpoint",
     "phronomy.errors", "phronomy.limits", "phronomy.messages", "phronomy.types",
 }  # fmt: skip
 
@@ -185,7 +190,7 @@ TWINS = [
     name.removeprefix("phronomy.")
     for name, tree in TREES.items()
     if name.startswith("phronomy._")
-    and name != "phronomy._aclosing"  # which only async code needs
+    and name not in ("phronomy._aclosing", "phronomy._mcp")  # only async code needs it; what it speaks is async alone
     and any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(tree))
 ]
 """The modules in which every async function has a sync twin. The public nouns under them offer both, each in its way."""
@@ -198,7 +203,7 @@ RENAMED = {
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
 
-ALONE = {"_abegin", "ain_thread", "apause", "aside_by_side", "call", "in_either", "whole", "within"}
+ALONE = {"_abegin", "ain_thread", "apause", "aside_by_side", "call", "in_either", "until_gone", "whole", "within"}
 """Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one.
 
 `_abegin` begins in a thread, as `_begin` does, and lets go of a run that was begun for somebody who is gone.
@@ -215,7 +220,12 @@ ALLOWED = {
     # Each waits for what its driver can wait for.
     "astay": ("listening(asyncio.Event())", "listening(threading.Event())"),
     # A coroutine is a piece of work as it is.
-    "arun_calls": ("[execute(runner, call.id, drive) ", "[partial(execute, runner, call.id, drive) "),
+    "arun_calls": ("[run(runner, call.id, drive) ", "[partial(run, runner, call.id, drive) "),
+    # A task that is left is cancelled, and gone before anything else; a thread cannot be.
+    "arun_apart": (
+        "until_gone(run_nested(runner, call, tool, nested, drive), leave)",
+        "in_thread(partial(run_nested, runner, call, tool, nested, drive), None, leave)",
+    ),
 }
 """The statements in which twins may differ: as they are in the async twin once stripped, and in the sync one."""
 

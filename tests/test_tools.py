@@ -388,7 +388,7 @@ def test_a_predicate_sees_fresh_values_and_the_context_if_it_asks_for_it() -> No
 
     assert asyncio.run(slow.aask_gate({"a": [2]}, context(deps="guest"))) == Reject(reason="not here")
     assert asyncio.run(slow.aask_gate({"a": [1]}, context(deps="clerk"))) is True
-    with pytest.raises(AsyncRequired, match="tool body: its approval predicate is async"):
+    with pytest.raises(AsyncRequired, match="the approval predicate of tool body is async"):
         slow.ask_gate({"a": [1]}, context())
 
 

@@ -37,6 +37,7 @@ _WHERE: Final = {
     "pre_agent_run": "before the run begins",
     "pre_model_call": "before the model is asked",
     "pre_tool_call": "before tool {}",
+    "pre_handoff": "before handoff {}",
     "post_tool_call": "after tool {}",
     "pre_node": "before node {}",
     "post_node": "after node {}",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from phronomy._runner import Spec
-from phronomy._runs import Runs
+from phronomy._stops import specs_in
 from phronomy.approvals import PendingApproval
 from phronomy.checkpoint import Checkpoint
 from phronomy.tools import Tool
@@ -19,11 +19,9 @@ GATE: Final = "after"
 
 def tools_in(spec: Spec) -> Iterator[Tool]:
     """All that may ask in runs of this spec: its tools or nodes, what stands in for them, and those of the runs inside."""
-    for tool in spec.tools.values():
-        yield from (tool, *tool.fallback)
-        inner = getattr(tool, "inner", None)
-        if isinstance(inner, Runs):
-            yield from tools_in(inner.spec)
+    for each in specs_in(spec):
+        for tool in each.tools.values():
+            yield from (tool, *tool.fallback)
 
 
 def gate(item: PendingApproval) -> Tool | None:

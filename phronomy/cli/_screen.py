@@ -136,7 +136,8 @@ class Screen:
         prompt = escaped(question)
         try:
             if self.interactive:
-                print(prompt, end="", flush=True)
+                sys.stdout.write(prompt)
+                sys.stdout.flush()
                 prompt = ""
                 _await_input()
             # No line editor: a process killed at this prompt must leave the terminal as it was.

@@ -75,18 +75,23 @@ class Mask:
         """The arguments as they may be seen."""
         if self._reveal:
             return dict(args)
-        return dict.fromkeys(args, HIDDEN) if tool is None else tool.redacted(args)
+        hidden = self.masked(args, tool)
+        return {name: HIDDEN if name in hidden else value for name, value in args.items()}
 
     def masked(self, args: Mapping[str, Any], tool: Tool | None) -> set[str]:
         """The names of the arguments that may not be seen."""
         if self._reveal:
             return set()
-        return set(args) if tool is None else {name for name in args if name in tool.redact}
+        return set(args) if tool is None else set(args) & self._secret(tool)
+
+    def _secret(self, tool: Tool) -> set[str]:
+        """The parameters that are hidden: whatever any tool of this name hides, since agents inside may have others."""
+        return {name for each in (tool, *self._tools) if each.name == tool.name for name in each.redact}
 
     def arguments(self, name: str, text: str) -> str:
         """The arguments of a call as the model wrote them, as they may be seen."""
         tool = self.named(name)
-        if self._reveal or (tool is not None and not tool.redact):
+        if self._reveal or (tool is not None and not self._secret(tool)):
             return text
         try:
             value = parse(text)
@@ -272,7 +277,8 @@ def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, 
     elif item.reason:
         screen.row("why", item.reason)
     nested = f", in {place_of(checkpoint, item.path)}" if item.path else ""
-    screen.place("asked by", f"{checkpoint.kind} {checkpoint.agent.name}{nested}")
+    inner = f" ({item.agent})" if item.path and item.agent else ""
+    screen.place("asked by", f"{checkpoint.kind} {checkpoint.speaker}{nested}{inner}")
     screen.place("since", f"{time_of(item.requested_at)} ({ago(now - item.requested_at.timestamp())})")
     if item.expires_at is not None:
         lapsed = item.has_lapsed(datetime.fromtimestamp(now, UTC))

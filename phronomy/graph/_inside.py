@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from phronomy._chain import begin
-from phronomy._ids import new_id
 from phronomy._json import JsonText, canonical
+from phronomy._nested import begun
 from phronomy._runner import Spec
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import NodeFailed, PhronomyError
@@ -44,25 +43,17 @@ class Within:
             given = given_to(self.outer, self.node, parent, self.call)
             if spec.kind == "graph" and self.node.into is None and "arg" not in (self.call.args or {}):
                 given = canonical(given)  # values of registered types, as text: see `StateSchema.accept`
-            first = spec.first(given, None, None)
+            history = None
+            if self.node.history is not None:
+                history = self.node.history(self.outer.schema.read(self.outer.shown_in(self.call.args or {}, parent)))
+            first = spec.first(given, None, history)
         except NodeFailed:
             raise
         except PhronomyError as error:
             raise failed(self.node.name, f"the run inside cannot begin: {error}") from error
         except Exception as error:
             raise failed(self.node.name, f"its input raised {type(error).__name__}") from error
-        return begin(
-            None,
-            id=new_id("ckpt"),
-            run_id=parent.run_id,
-            branch_id=parent.branch_id,
-            thread_id=parent.thread_id,
-            at=at,
-            agent=spec.ref,
-            kind=spec.kind,
-            path=path,
-            **first,
-        )
+        return begun(spec, parent, path, at, first)
 
 
 def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> Any:
@@ -100,8 +91,10 @@ def begun_with(spec: GraphSpec, state: Checkpoint, id: str) -> Any:
 def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, content: str) -> JsonText:
     """The update that the end of the run inside a node is. Raises `NodeFailed`, `InvalidUpdate`."""
     inner = node.inner.spec
-    if inner.kind == "graph":
-        value: Any = inner.schema.read(JsonText(content)) if callable(node.out) else json.loads(content)
+    if inner.kind == "graph" and inner.takes_value:
+        value: Any = inner.output.value(content)
+    elif inner.kind == "graph":
+        value = inner.schema.read(JsonText(content)) if callable(node.out) else json.loads(content)
     else:
         value = content if inner.output is None else inner.output.value(content)
     if callable(node.out):

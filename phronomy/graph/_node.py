@@ -218,10 +218,10 @@ class Inside(_Lean):
         self.schema = schema
         self.into: Callable[[Any], Any] | None = options.get("input")
         self.out: str | Callable[[Any], Any] | None = options.get("output")
+        self.history: Callable[[Any], Any] | None = options.get("messages")
         self.on_rejection: str | None = options.get("on_rejection")
         self.destinations: tuple[str, ...] = ()
-        inside = [each for tool in inner.spec.tools.values() for each in (tool, *tool.fallback)]
-        self.gives_pieces = any(isinstance(each, Piecewise) and each.gives_pieces for each in inside)
+        self.gives_pieces = True
         _set_options(self, options, schema)
         super().__init__()
 
@@ -309,13 +309,17 @@ def check_options(where: str, options: Mapping[str, Any], *, is_run: bool) -> No
             f"{where} is a run of its own, and {', '.join(sorted(foreign))} is for functions: its own nodes and tools have"
             " timeouts, retries and fallbacks"
         )
-    if not is_run and (foreign := options.keys() & {*inside}):
+    if not is_run and (foreign := options.keys() & {*inside, "messages"}):
         raise GraphError(f"{where}: {', '.join(sorted(foreign))} is for nodes that are agents or graphs")
     for option in inside if is_run else ():
         if not isinstance(value := options.get(option), (str, NoneType)):
             check_function(f"{where}: {option} is the name of a channel, or a function; it", value)
             if is_async(value):
                 raise GraphError(f"{where}: {option} is async; make it a plain function")
+    if (history := options.get("messages")) is not None:
+        check_function(f"{where}: messages is a function of the state; it", history)
+        if is_async(history):
+            raise GraphError(f"{where}: messages is async; make it a plain function")
     if not isinstance(back, (str, NoneType)):
         raise GraphError(f"{where}: on_rejection is the name of a node, or END, not {type(back).__name__}")
     if not is_series(ahead) or not all(isinstance(each, str) for each in ahead):

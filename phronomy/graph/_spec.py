@@ -38,7 +38,9 @@ from phronomy.guardrails import Guardrail
 from phronomy.hooks import Hooks
 from phronomy.instructions import CompiledInstructions, compile_instructions
 from phronomy.limits import Limits
+from phronomy.messages import Message
 from phronomy.models.base import ModelSettings
+from phronomy.policy import Rule
 from phronomy.tools import Tool
 from phronomy.types import Advance as AdvanceMove
 from phronomy.types import (
@@ -108,6 +110,8 @@ class GraphSpec:
     output_mode: Literal["schema"] = "schema"
     output_retries: None = None
     model: None = None
+    memory: None = None
+    policy: tuple[Rule, ...] = ()
     settings: ModelSettings = field(default_factory=ModelSettings)
     instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))
 
@@ -117,6 +121,11 @@ class GraphSpec:
     def tools(self) -> Mapping[str, Tool]:
         """The nodes."""
         return self.nodes
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether its runs are given a plain value, and give one, as those of an agent; else both are of the state."""
+        return False
 
     @property
     def output(self) -> Any:
@@ -166,6 +175,18 @@ class GraphSpec:
             found = found.given_again("arg" if "arg" in call.args else "state")
         return found
 
+    def speaking(self, state: Checkpoint) -> GraphSpec:
+        """A graph has no conversation to hand over."""
+        return self
+
+    def refuses(self, state: Checkpoint, call: Call) -> str | None:
+        """A node can always run."""
+        return None
+
+    def seen(self, state: Checkpoint) -> tuple[Message, ...]:
+        """A graph has no conversation."""
+        return ()
+
     def nested(self, state: Checkpoint, call: Call) -> Nested | None:
         """The run inside a node, if it is an agent or a graph."""
         node = self.nodes.get(call.name)
@@ -189,6 +210,10 @@ class GraphSpec:
         return call.name.startswith(AFTER) or (
             call.name in self.stops_at.before and stop_before(call) not in state.passed
         )
+
+    def over(self, state: Checkpoint) -> Mapping[str, str]:
+        """Every call of a graph is wanted."""
+        return {}
 
     def point_of(self, call: Call) -> Point | None:
         """The point at which `interrupt_before` or `interrupt_after` stops a call; none where a node, or somebody, paused the run."""

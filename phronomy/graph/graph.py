@@ -19,6 +19,7 @@ from phronomy._runner import Handler
 from phronomy._runs import Runs
 from phronomy._spec import is_async
 from phronomy._stops import checked as checked_breakpoints
+from phronomy._stops import specs_in
 from phronomy.announcements import Announcements
 from phronomy.approvals import OnExpiry, Principal
 from phronomy.breakpoints import Breakpoint
@@ -34,6 +35,7 @@ from phronomy.graph.signals import END, START
 from phronomy.graph.stops import GraphStop, marks_of, stop_of
 from phronomy.graph.streams import is_generator
 from phronomy.hooks import Hooks
+from phronomy.policy import ApprovalPolicy, check_rules, rules_of
 from phronomy.result import Result
 from phronomy.stores import _forking
 from phronomy.stores.base import Store
@@ -60,7 +62,7 @@ class NodeOptions(TypedDict, total=False):
 
     Of a node that is an agent or a graph: `input` makes its input of the state (a function, or the name of a channel), `output`
     the update of its output (likewise). A graph needs neither: it is given, and gives back, the channels that it shares with
-    this one.
+    this one. `messages` makes the conversation that an agent goes on from (a function of the state, which gives a list of messages).
     """
 
     requires_approval: bool | Callable[[Any], Any]
@@ -79,6 +81,7 @@ class NodeOptions(TypedDict, total=False):
     streams: Sequence[str]
     input: str | Callable[[Any], Any]
     output: str | Callable[[Any], Any]
+    messages: Callable[[Any], Any]
 
 
 class GraphOptions(TypedDict, total=False):
@@ -97,6 +100,7 @@ class GraphOptions(TypedDict, total=False):
     approval_timeout: float | None
     on_expiry: OnExpiry
     on_approval_required: Handler
+    approval_policy: ApprovalPolicy
 
 
 class StateGraph(Generic[State]):
@@ -172,12 +176,14 @@ class StateGraph(Generic[State]):
                 raise GraphError(
                     f"node {name!r}: there is no channel {channel!r}; the channels are {', '.join(self._schema.names)}"
                 )
-        if inner.kind != "graph" and (takes is None or gives is None):
+        plain = not isinstance(inner, GraphSpec) or inner.takes_value
+        if plain and (takes is None or gives is None):
+            kind = "a pattern" if isinstance(inner, GraphSpec) else "an agent"
             raise GraphError(
-                f"node {name!r} is an agent: say what it is asked and what becomes of its answer, as in"
-                " add_node(name, agent, input='question', output='answer')"
+                f"node {name!r} is {kind}: say what it is asked and what becomes of its answer, as in"
+                f" add_node(name, {kind.partition(' ')[2]}, input='question', output='answer')"
             )
-        if inner.kind == "graph" and (takes is None) != (gives is None):
+        if not plain and (takes is None) != (gives is None):
             raise GraphError(f"node {name!r} is a graph: give both input and output, or neither")
         if isinstance(inner, GraphSpec) and takes is None:
             shared = [channel for channel in inner.schema.names if channel in self._schema.names]
@@ -333,6 +339,9 @@ class Graph(Runs[Deps, State]):
     approval_timeout: float | None = None
     on_expiry: OnExpiry = "reject"
 
+    approval_policy: ApprovalPolicy = ()
+    """Which calls of tools a human approves in the agents inside, beside those whose tools ask: names of tools, or a mapping."""
+
     def __init__(
         self, schema: StateSchema, nodes: Mapping[str, Node | Inside], routes: Routes, options: Mapping[str, Any]
     ) -> None:
@@ -358,8 +367,15 @@ class Graph(Runs[Deps, State]):
             on_expiry=self.on_expiry,
             handler=self._handler,
             handler_is_async=self._handler is not None and is_async(self._handler),
+            policy=rules_of(self.name, self.approval_policy),
         )
+        spec = self._configured(spec)
+        check_rules(spec.policy, specs_in(spec))
         self._spec = replace(spec, breakpoints=checked_breakpoints(self.breakpoints, spec))
+
+    def _configured(self, spec: GraphSpec) -> GraphSpec:
+        """The configuration with what a subclass adds."""
+        return spec
 
     def _check(self, store: Any) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -393,7 +409,7 @@ class Graph(Runs[Deps, State]):
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:
-        return f"<Graph {self.name!r}, {len(self._spec.nodes)} nodes>"
+        return f"<{type(self).__name__} {self.name!r}, {len(self._spec.nodes)} nodes>"
 
     @property
     def spec(self) -> GraphSpec:

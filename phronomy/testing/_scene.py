@@ -219,7 +219,8 @@ def watch_tools(fuse: Fuse, witness: Witness) -> None:
     def told(tool: Tool, values: Any, context: ToolContext[Any]) -> Iterator[list[Any]]:
         fuse.place(f"before {tool.name}")
         n = f"{os.getpid()}:{next(numbers)}"
-        witness.say("entered", n=n, text=values.text, **_call_facts(tool, context))
+        text = getattr(values, "text", "{}")  # nodes of graphs bind in a way of their own
+        witness.say("entered", n=n, text=text, **_call_facts(tool, context))
         returned: list[Any] = []
         try:
             yield returned

@@ -1,0 +1,1 @@
+"""Teams: agents that work together."""

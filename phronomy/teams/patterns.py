@@ -1,0 +1,415 @@
+"""Patterns: agents that work together in a known way. Each is a graph of its own, whose every unit of work is a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, Field, create_model, model_validator
+from typing_extensions import Unpack
+
+from phronomy._checks import is_count, is_number, is_series
+from phronomy._spec import is_async
+from phronomy.checkpoint import Checkpoint
+from phronomy.errors import CheckpointError, GraphError
+from phronomy.graph._spec import GraphSpec
+from phronomy.graph._state import StateSchema
+from phronomy.graph.graph import Graph, GraphOptions, NodeOptions
+from phronomy.graph.streams import is_generator
+from phronomy.output import OutputType
+from phronomy.teams import _schemes
+from phronomy.teams._pattern import PatternSpec, PatternState, Ways, known_of, used_by, wave_of
+from phronomy.teams._schemes import Edge, Scheme
+from phronomy.teams._steps import FunctionStep, RunStep, about, names_for, step_of
+from phronomy.tools import Deps
+
+
+class Step:
+    """A step of a pattern with options: an agent, a graph, another pattern, or a function of what comes to it.
+
+    `transform`, a plain function, makes the input of the step of what comes to it. The options are those of a node:
+    `requires_approval` (True, or a predicate of the step's input), `approval_timeout`, `on_expiry`, `risk`, and for functions
+    `idempotent`, `retries`, `retry_wait`, `retry_on`, `timeout` and `on_failure`.
+    """
+
+    def __init__(
+        self, run: Any, *, transform: Callable[[Any], Any] | None = None, **options: Unpack[NodeOptions]
+    ) -> None:
+        self.run = run
+        self.options: dict[str, Any] = {"transform": transform, **options}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({getattr(self.run, 'name', None) or getattr(self.run, '__name__', self.run)!r})"
+
+
+class DagNode(Step):
+    """A step of a `dag`: it runs once all steps in `needs` are through.
+
+    It is given a dict of what those gave, by name (without any: the input of the pattern), or what `transform` makes of that. Where
+    `when`, a plain predicate of the same, is false or raises, the step is left out. Of steps that are ready at once, those of a
+    higher `priority` begin first.
+    """
+
+    def __init__(
+        self,
+        run: Any,
+        needs: Sequence[str] = (),
+        *,
+        when: Callable[[Any], Any] | None = None,
+        transform: Callable[[Any], Any] | None = None,
+        priority: int = 0,
+        **options: Unpack[NodeOptions],
+    ) -> None:
+        super().__init__(run, transform=transform, **options)
+        self.needs = needs
+        self.when = when
+        self.priority = priority
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternProgress:
+    """How far a run of a pattern is: `done` turns of `total` (None: nobody knows), in per cent, and the `tokens` used so far."""
+
+    done: int
+    total: int | None
+    percentage: float | None
+    tokens: int
+
+
+class Pattern(Graph[Deps, Any]):
+    """Agents that work together in a known way: it runs, stops, resumes, forks and is watched as a graph is.
+
+    `invoke` takes a plain input: text, a mapping, a model, any JSON. `result.output` is the final value; `state_of(checkpoint)` is the
+    `PatternState`: what every step has given. Made by `sequential`, `parallel`, `supervisor`, `round_robin`, `dag`, `reflect`, `race`.
+    A human's refusal ends it as rejected: nobody else does the work. A pattern may be a step of another, or a node of a graph.
+    """
+
+    def __init__(self, scheme: Scheme, steps: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+        self._scheme = scheme
+        nodes = {name: steps[name] for name in scheme.names}
+        ways = Ways(nodes=scheme.names, edges={}, scheme=scheme)
+        super().__init__(_SCHEMA, nodes, ways, {"name": scheme.kind, "max_steps": None, **options})
+
+    def _configured(self, spec: GraphSpec) -> GraphSpec:
+        known = {field.name: getattr(spec, field.name) for field in fields(spec)}
+        return PatternSpec(**known, scheme=self._scheme)
+
+    @property
+    def kind(self) -> str:
+        """Which pattern it is, as `sequential`."""
+        return self._scheme.kind
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names of its steps, in order."""
+        return self._scheme.names
+
+    def progress(self, checkpoint: Checkpoint) -> PatternProgress:
+        """How far the run of a checkpoint of this pattern is. Raises `CheckpointError` for one of something else."""
+        state = self.state_of(checkpoint)
+        if state.pattern != self.kind:
+            raise CheckpointError(f"checkpoint {checkpoint.id} is of a pattern of another kind: {state.pattern!s:.40}")
+        done = len(known_of(checkpoint).turns) + sum(call.result is not None for call in wave_of(checkpoint))
+        total = done if checkpoint.ended == "completed" else self._scheme.total
+        share = None if total is None else round(100 * done / total, 1) if total else 100.0
+        return PatternProgress(done=done, total=total, percentage=share, tokens=used_by(checkpoint).total_tokens)
+
+
+_SCHEMA: Final = StateSchema(PatternState, name="pattern")
+
+
+def sequential(
+    *steps: Any,
+    transform: Callable[[Any], Any] | None = None,
+    on_error: Literal["fail", "skip"] = "fail",
+    **options: Unpack[GraphOptions],
+) -> Pattern:
+    """One step after another, each with what the one before gave; the output is that of the last.
+
+    Steps are agents, graphs, patterns, functions, or `Step`s; or one mapping of these by name. `transform` makes the input of each step
+    but the first of what the one before gave. With `on_error="skip"` a step that fails passes what came to it on; if all fail,
+    `NodeFailed` says why each did. Raises `GraphError`.
+    """
+    where = _where("sequential", options)
+    _one_of(where, "on_error", on_error, ("fail", "skip"))
+    nodes = _nodes(where, _listed(where, steps), needed=on_error == "fail")
+    _plain(where, "transform", transform)
+    for node in list(nodes.values())[1:] if transform is not None else ():
+        node.transform = node.transform or transform
+    scheme = _schemes.Sequential(names=tuple(nodes))
+    return Pattern(scheme, nodes, options)
+
+
+def parallel(
+    *steps: Any,
+    merge: Callable[[dict[str, Any]], Any] | None = None,
+    min_success: int | None = None,
+    **options: Unpack[GraphOptions],
+) -> Pattern:
+    """All steps side by side, each with the input; the output is a dict of what they gave, by name, or what `merge` makes of it.
+
+    `min_success` is how many must succeed; None: all. Once that cannot be reached, `NodeFailed` says why each failed.
+    Raises `GraphError`.
+    """
+    where = _where("parallel", options)
+    nodes = _nodes(where, _listed(where, steps), needed=min_success is None)
+    _plain(where, "merge", merge)
+    if min_success is not None:
+        _enough(where, min_success, len(nodes))
+    return Pattern(_schemes.Parallel(names=tuple(nodes), least=min_success, merge=merge), nodes, options)
+
+
+def race(*steps: Any, min_success: int = 1, **options: Unpack[GraphOptions]) -> Pattern:
+    """All steps side by side, each with the input: the first to succeed wins, and the others are cancelled.
+
+    The output is what the winner gave; with `min_success` above 1, a dict of what the first so many gave, by name. Failures are
+    tolerated as long as that can be reached; then `NodeFailed` says why each failed. What a loser waits for need not be decided any
+    more. A human who refuses a step ends the race as rejected. Raises `GraphError`.
+    """
+    where = _where("race", options)
+    nodes = _nodes(where, _listed(where, steps), needed=False)
+    _enough(where, min_success, len(nodes))
+    options.setdefault("max_parallel", max(len(nodes), 1))
+    return Pattern(_schemes.Race(names=tuple(nodes), least=min_success), nodes, options)
+
+
+def round_robin(
+    *steps: Any,
+    rounds: int | None = None,
+    until: Callable[[Any], Any] | None = None,
+    **options: Unpack[GraphOptions],
+) -> Pattern:
+    """The steps take turns, each with what the one before gave, for so many `rounds`, or `until` this is true of what one gave.
+
+    With `until` alone, `max_steps` (100) turns are the bound. Raises `GraphError`.
+    """
+    where = _where("round_robin", options)
+    nodes = _nodes(where, _listed(where, steps))
+    _plain(where, "until", until)
+    if rounds is None and until is None:
+        raise GraphError(f"{where}: say when it ends: rounds=, or until=, a function of what a step gave")
+    if rounds is not None and (not is_count(rounds) or rounds == 0):
+        raise GraphError(f"{where}: rounds is a whole number above 0")
+    if rounds is None:
+        options.setdefault("max_steps", 100)
+    return Pattern(_schemes.RoundRobin(names=tuple(nodes), rounds=rounds, until=until), nodes, options)
+
+
+def dag(
+    nodes: Mapping[str, Any],
+    *,
+    on_error: Literal["fail", "skip_downstream", "continue"] = "fail",
+    merge: Callable[[dict[str, Any]], Any] | None = None,
+    **options: Unpack[GraphOptions],
+) -> Pattern:
+    """Steps that need each other, by name: `DagNode`s, or plain steps that need nothing. What is ready runs side by side, in waves.
+
+    The output is what the last step gave; where several are needed by no other, a dict of what these gave, or what `merge` makes of
+    it. `on_error` says what a failure does: the run fails; what needs it, at whatever remove, is left out; or it goes on without.
+    A step of which all that it needs was left out is left out too. Raises `GraphError` for a circle, and for names that are none.
+    """
+    where = _where("dag", options)
+    _one_of(where, "on_error", on_error, ("fail", "skip_downstream", "continue"))
+    _plain(where, "merge", merge)
+    if not isinstance(nodes, Mapping) or not nodes:
+        raise GraphError(f"{where} takes its steps by name, as in dag({{'read': DagNode(reader)}})")
+    edges = {str(name): _edge(where, str(name), node, nodes) for name, node in nodes.items()}
+    _check_order(where, edges)
+    made = _nodes(where, nodes, needed=on_error == "fail")
+    return Pattern(_schemes.Dag(names=tuple(made), edges=edges, on_error=on_error, merge=merge), made, options)
+
+
+def supervisor(
+    manager: Any,
+    workers: Mapping[str, Any] | Sequence[Any],
+    *,
+    max_rounds: int = 10,
+    on_error: Literal["fail", "tell"] = "fail",
+    **options: Unpack[GraphOptions],
+) -> Pattern:
+    """A manager says who works next, and on what, is told what came of it, and so on until it has the answer, which is the output.
+
+    The manager is an agent without an output type: it is asked for the name of a worker with an instruction, or for the answer. Each
+    time it is given the task, the workers with their descriptions, and all that was done. It may also be a function that returns
+    `{"worker": ..., "instruction": ...}` or `{"answer": ...}`. With `on_error="tell"` it is told of a worker that failed. When
+    `max_rounds` turns of workers are used up, a further one raises `LimitExceeded`. Raises `GraphError`.
+    """
+    where = _where("supervisor", options)
+    _one_of(where, "on_error", on_error, ("fail", "tell"))
+    if not is_count(max_rounds) or max_rounds == 0:
+        raise GraphError(f"{where}: max_rounds is a whole number above 0")
+    listed = _listed(
+        where, (workers,) if isinstance(workers, Mapping) else tuple(workers) if is_series(workers) else ()
+    )
+    staff = dict(names_for(_plain_runs(listed), where=where))
+    steps = list(listed.values()) if isinstance(listed, Mapping) else listed
+    told = {name: about(run) for name, run in staff.items()}
+    own = next(iter(dict(names_for([_run_of(manager)], where=where))))
+    while own in staff:
+        own = f"{own[:56]}_manager"
+    named = {own: _managing(where, manager, tuple(staff)), **dict(zip(staff, steps, strict=True))}
+    nodes = _nodes(where, named, needed=on_error == "fail", first=True)
+    scheme = _schemes.Supervisor(names=tuple(nodes), about=told, rounds=max_rounds)
+    return Pattern(scheme, nodes, options)
+
+
+def reflect(
+    writer: Any,
+    critic: Any,
+    *,
+    max_rounds: int = 2,
+    threshold: float | None = None,
+    on_exhausted: Literal["accept_last", "accept_best", "fail"] = "accept_last",
+    **options: Unpack[GraphOptions],
+) -> Pattern:
+    """A writer drafts, a critic judges the draft, and the writer drafts again with its feedback, until it passes.
+
+    The critic answers with JSON: `passed`, `score`, `feedback`; so does an agent with such an output type, or a function. What cannot
+    be read so has not passed. A score of `threshold` or more passes as well. After `max_rounds` drafts the last is the output, or
+    the one with the best score, or `LimitExceeded` is raised. Each time the writer is given the task, its last draft and the
+    feedback on that alone. Raises `GraphError`.
+    """
+    where = _where("reflect", options)
+    _one_of(where, "on_exhausted", on_exhausted, ("accept_last", "accept_best", "fail"))
+    if not is_count(max_rounds) or max_rounds == 0:
+        raise GraphError(f"{where}: max_rounds is a whole number above 0")
+    if threshold is not None and not is_number(threshold):
+        raise GraphError(f"{where}: threshold is a number, or None")
+    nodes = _nodes(where, [writer, critic])
+    scheme = _schemes.Reflect(names=tuple(nodes), rounds=max_rounds, threshold=threshold, on_exhausted=on_exhausted)
+    return Pattern(scheme, nodes, options)
+
+
+# Reading what a factory is given
+
+
+def _where(kind: str, options: Mapping[str, Any]) -> str:
+    if unknown := options.keys() - GraphOptions.__annotations__.keys():
+        known = ", ".join(GraphOptions.__annotations__)
+        raise GraphError(f"pattern {kind}: there is no option {', '.join(sorted(unknown))}; there are {known}")
+    return f"pattern {options.get('name', kind)!r}"
+
+
+def _listed(where: str, steps: Sequence[Any]) -> Mapping[str, Any] | list[Any]:
+    """The steps, of one argument each, or all in one: a mapping by name, or a list. Raises `GraphError`."""
+    found: Any = list(steps)
+    if len(found) == 1 and (isinstance(found[0], Mapping) or is_series(found[0])):
+        found = dict(found[0]) if isinstance(found[0], Mapping) else list(found[0])
+    if not found:
+        raise GraphError(f"{where} has no steps: give agents, graphs, patterns or functions")
+    return found  # type: ignore[no-any-return]
+
+
+def _run_of(step: Any) -> Any:
+    return step.run if isinstance(step, Step) else step
+
+
+def _plain_runs(steps: Mapping[str, Any] | list[Any]) -> Mapping[str, Any] | list[Any]:
+    if isinstance(steps, Mapping):
+        return {name: _run_of(step) for name, step in steps.items()}
+    return [_run_of(step) for step in steps]
+
+
+def _nodes(
+    where: str, steps: Mapping[str, Any] | list[Any], *, needed: bool = True, first: bool = False
+) -> dict[str, FunctionStep | RunStep]:
+    """The nodes of the steps: those which the pattern goes on without if they fail are not `needed`, but for the `first`."""
+    named = names_for(_plain_runs(steps), where=where)
+    given = list(steps.values()) if isinstance(steps, Mapping) else steps
+    found: dict[str, FunctionStep | RunStep] = {}
+    for (name, run), step in zip(named, given, strict=True):
+        options = step.options if isinstance(step, Step) else {}
+        wanted = needed or (first and not found)
+        found[name] = step_of(name, run, _SCHEMA, options, where=where, needed=wanted)
+    return found
+
+
+def _plain(where: str, option: str, function: Any) -> None:
+    if function is not None and (not callable(function) or is_async(function) or is_generator(function)):
+        raise GraphError(f"{where}: {option} is a plain function")
+
+
+def _one_of(where: str, option: str, value: Any, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise GraphError(f"{where}: {option} is {', '.join(map(repr, known))}, not {value!r:.40}")
+
+
+def _enough(where: str, least: Any, steps: int) -> None:
+    if not is_count(least) or not 1 <= least <= steps:
+        raise GraphError(f"{where}: min_success is a whole number from 1 to {steps}, the number of its steps")
+
+
+def _edge(where: str, name: str, node: Any, nodes: Mapping[str, Any]) -> Edge:
+    if not isinstance(node, DagNode):
+        return Edge()
+    needs = tuple(node.needs) if is_series(node.needs) else None
+    if needs is None or len(needs) != len(set(needs)):
+        raise GraphError(f"{where}, step {name!r}: needs is a list of names of steps, each once")
+    for need in needs:
+        if need not in nodes:
+            raise GraphError(f"{where}, step {name!r} needs {need!r:.80}; the steps are {', '.join(nodes)}")
+        if need == name:
+            raise GraphError(f"{where}, step {name!r} needs itself")
+    _plain(f"{where}, step {name!r}", "when", node.when)
+    if not isinstance(node.priority, int):
+        raise GraphError(f"{where}, step {name!r}: priority is a whole number")
+    return Edge(needs=needs, when=node.when, priority=node.priority)
+
+
+def _check_order(where: str, edges: Mapping[str, Edge]) -> None:
+    """Refuse a circle, and with it steps among which none can begin. Raises `GraphError`."""
+    through: set[str] = set()
+    while len(through) < len(edges):
+        ready = {name for name, edge in edges.items() if name not in through and through.issuperset(edge.needs)}
+        if not ready:
+            lost = ", ".join(name for name in edges if name not in through)
+            none = "no step can begin; " if not through else ""
+            raise GraphError(f"{where}: {none}these need each other in a circle: {lost}")
+        through |= ready
+
+
+# The manager
+
+
+class _Managing:
+    """An agent as a manager: itself, but that it is asked for an assignment or the answer."""
+
+    def __init__(self, agent: Any, output: OutputType) -> None:
+        self._agent = agent
+        self._output = output
+
+    @property
+    def spec(self) -> Any:
+        """The configuration of the agent, with the output that is asked for."""
+        return replace(self._agent.spec, output=self._output)
+
+
+class _Assignment(BaseModel):
+    """Who works next, on what; or the answer, once there is nothing left to do. Give one of the two."""
+
+    worker: str | None = Field(default=None, description="The worker to go on with; null with the answer.")
+    instruction: str | None = Field(default=None, description="What this worker is to do, with all it has to know.")
+    answer: str | None = Field(default=None, description="The answer to the task; null while there is work to do.")
+
+    @model_validator(mode="after")
+    def _is_one_of_two(self) -> Any:
+        if (self.worker is None) == (self.answer is None) or (self.worker is not None and not self.instruction):
+            raise ValueError("give a worker with an instruction, or an answer, not both")
+        return self
+
+
+def _managing(where: str, manager: Any, staff: tuple[str, ...]) -> Any:
+    """The manager as a step. Raises `GraphError`."""
+    run, options = _run_of(manager), manager.options if isinstance(manager, Step) else {}
+    spec = getattr(run, "spec", None)
+    if spec is None or spec.kind == "graph":
+        return manager
+    if spec.output is not None:
+        raise GraphError(
+            f"{where}: the manager has an output type of its own; what it says is an assignment, or the answer"
+        )
+    named: Any = Literal[staff]
+    worker = Field(default=None, description="The worker to go on with; null with the answer.")
+    asked = create_model("Assignment", __base__=_Assignment, worker=(named | None, worker))
+    return Step(_Managing(run, OutputType(asked)), **options)

@@ -1,0 +1,179 @@
+"""A real MCP server for tests, in a process of its own: `python mcp_server.py LOG [LISTED] [--http]`.
+
+Everything that it is asked to do goes into the file LOG first, a line of JSON each, so that a test can count it. Without LISTED it is a
+refund desk; with it, its tools are those in that file of JSON, as they are there, and each says `done`. With `--http` it prints the
+port that it listens at.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import uvicorn
+from mcp import MCPError
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.stdio import stdio_server
+from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
+from pydantic import BaseModel
+
+LOG = Path(sys.argv[1])
+
+
+def note(tool: str, **args: Any) -> None:
+    """Put it into the log, for good."""
+    with LOG.open("a") as log:
+        log.write(json.dumps({"tool": tool, **args}) + "\n")
+
+
+class Order(BaseModel):
+    """An order."""
+
+    id: int
+    goods: list[str]
+
+
+class Address(BaseModel):
+    """Where to."""
+
+    town: str
+    country: str = "AT"
+
+
+def desk() -> MCPServer:
+    """The refund desk. It says of its refunds that they change nothing."""
+    server = MCPServer("desk", log_level="ERROR")
+
+    @server.tool(annotations=ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True))
+    def refund(order_id: int, amount: float = 10.0, note_text: str | None = None) -> str:
+        """Refund an order."""
+        note("refund", order_id=order_id, amount=amount, note_text=note_text)
+        return f"{amount} euros for order {order_id}"
+
+    @server.tool()
+    def key(context: Context[Any, Any]) -> str:
+        """Tell the idempotency key."""
+        found = (context.request_context.meta or {}).get("phronomy/idempotency-key")
+        note("key", key=found)
+        return str(found)
+
+    @server.tool()
+    def look_up(order_id: int) -> Order:
+        """Look an order up."""
+        return Order(id=order_id, goods=["Kännchen", "茶"])
+
+    @server.tool()
+    def send(to: Address, parcels: list[Address] = []) -> str:  # noqa: B006
+        """Send something."""
+        note("send", to=to.model_dump(), parcels=[each.model_dump() for each in parcels])
+        return "sent"
+
+    @server.tool()
+    def echo(text: str) -> str:
+        """Say it again."""
+        return text
+
+    @server.tool()
+    def fail(text: str) -> str:
+        """Fail."""
+        note("fail")
+        raise ToolError(f"no {text} today, {os.environ.get('DESK_TOKEN')}")
+
+    @server.tool()
+    def refuse() -> str:
+        """Refuse, by the protocol."""
+        raise MCPError(-32602, "not through this desk")
+
+    @server.tool()
+    async def hang() -> str:
+        """Take for ever."""
+        note("hang")
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            note("cancelled")
+            raise
+        return "never"
+
+    @server.tool()
+    def charge(context: Context[Any, Any]) -> str:
+        """Charge the customer. The first time, the server does not live to say so."""
+        key = str((context.request_context.meta or {}).get("phronomy/idempotency-key"))
+        first = '"charge"' not in LOG.read_text()
+        note("charge", key=key)
+        if first:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "charged"
+
+    inside: list[str] = []
+    both = anyio.Event()
+
+    @server.tool()
+    async def meet(who: str) -> str:
+        """Wait until two are here."""
+        inside.append(who)
+        if len(inside) == 2:
+            both.set()
+        await both.wait()
+        return f"{who} met"
+
+    @server.tool()
+    def picture() -> Image:
+        """Draw."""
+        return Image(data=b"\x89PNG....", format="png")
+
+    @server.tool()
+    async def ask(context: Context[Any, Any]) -> str:
+        """Ask the user for something."""
+        answer = await context.elicit("Which one?", Address)
+        return f"the user said {answer}"
+
+    return server
+
+
+def listed(path: Path) -> Server[Any]:
+    """A server whose tools are those in the file, read anew for each listing."""
+
+    def tools() -> list[Tool]:
+        return [Tool.model_validate(each) for each in json.loads(path.read_text())]
+
+    async def on_list_tools(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=tools())
+
+    async def on_call_tool(context: Any, params: Any) -> CallToolResult:
+        note(params.name, args=params.arguments)
+        return CallToolResult(content=[TextContent(text="done")])
+
+    return Server("listed", on_list_tools=on_list_tools, on_call_tool=on_call_tool)
+
+
+async def over_stdio(server: Server[Any]) -> None:
+    """Serve over standard input and output."""
+    async with stdio_server() as (read, write):
+        await server.run(read, write, server.create_initialization_options())
+
+
+def main() -> None:
+    """Serve."""
+    files = [each for each in sys.argv[2:] if not each.startswith("--")]
+    server: Any = listed(Path(files[0])) if files else desk()
+    note("started", pid=os.getpid(), token=os.environ.get("DESK_TOKEN"))
+    if "--http" not in sys.argv:
+        anyio.run(over_stdio, getattr(server, "_lowlevel_server", server))
+        return
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(listening.getsockname()[1], flush=True)
+    app = server.streamable_http_app(json_response="--json" in sys.argv)
+    uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    main()

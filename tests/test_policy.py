@@ -1,0 +1,281 @@
+"""Approval policies: the strictest of all that have a say wins, at every depth, and a dry run says which that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from drivers import Driver
+
+from phronomy import Agent, ConfigurationError, DryRun, Reject, Store, Tool, tool
+from phronomy.errors import AsyncRequired
+from phronomy.testing import ScriptedModel, call
+
+done: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_done() -> None:
+    done.clear()
+
+
+@tool
+def refund(order: int, amount: float = 1.0) -> str:
+    """Pays back."""
+    done.append(f"refund {order} {amount}")
+    return "paid"
+
+
+@tool
+def look_up(order: int) -> str:
+    """Reads an order."""
+    done.append(f"look_up {order}")
+    return "an order"
+
+
+@tool(requires_approval=True)
+def wipe() -> str:
+    """Wipes."""
+    done.append("wipe")
+    return "wiped"
+
+
+def clerk(*calls: Any, **options: Any) -> Agent[Any, Any]:
+    model = ScriptedModel.by_turn([*calls, "Done."])
+    return Agent(name="clerk", model=model, tools=[refund, look_up, wipe], **options)
+
+
+def desk(inner: Agent[Any, Any], **options: Any) -> Agent[Any, Any]:
+    model = ScriptedModel.by_turn([call("clerk", {"input": "do it"}), "All done."])
+    return Agent(name="desk", model=model, tools=[inner.as_tool()], **options)
+
+
+BOTH = (call("refund", {"order": 7}), call("look_up", {"order": 7}))
+
+
+def test_what_a_policy_names_is_asked_about_though_the_tool_does_not_ask(driver: Driver, store: Store) -> None:
+    agent = clerk(list(BOTH), approval_policy=["refund"], store=store)
+    result = driver.invoke(agent, "Hello")
+    [item] = result.checkpoint.pending
+    assert (item.tool_name, item.why, item.agent) == ("refund", "approval", "clerk")
+    assert item.reason == "asked for by the approval policy of clerk ('refund')"
+    assert done == ["look_up 7"]
+    result = driver.resume(agent, result.checkpoint, approved=True)
+    assert (result.status, done) == ("completed", ["look_up 7", "refund 7 1.0"])
+
+
+def test_a_rejected_one_never_runs(driver: Driver, store: Store) -> None:
+    agent = clerk(list(BOTH), approval_policy=["re*"], store=store)
+    result = driver.invoke(agent, "Hello")
+    result = driver.resume(agent, result.checkpoint, approved=False)
+    assert (result.status, done) == ("completed", ["look_up 7"])
+
+
+def test_an_outer_policy_reaches_every_run_inside(driver: Driver, store: Store) -> None:
+    boss = Agent(
+        name="boss",
+        model=ScriptedModel.by_turn([call("desk", {"input": "go"}), "Fine."]),
+        tools=[desk(clerk(list(BOTH))).as_tool()],
+        approval_policy={"refund": True},
+        store=store,
+    )
+    result = driver.invoke(boss, "Hello")
+    [item] = result.checkpoint.pending
+    assert (item.path, item.agent, item.tool_name) == ("1.0/1.0", "clerk", "refund")
+    assert item.reason == "asked for by the approval policy of boss ('refund')"
+    result = driver.resume(boss, result.checkpoint, approved=True)
+    assert (result.status, done) == ("completed", ["look_up 7", "refund 7 1.0"])
+
+
+def test_nothing_takes_back_what_another_level_asks(driver: Driver, store: Store) -> None:
+    inner = clerk([call("wipe")], approval_policy={"wipe": False})
+    agent = desk(inner, approval_policy={"wipe": False, "refund": lambda args: False}, store=store)
+    result = driver.invoke(agent, "Hello")
+    [item] = result.checkpoint.pending
+    assert (item.tool_name, item.reason, done) == ("wipe", None, [])
+
+
+def test_a_predicate_of_a_policy_sees_the_arguments_and_the_context(driver: Driver, store: Store) -> None:
+    seen: list[Any] = []
+
+    def large(args: Any, context: Any) -> bool:
+        seen.append((dict(args), context.tool_name, context.deps))
+        return bool(args["amount"] > 100)
+
+    calls = [call("refund", {"order": 1, "amount": 50}), call("refund", {"order": 2, "amount": 500})]
+    agent = desk(clerk(calls), approval_policy={"refund": large}, store=store)
+    result = driver.invoke(agent, "Hello", deps="till")
+    assert seen == [({"order": 1, "amount": 50.0}, "refund", "till"), ({"order": 2, "amount": 500.0}, "refund", "till")]
+    assert [item.args["order"] for item in result.checkpoint.pending] == [2]
+    assert done == ["refund 1 50.0"]
+
+
+@pytest.mark.parametrize("answer", ["yes", None, 0, ZeroDivisionError()])
+def test_a_predicate_that_fails_or_gives_nonsense_asks(driver: Driver, store: Store, answer: Any) -> None:
+    def broken(args: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    agent = clerk([call("refund", {"order": 7})], approval_policy={"refund": broken}, store=store)
+    result = driver.invoke(agent, "Hello")
+    assert (result.status, done) == ("suspended", [])
+
+
+def test_a_policy_that_rejects_is_stricter_than_one_that_asks(driver: Driver, store: Store) -> None:
+    def never(args: Any) -> Reject:
+        return Reject(reason="not on a Sunday")
+
+    inner = clerk([call("wipe")], approval_policy={"wipe": True})
+    agent = desk(inner, approval_policy={"wipe": never}, store=store)
+    result = driver.invoke(agent, "Hello")
+    assert (result.status, done) == ("completed", [])
+    [told] = [m for m in inner.model.requests[-1].messages if m.role == "tool"]
+    assert told.text == "A policy rejected this call, so it was not run. Reason: not on a Sunday"
+
+
+def test_edited_arguments_are_judged_by_the_policies_anew(driver: Driver, store: Store) -> None:
+    from phronomy import Approve, InvalidDecision
+
+    def small(args: Any) -> bool | Reject:
+        return Reject(reason="too much") if args["amount"] > 100 else True
+
+    agent = desk(clerk([call("refund", {"order": 7})]), approval_policy={"refund": small}, store=store)
+    result = driver.invoke(agent, "Hello")
+    [item] = result.checkpoint.pending
+    with pytest.raises(InvalidDecision, match="too much"):
+        driver.resume(agent, result.checkpoint, decisions={item.id: Approve(args={"order": 7, "amount": 500})})
+    result = driver.resume(agent, result.checkpoint, decisions={item.id: Approve(args={"order": 7, "amount": 5})})
+    assert (result.status, done) == ("completed", ["refund 7 5.0"])
+
+
+def test_the_policy_of_an_agent_that_was_handed_the_conversation_counts_with_that_of_the_run(
+    driver: Driver, store: Store
+) -> None:
+    billing = Agent(
+        name="billing",
+        model=ScriptedModel.by_turn(["", [call("refund", {"order": 7}), call("look_up", {"order": 7})], "Done."]),
+        tools=[refund, look_up],
+        approval_policy=["look_up"],
+    )
+    triage = Agent(
+        name="triage",
+        model=ScriptedModel.by_turn([call("transfer_to_billing"), "never"]),
+        handoffs=[billing],
+        approval_policy=["refund"],
+        store=store,
+    )
+    result = driver.invoke(triage, "Hello")
+    told = {item.tool_name: item.reason for item in result.checkpoint.pending}
+    assert told == {
+        "refund": "asked for by the approval policy of triage ('refund')",
+        "look_up": "asked for by the approval policy of billing ('look_up')",
+    }
+    assert done == []
+    said = triage.dry_run("billing/refund", {"order": 7})
+    assert said.decided_by == ("the approval policy of triage ('refund')",)
+
+
+def test_what_is_resumed_is_judged_by_the_policy_of_then(driver: Driver, store: Store) -> None:
+    calls = [call("wipe")], [call("refund", {"order": 7})]
+    result = driver.invoke(desk(clerk(*calls), store=store), "Hello")
+    stricter = desk(clerk(*calls), approval_policy=["refund"], store=store)
+    assert stricter.drift(result.checkpoint).compatible == ("the approval policy changed",)
+    result = driver.resume(stricter, result.checkpoint, approved=True)
+    assert ([item.tool_name for item in result.checkpoint.pending], done) == (["refund"], ["wipe"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        ("refund", "is a mapping"),
+        (7, "is a mapping"),
+        ({"refund": "yes"}, "give exactly True, exactly False, or a predicate"),
+        ({"refund": lambda: True}, "must take"),
+        ({"": True}, "is a mapping"),
+        ({"refunds": True}, r"is about no tool: those of 'clerk', and of what runs inside it, are look_up, refund, wipe"),
+    ],
+)
+def test_a_policy_that_says_nothing_is_refused(policy: Any, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        clerk("Hi", approval_policy=policy).invoke("Hello")
+
+
+def test_an_async_predicate_needs_an_async_call() -> None:
+    async def slow(args: Any) -> bool:
+        return False
+
+    agent = desk(clerk([call("refund", {"order": 7})], approval_policy={"refund": slow}))
+    with pytest.raises(AsyncRequired, match="the rule 'refund' of the approval policy of agent 'clerk' is async"):
+        agent.invoke("Hello")
+    with pytest.raises(AsyncRequired, match="approval policy of clerk"):
+        agent.dry_run("clerk/refund", {"order": 7})
+
+
+# Dry runs
+
+
+def test_a_dry_run_says_which_rule_would_ask(driver: Driver) -> None:
+    inner = clerk("Hi", approval_policy={"re*": lambda args: args["amount"] > 100})
+    agent = desk(inner, approval_policy={"*": False, "refund": lambda args: args["order"] == 13})
+
+    def says(path: str, args: Any = None) -> tuple[str, tuple[str, ...]]:
+        said = driver.call(agent, "dry_run", path, args)
+        assert isinstance(said, DryRun)
+        return said.verdict, said.decided_by
+
+    mine, outer = "the approval policy of clerk ('re*')", "the approval policy of desk ('refund')"
+    assert says("clerk", {"input": "x"}) == ("run", ("tool clerk", "the approval policy of desk ('*')"))
+    assert says("clerk/wipe") == ("ask", ("tool wipe",))
+    assert says("clerk/refund", {"order": 1, "amount": 500}) == ("ask", (mine,))
+    assert says("clerk/refund", {"order": 13, "amount": 500}) == ("ask", (mine, outer))
+    assert says("clerk/refund", {"order": 13}) == ("ask", (outer,))
+    verdict, by = says("clerk/refund", {"order": 1})
+    assert (verdict, by[0]) == ("run", "tool refund")
+    assert (done, inner.model.requests) == ([], [])
+
+
+def test_a_dry_run_shows_the_arguments_as_a_human_would_see_them() -> None:
+    said = clerk("Hi").dry_run("refund", {"order": 7})
+    assert (said.verdict, said.args) == ("run", {"order": 7, "amount": 1.0})
+    assert "amount" not in repr(said)
+
+
+def test_a_dry_run_of_arguments_that_the_tool_does_not_take_is_invalid() -> None:
+    said = clerk("Hi").dry_run("refund", {"order": "seven"})
+    assert (said.verdict, said.decided_by) == ("invalid", ())
+    assert said.reason is not None
+    assert "order" in said.reason
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("nothing", r"agent 'desk' has no tool 'nothing'; it has clerk"),
+        ("clerk/nothing", r"agent 'clerk' has no tool 'nothing'"),
+        ("nobody/refund", r"nothing to go into at 'nobody' of 'desk', on the way to 'nobody/refund'"),
+    ],
+)
+def test_a_dry_run_of_what_is_not_there_is_refused(path: str, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        desk(clerk("Hi")).dry_run(path)
+
+
+def test_what_the_dry_run_says_is_what_the_run_does(driver: Driver) -> None:
+    cases: list[tuple[Tool, dict[str, Any]]] = [
+        (refund, {"order": 1}),
+        (refund, {"order": 2, "amount": 500}),
+        (wipe, {}),
+        (look_up, {"order": 3}),
+    ]
+    for each, args in cases:
+        rules = {"refund": lambda args: args["amount"] > 100, "look_up": lambda args: Reject()}
+        agent = desk(clerk([call(each.name, args)]), approval_policy=rules)
+        verdict = agent.dry_run(f"clerk/{each.name}", args).verdict
+        before = len(done)
+        result = driver.invoke(agent, "Hello")
+        ran = len(done) > before
+        assert {"run": (True, "completed"), "ask": (False, "suspended"), "reject": (False, "completed")}[verdict] == (
+            ran,
+            result.status,
+        )
