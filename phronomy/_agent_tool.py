@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, TypedDict
 
-from phronomy._nested import begun
+from phronomy._nested import begun, takes_value
 from phronomy._pieces import Piecewise
 from phronomy._runner import Spec
 from phronomy._schema import Arguments, is_async_callable, read_docstring
@@ -107,7 +107,7 @@ class AgentTool(Piecewise, Tool):
 
 def takes_text(spec: Spec) -> bool:
     """Whether a run of it can be asked in words."""
-    return spec.kind != "graph" or getattr(spec, "pattern", None) is not None
+    return spec.kind != "graph" or takes_value(spec)
 
 
 @dataclass(frozen=True, kw_only=True)

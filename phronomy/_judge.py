@@ -18,6 +18,7 @@ from phronomy._json import JsonText, canonical
 from phronomy._ledger import now
 from phronomy._runner import Runner
 from phronomy._stops import at_call
+from phronomy._texts import BLOCKED
 from phronomy._workers import in_either
 from phronomy.approvals import (
     Answer,
@@ -76,6 +77,8 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     judgement, guarded = understand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
         return judgement, None
+    if is_refused(runner, tool, judgement):
+        return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=BLOCKED)), None
     if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
         verdict = check(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
@@ -101,6 +104,8 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
     judgement, guarded = understand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
         return judgement, None
+    if is_refused(runner, tool, judgement):
+        return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=BLOCKED)), None
     if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
         verdict = await acheck(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
@@ -135,6 +140,15 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     digest = call_digest(identity, args)
     repeatable = tool.idempotent or runner.spec.nested(runner.state, call) is not None
     return Judgement(id=call.id, verdict="ask", tool=identity, args=args, digest=digest, repeatable=repeatable)
+
+
+def is_refused(runner: Runner, tool: Tool, judgement: Judgement) -> bool:
+    """Whether a human refused this call for good, of this agent or of another in the same run."""
+    if not runner.ledger.refused:
+        return False
+    text = judgement.json_text("args")
+    found = runner.ledger.refused.values()
+    return any(call_digest(tool.identity(decision.path), text) == decision.digest for decision in found)
 
 
 def subject_of(judgement: Judgement) -> JsonText:

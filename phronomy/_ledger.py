@@ -24,6 +24,7 @@ from phronomy._pieces import Inner
 from phronomy._record import digest_of
 from phronomy._rows import outcome_from
 from phronomy._wanted import Wanted
+from phronomy.approvals import Decision
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import LeaseLost
@@ -74,6 +75,7 @@ class Ledger:
         self.hear: Callable[[Any], object] | None = None  # what runs inside calls give
         self.heard: deque[Inner] | None = None  # the same, for whoever streams the run, in the order of the log
         self.begun: set[str] = set()
+        self.refused: dict[str, Decision] = {}  # what a human refused for good, wherever in the run, by pending id
         self.nested = {part.path: part for part in head.nested}
         self.open_ids = {item.id for item in head.pending}
         self._told = {decision.pending_id for decision in head.decisions}

@@ -11,11 +11,10 @@ from phronomy._aclosing import aclosing
 from phronomy._chain import begin
 from phronomy._gate import idempotency_key
 from phronomy._ids import new_id
-from phronomy._json import JsonText
+from phronomy._json import JsonText, canonical
 from phronomy._ledger import Ledger, now
 from phronomy._pieces import Inner, told_on
 from phronomy._runner import Moment, Nested, Runner, Spec, Written
-from phronomy._stops import pattern_of
 from phronomy.approvals import Decision, call_digest
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError, NodeFailed, RunFailed
@@ -85,6 +84,7 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     path = f"{runner.state.path}/{call.id}".lstrip("/")
     base = runner.ledger.nested.get(path)
     if base is not None:
+        check_base(runner, nested.spec, base)
         child = runner.ledger.driven[path] = Runner(
             nested.spec, runner.ledger, base, deps=runner.deps, around=runner.policies
         )
@@ -99,6 +99,21 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     child = Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True, around=runner.policies)
     runner.ledger.driven[path] = child
     return child
+
+
+def fits(runner: Runner, call: Call, nested: Nested) -> bool:
+    """Whether the run that stopped inside a call is of the kind that is there now."""
+    base = runner.ledger.nested.get(f"{runner.state.path}/{call.id}".lstrip("/"))
+    return base is None or base.kind == nested.spec.kind
+
+
+def check_base(runner: Runner, spec: Spec, base: Checkpoint) -> None:
+    """Refuse to go on with what is no run of this spec, or of another run: a bearer may bring anything. Raises `CheckpointError`."""
+    of = f"the run nested at {base.path} in run {runner.state.run_id}"
+    if base.run_id != runner.state.run_id:
+        raise CheckpointError(f"{of} belongs to run {base.run_id}")
+    if base.kind != spec.kind:
+        raise CheckpointError(f"{of} is of the {base.kind} {base.agent.name!r}, which no {spec.kind} can go on with")
 
 
 def begun(spec: Spec, parent: Checkpoint, path: str, at: datetime, first: Mapping[str, Any]) -> Checkpoint:
@@ -155,8 +170,10 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
     if state.ended is None:
         return CallWaits(id=call.id, pending=state.pending)
     output = state.output
-    exact = runner.spec.kind == "graph" and pattern_of(child.spec) is not None  # a model reads text, a graph JSON
+    exact = runner.spec.kind == "graph" and takes_value(child.spec)  # a model reads text, a graph JSON
     content = output if isinstance(output, str) and not exact else state.json_text("output")
+    if state.ended == "completed" and getattr(tool, "keeps_input", False):
+        content = canonical({"input": state.input, "output": content})
     if state.ended != "completed":
         content = f"The run behind this call was {state.ended}.{_why(state)}"
     key = idempotency_key(runner.state, call)
@@ -166,6 +183,12 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
     return CallSettled(
         id=call.id, call_id=call.call_id, key=key, result=result, elapsed=state.elapsed, usage=state.usage
     )
+
+
+def takes_value(spec: Spec) -> bool:
+    """Whether the runs of a graph are given a plain value, and give one: those of a pattern, and of a team."""
+    given: bool = getattr(spec, "takes_value", False)
+    return given
 
 
 def _why(state: Checkpoint) -> str:

@@ -5,8 +5,10 @@ Each is one write, or none: what does not fit is refused before. A crash in betw
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from phronomy import _session
 from phronomy._chain import seal
@@ -21,6 +23,10 @@ from phronomy.stores._forking import forked
 from phronomy.stores.base import Store
 from phronomy.stores.log import row_entry, settled_in
 from phronomy.stores.rows import OPEN, Append, Behind, Branch, Held
+
+Carry = Callable[[Store, Checkpoint, Checkpoint], Checkpoint]
+"""Called with the store of a checkpoint, itself and its copy, which begins a branch without a past; gives that copy, with what it is
+to know of the past."""
 
 
 def checkpoint(store: Store, spec: Spec, run: Checkpoint | str, *, label: str | None, bearer: bool) -> Checkpoint:
@@ -53,8 +59,12 @@ def restore(
     restore_timeline: bool,
     accept_changes: bool,
     bearer: bool,
+    carry: Carry,
 ) -> Checkpoint:
-    """The first checkpoint of a branch that goes on from `given`, as the latest of its thread. Raises as `Runs.restore` does."""
+    """The first checkpoint of a branch that goes on from `given`, as the latest of its thread. Raises as `Runs.restore` does.
+
+    Where that is to have no past, `carry` puts into it what would be read off one.
+    """
     if type(restore_timeline) is not bool:
         raise ConfigurationError(f"restore_timeline is True or False, not {restore_timeline!r:.80}")
     branch, given, where = _session.meant(store, given, bearer=bearer)
@@ -70,7 +80,8 @@ def restore(
         for other in others:
             if other.status in OPEN:
                 raise _thread_busy(store, other)
-    made, begun = forked(where, given, alone=where is not store or not restore_timeline)
+    alone = where is not store or not restore_timeline
+    made, begun = forked(where, given, alone=alone, change=partial(carry, where, given) if alone else None)
     return _opened(store, made, begun, others)
 
 

@@ -16,7 +16,7 @@ from typing import Any, assert_never
 
 from phronomy import _gate, _rules
 from phronomy._aclosing import aclosing
-from phronomy._apart import arun_apart, at_work, dismissed, is_asked, leave_of, run_apart
+from phronomy._apart import arun_apart, at_work, begin_all, is_asked, leave_of, run_apart
 from phronomy._guard import aguard, guard
 from phronomy._ids import new_id
 from phronomy._judge import aconsult, ajudge, consult, judge, tool_context
@@ -100,6 +100,7 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
         return []
     at = now(runner.ledger.store)
     state = runner.state
+    begin_all(runner, move.calls)
     for call in move.calls:
         tool = runner.spec.tool(call)
         if tool is not None and (why := _gate.refusal(state, call, tool.identity(state.path))) is not None:
@@ -305,19 +306,13 @@ async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> As
 def attempt(runner: Runner, id: str, drive: Drive) -> Outcome:
     """As `execute`, unless the call has become superfluous before it was begun."""
     with at_work(runner, id) as wanted:
-        if not wanted:
-            return Withdrawn(ids=(id,))
-        dismissed(runner, id)
-        return execute(runner, id, drive)
+        return execute(runner, id, drive) if wanted else Withdrawn(ids=(id,))
 
 
 async def aattempt(runner: Runner, id: str, drive: ADrive) -> Outcome:
     """As `attempt`."""
     with at_work(runner, id) as wanted:
-        if not wanted:
-            return Withdrawn(ids=(id,))
-        dismissed(runner, id)
-        return await aexecute(runner, id, drive)
+        return await aexecute(runner, id, drive) if wanted else Withdrawn(ids=(id,))
 
 
 def listened_to(runner: Runner, calls: Sequence[Call]) -> object | None:

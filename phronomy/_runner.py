@@ -317,6 +317,8 @@ class Runner:
         self.hold = spec.hold if self.root else None
         if self.root:
             ledger.breakpoints = spec.breakpoints
+        for state in (self.state, *(ledger.nested.values() if self.root else ())):
+            self._note_refusals(state)
         self._of: Spec | None = None
 
     @property
@@ -372,6 +374,12 @@ class Runner:
         return any(call.status in ("started", "failed") for call in self.state.calls)
 
     @property
+    def may_end(self) -> bool:
+        """Whether it has not ended, and holds no call of which nobody knows what it did: a human is asked about that in any case."""
+        ends = self.state.ended is not None or self.state.ending is not None
+        return not ends and all(item.why != "outcome_unknown" for item in self.state.pending)
+
+    @property
     def moved(self) -> bool:
         """Whether anything has happened since the last checkpoint, stored or not."""
         return self.fresh or self.state is not self.base
@@ -379,6 +387,10 @@ class Runner:
     def has_news(self, intents: Sequence[Outcome]) -> bool:
         """Whether there is anything to store. Where there is not, the last write was just now, and took the claim."""
         return self.dirty or bool(self.unsaved) or bool(intents) or self.ledger.claim is None
+
+    def path_in(self, id: str) -> str:
+        """The path of what is inside a call."""
+        return f"{self.state.path}/{id}".lstrip("/")
 
     def record(self, outcome: Outcome) -> None:
         """Fold an outcome into the state. It is stored with the next write."""
@@ -389,6 +401,7 @@ class Runner:
         self.state = self.spec.apply(before, outcome)
         if isinstance(outcome, (Decided, Ending)):
             self.audit += self.ledger.audited(before, outcome)
+            self._note_refusals(self.state)
         self.unsaved.append(outcome)
         journaled = isinstance(outcome, (CallStarted, CallSettled, CallFailed))
         fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
@@ -396,7 +409,13 @@ class Runner:
             self.dirty = True
         for id, why in self.spec.over(self.state).items():
             self.dirty = True
-            self.ledger.wanted.dismiss(f"{self.state.path}/{id}".lstrip("/"), why)
+            self.ledger.wanted.dismiss(self.path_in(id), why)
+
+    def _note_refusals(self, state: Checkpoint) -> None:
+        """Take note of what a human refused for good: no agent of the run may do it."""
+        for decision in state.decisions:
+            if decision.kind == "reject" and decision.then == "block":
+                self.ledger.refused[decision.pending_id] = decision
 
     def stops_before(self, move: Move) -> bool:
         """Whether a breakpoint is before this move. The stop is recorded then."""
@@ -417,7 +436,7 @@ class Runner:
                 self.rebase()
         elif self.ledger.ending is not None and self.state.ending is None and self.state.ended is None:
             self.record(self.ledger.ending)
-        elif (why := self.ledger.wanted.why_not(self.state.path)) is not None and self.state.status == "running":
+        elif (why := self.ledger.wanted.why_not(self.state.path)) is not None and self.may_end:
             self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
         elif (halted := self.ledger.halted) is not None and self.spec.kind == "graph" and not self.halted:
             self.halted = True
@@ -491,6 +510,9 @@ class Runner:
         for outcome in intents:
             self.state = self.spec.apply(self.state, outcome)
         self.stored = self.state
+        if self.ledger.wanted.asked:
+            running = {self.path_in(call.id) for call in self.state.calls if call.status == "started"}
+            self.ledger.wanted.stored(self.state.path, running)
         if self.hold is not None:
             self.hold.note(self)
 

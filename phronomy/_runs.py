@@ -35,6 +35,7 @@ from phronomy.events import Event
 from phronomy.policy import DryRun
 from phronomy.result import Output, Result
 from phronomy.stores import _forking
+from phronomy.stores.base import Store
 from phronomy.stores.rows import Branch
 from phronomy.stream import AsyncStream, Stream
 from phronomy.tools import Deps
@@ -476,7 +477,12 @@ class Runs(Opening, Generic[Deps, Output]):
             restore_timeline=restore_timeline,
             accept_changes=accept_changes,
             bearer=self._bearer,
+            carry=self._carry,
         )
+
+    def _carry(self, store: Store, given: Checkpoint, first: Checkpoint) -> Checkpoint:  # for those that read it
+        """The first checkpoint of a branch without a past, with what is read off that otherwise: of most runs, nothing."""
+        return first
 
     async def arestore(
         self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False

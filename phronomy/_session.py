@@ -18,7 +18,7 @@ from phronomy._input import History
 from phronomy._json import JsonError, clean
 from phronomy._judge import KINDS, expiry, lapsed
 from phronomy._ledger import Ledger, new_owner, now, release
-from phronomy._nested import child_of, interruption
+from phronomy._nested import child_of, fits, interruption
 from phronomy._results import result_of
 from phronomy._rows import outcome_from
 from phronomy._runner import Runner, Spec
@@ -486,7 +486,12 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
             nested = runner.spec.nested(runner.state, call)
             if nested is None:
                 raise CheckpointError(f"call {call.call_id} of {call.name} was a nested run, and is none any more")
-            return asker(child_of(runner, call, nested), pending_id)
+            asks, waiting = asker(child_of(runner, call, nested), pending_id)
+            if waiting.digest != item.digest:  # what was shown is what is decided on: a bearer may show anything
+                raise CheckpointError(
+                    f"pending {pending_id} is shown otherwise than it stands at {asks.state.path}: the checkpoint was edited"
+                )
+            return asks, waiting
     raise UnknownPending(f"nothing waits under {pending_id!r}", pending_id=pending_id)
 
 
@@ -504,7 +509,7 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
     for call in runner.state.calls:
         if call.waiting:
             nested = runner.spec.nested(runner.state, call)
-            if nested is not None:
+            if nested is not None and fits(runner, call, nested):
                 yield from all_runners(child_of(runner, call, nested))
 
 

@@ -7,11 +7,15 @@ is stored: what has become superfluous follows from the record, and so does what
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from phronomy._leave import Leave
+
+UNNEEDED: Final = "It was not needed any more: "
+"""How the result of a call begins that others have made superfluous."""
 
 
 class Wanted:
@@ -20,7 +24,7 @@ class Wanted:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._over: dict[str, str] = {}
-        self._busy: list[str] = []
+        self._busy: dict[str, set[str]] = {}
         self._leaves: dict[str, Leave] = {}
         self._signals: WeakKeyDictionary[threading.Event, str] = WeakKeyDictionary()
 
@@ -39,17 +43,42 @@ class Wanted:
     def _why_not(self, path: str) -> str | None:
         return next((why for over, why in self._over.items() if _is_inside(path, over)), None)
 
-    @contextmanager
-    def at_work(self, path: str, *, waits: bool, may_be_left: bool, also: Leave | None) -> Iterator[bool]:
-        """While a call is under way; False if it is not to begin. With `waits`, whoever dismisses it waits for its end.
+    def begin(self, owner: str, paths: Iterable[str]) -> bool:
+        """Take note, before it is stored, that the run `owner` is about to begin these calls, whose end is to be on record.
 
-        One that may be left is left when it is dismissed, or where `also` says so.
+        False if the run is not wanted any more: then they are not to begin.
+        """
+        with self._lock:
+            if self._why_not(owner) is not None:
+                return False
+            if self._leaves and (begun := set(paths)):
+                self._busy[owner] = begun
+        return True
+
+    def stored(self, owner: str, running: Container[str]) -> None:
+        """Take note that the end of all calls of the run `owner` is stored, but for those that are running."""
+        if owner not in self._busy:
+            return
+        with self._lock:
+            self._busy[owner] = {path for path in self._busy[owner] if path in running}
+            if not self._busy[owner]:
+                del self._busy[owner]
+            left = [leave for path, leave in self._leaves.items() if path in self._over and not self._is_busy(path)]
+        for leave in left:
+            leave.now()
+
+    def _is_busy(self, path: str) -> bool:
+        return any(_is_inside(each, path) for begun in self._busy.values() for each in begun)
+
+    @contextmanager
+    def at_work(self, path: str, *, may_be_left: bool, also: Leave | None) -> Iterator[bool]:
+        """While a call is under way; False if it is not to begin.
+
+        One that may be left is left when it is dismissed, or `also` says so.
         """
         leave = Leave() if may_be_left else None
         with self._lock:
             wanted = self._why_not(path) is None
-            if wanted and waits:
-                self._busy.append(path)
             if wanted and leave is not None:
                 self._leaves[path] = leave
         try:
@@ -57,10 +86,8 @@ class Wanted:
                 yield wanted
         finally:
             with self._lock:
-                if wanted and waits:
-                    self._busy.remove(path)
-                if self._leaves.get(path) is leave:
-                    self._leaves.pop(path, None)
+                if leave is not None and self._leaves.get(path) is leave:
+                    del self._leaves[path]
 
     def leave(self, path: str) -> Leave | None:
         """What says that the call at a path is left; None if it never is."""
@@ -86,7 +113,7 @@ class Wanted:
                 return
             self._over[path] = why
             told = [event for event, place in self._signals.items() if _is_inside(place, path)]
-            leave = None if any(_is_inside(each, path) for each in self._busy) else self._leaves.get(path)
+            leave = None if self._is_busy(path) else self._leaves.get(path)
         for event in told:
             event.set()
         if leave is not None:

@@ -102,12 +102,15 @@ def _run_changes(runner: Runner, call: Call) -> list[str]:
     """What is to be said of a call with a run inside that nobody can go on with. The nodes that are gone are told of by the graph."""
     path = f"{runner.state.path}/{call.id}".lstrip("/")
     inside = runner.ledger.nested.get(path) if call.result is None else None
-    if inside is None or runner.spec.nested(runner.state, call) is not None:
+    now = runner.spec.nested(runner.state, call)
+    if inside is None or (now is not None and now.spec.kind == inside.kind):
         return []
     if runner.spec.kind == "graph" and runner.spec.tool(call) is None:
         return []
     kind = _tool_of(runner.spec)
-    return [f"{kind} {call.name!r}, in which a run of {inside.agent.name!r} stopped, is gone, or runs nothing any more"]
+    return [
+        f"{kind} {call.name!r}, in which a run of {inside.kind} {inside.agent.name!r} stopped, is gone, or is another one now"
+    ]
 
 
 def _call_changes(runner: Runner, call: Call) -> list[str]:

@@ -111,7 +111,9 @@ class HandoffTool(Tool):
             return told
         rendered = self.render(message)
         if rendered.kind != "completed":
-            raise TypeError(f"the input of handoff {self.name} gave a {type(message).__name__}, of which no message can be made")
+            raise TypeError(
+                f"the input of handoff {self.name} gave a {type(message).__name__}, of which no message can be made"
+            )
         return f"{told}\n{rendered.content}"
 
     def _target(self) -> Callable[..., Any]:

@@ -43,7 +43,7 @@ class Office:
     """Triage, billing and refunds: triage hands over to both of the others, these to triage and to each other.
 
     One model speaks for all, and is told apart by its instructions; it keeps no place in its script, so that another process goes on.
-    What is done to an order stands in `done`. `triage`, `billing`, `refunds`, and `way` for the handoff from triage to billing, are options.
+    What is done to an order stands in `done`. `triage`, `billing`, `refunds`, and `way`, from triage to billing, are options.
     """
 
     def __init__(

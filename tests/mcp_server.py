@@ -2,7 +2,7 @@
 
 Everything that it is asked to do goes into the file LOG first, a line of JSON each, so that a test can count it. Without LISTED it is a
 refund desk; with it, its tools are those in that file of JSON, as they are there, and each says `done`. With `--http` it prints the
-port that it listens at.
+port that it listens at. `python mcp_server.py --fork SOCKET` serves nothing itself, and forks a server for each `mcp_start.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 import signal
 import socket
 import sys
+import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,50 @@ async def over_stdio(server: Server[Any]) -> None:
         await server.run(read, write, server.create_initialization_options())
 
 
+def fork(path: str) -> None:
+    """Fork a server for each process that asks at this socket, and have it serve at the files of that process."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen(64)
+        print("ready", flush=True)
+        while True:
+            asking, _ = listening.accept()
+            told, files, _, _ = socket.recv_fds(asking, 1 << 16, 3)
+            if os.fork() == 0:
+                listening.close()
+                serve_for(asking, json.loads(told), files)
+            asking.close()
+            for file in files:
+                os.close(file)
+
+
+def serve_for(asking: socket.socket, told: dict[str, Any], files: list[int]) -> None:
+    """Be the server that a process asked for, for as long as that lives."""
+    global LOG  # noqa: PLW0603
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for place, file in enumerate(files):
+            os.dup2(file, place)
+            os.close(file)
+        os.environ.clear()
+        os.environ.update(told["env"])
+        os.chdir(told["cwd"])
+        sys.argv[1:] = told["argv"]
+        LOG = Path(sys.argv[1])
+
+        def watch() -> None:
+            asking.recv(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=watch, daemon=True).start()
+        main()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
 def main() -> None:
     """Serve."""
     files = [each for each in sys.argv[2:] if not each.startswith("--")]
@@ -175,5 +221,7 @@ def main() -> None:
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listening])
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and sys.argv[1] == "--fork":
+    fork(sys.argv[2])
+elif __name__ == "__main__":
     main()

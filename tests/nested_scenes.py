@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from crash_worker import go, make_agent, make_tool, settle
+from crash_worker import go, make_agent, settle
 from drivers import ASYNC, SYNC, Driver
 
 from phronomy import Agent, Approve, Checkpoint, Result, ToolContext, tool
@@ -163,16 +163,9 @@ def note(file: Path, line: str) -> None:
 
 def delegated(scene: Any, *, driver: str) -> None:
     """Two runs inside one, beside a payment of its own: a scenario to be killed anywhere, and carried on."""
-
-    def works(request: ModelRequest) -> Any:
-        who = asked_of(request)
-        return [call("look", id=f"look-{who}"), call("pay", id=f"pay-{who}")]
-
-    options = {"is_async": driver == "async"}
-    tools = [make_tool("look", **options), make_tool("pay", **options, requires_approval=True)]
-    inner: Agent[Any, Any] = Agent(name="inner", model=ScriptedModel.by_turn([works, "done inside"]), tools=tools)
-    calls = [call("inner", {"input": "l"}, id="l"), call("ship", id="s"), call("inner", {"input": "r"}, id="r")]
-    agent = make_agent(scene.store, [calls, "done"], driver=driver, tools=[inner.as_tool()])
+    inner = make_agent(scene.store, [[call("look"), call("pay")], "done inside"], driver=driver)
+    both = [call("inner", {"input": "l"}), call("ship"), call("inner", {"input": "r"})]
+    agent = make_agent(scene.store, [both, "done"], driver=driver, tools=[inner.as_tool("inner")])
     go(scene, agent, driver)
     settle(scene, agent, driver)
 

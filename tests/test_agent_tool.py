@@ -25,6 +25,7 @@ from phronomy import (
     ModelError,
     NodeFailed,
     Reject,
+    Respond,
     ToolContext,
     ToolDefinitionError,
     tool,
@@ -135,8 +136,19 @@ def works(body: Any = None, **options: Any) -> Any:
         (Agent(name="empty").as_tool, "no model"),
     ],
     ids=[
-        "retries", "idempotent", "on-failure", "name", "async-input", "no-function", "context", "no-types", "gate", "timeout",
-        "redact", "graph", "no-model",
+        "retries",
+        "idempotent",
+        "on-failure",
+        "name",
+        "async-input",
+        "no-function",
+        "context",
+        "no-types",
+        "gate",
+        "timeout",
+        "redact",
+        "graph",
+        "no-model",
     ],  # fmt: skip
 )
 def test_what_cannot_be_a_tool_is_refused_when_it_is_made(make: Any, why: str) -> None:
@@ -246,6 +258,64 @@ def test_a_graph_is_a_tool_that_gives_its_state(driver: Driver, store: Store) ->
     agent = outer(works().as_tool(input=topic), replies=[call("works", {"topic": "tea"})], store=store)
     result = driver.invoke(agent, "go")
     assert result.output == '{"topic":"tea","text":"all about tea"}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "says", "settlement"),
+    [
+        (Approve(), '{"topic":"tea","text":"all about tea"}', "completed"),
+        (Respond(content={"text": "by hand"}), '{"topic":"tea","text":"by hand"}', "completed"),
+        (Reject(reason="no tea"), "The run behind this call was rejected. Reason: no tea", "rejected"),
+    ],
+    ids=["approve", "respond", "reject"],
+)
+def test_a_node_of_a_graph_that_is_a_tool_may_need_an_approval(
+    driver: Driver, store: Store, answer: Any, says: str, settlement: str
+) -> None:
+    def topic(topic: str) -> Job:
+        return {"topic": topic}
+
+    def agent() -> Any:
+        made = works(requires_approval=True).as_tool(input=topic)
+        return outer(made, replies=[call("works", {"topic": "tea"})], store=store)
+
+    stop = driver.invoke(agent(), "go").checkpoint
+    [item] = stop.pending
+    assert (item.tool_name, item.tool.source, item.agent) == ("write", "node", "works")
+    result = driver.resume(agent(), stop, decisions={item.id: answer})
+    assert (result.status, result.output) == ("completed", says)
+    assert result.messages[2].settlement == settlement
+
+
+def test_an_agent_in_a_graph_in_an_agent_is_decided_at_the_top(driver: Driver, store: Store) -> None:
+    done: list[str] = []
+
+    def pay(who: str) -> str:
+        """Pay."""
+        done.append(who)
+        return f"paid {who}"
+
+    def agent() -> Any:
+        gated = tool(requires_approval=True)(driver.function(pay))
+        inner = Agent(name="inner", model=passing(lambda who: call("pay", {"who": who})), tools=[gated])
+        graph = StateGraph(Job, name="works")
+        graph.add_node("ask", inner, input=lambda state: state["topic"], output="text")
+        made = graph.add_edge(START, "ask").add_edge("ask", END).compile().as_tool(input=topic)
+        both = [call("works", {"topic": "a"}), call("works", {"topic": "b"})]
+        return outer(made, replies=[both], store=store)
+
+    def topic(topic: str) -> Job:
+        return {"topic": topic}
+
+    stop = driver.invoke(agent(), "go").checkpoint
+    assert [(item.args["who"], item.agent, item.path.count("/")) for item in stop.pending] == [
+        ("a", "inner", 1),
+        ("b", "inner", 1),
+    ]
+    half = driver.resume(agent(), stop, decisions={stop.pending[1].id: Approve()}).checkpoint
+    result = driver.resume(agent(), half, decisions={stop.pending[0].id: Approve(args={"who": "c"})})
+    assert (result.status, done) == ("completed", ["b", "c"])
+    assert '"text":"paid b"' in result.output
 
 
 def test_an_answer_of_a_type_is_told_as_json_and_text_as_it_is(driver: Driver) -> None:

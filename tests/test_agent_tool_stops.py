@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import nested_scenes
 import pytest
@@ -33,6 +33,7 @@ from phronomy import (
     ConfigurationError,
     Hold,
     InvalidDecision,
+    ModelError,
     NothingDecided,
     Reject,
     Respond,
@@ -43,8 +44,11 @@ from phronomy import (
     tool,
     validate_checkpoint,
 )
+from phronomy._json import canonical
+from phronomy.approvals import call_digest
+from phronomy.graph import END, START, StateGraph
 from phronomy.stores.base import Store
-from phronomy.testing import call, sweep
+from phronomy.testing import ScriptedModel, call, sweep
 
 SEEN = ["look left 0", "look right 0", "look root 0"]
 HERE = Path(__file__).parent
@@ -213,6 +217,54 @@ def test_what_a_tool_inside_asks_is_answered_from_above(desk: Firm) -> None:
     assert (result.output, desk.done) == ("booked for 3", ["book x 0"] * 2)
 
 
+def test_a_failure_on_one_side_waits_for_nobody_and_is_tried_again_with_the_next_decision(desk: Firm) -> None:
+    """Beside it somebody is asked: the run is suspended. A tool that failed inside, and asks what now, is answered from above."""
+    faults: list[Exception] = [ModelError("down")]
+
+    def draw(store: Store | None) -> Agent[Any, Any]:
+        def flaky() -> str:
+            """Try."""
+            desk.effect("flaky", "x", len(desk.done), type("C", (), {"idempotency_key": "k"})())  # type: ignore[arg-type]
+            if len(desk.done) == 1:
+                raise ValueError("the bank is away")
+            return "it worked"
+
+        def shaky(request: Any) -> str:
+            if faults:
+                raise faults.pop()
+            return "all is well"
+
+        tries = tool(on_failure="human")(desk.driver.function(flaky))
+        first: Any = Agent(name="first", model=ScriptedModel.by_turn([shaky]))
+        second: Any = Agent(name="second", model=passing(call("flaky")), tools=[tries])
+        both = [call("first", {"input": "x"}), call("second", {"input": "x"})]
+        return Agent(name="top", model=passing(both), tools=[first.as_tool(), second.as_tool()], store=store)  # type: ignore[arg-type]
+
+    desk.draw = draw
+    stop = posted(desk.invoke().checkpoint)
+    [item] = stop.pending
+    assert (item.why, item.path, item.agent, item.reason) == (
+        "failed", "1.1", "second", "ValueError: the bank is away",
+    )  # fmt: skip
+    result = desk.resume(stop, approved=True)
+    assert (result.status, result.output) == ("completed", "all is well & it worked")
+    assert len(desk.done) == 2
+
+
+def test_an_agent_inside_that_hands_over_names_whoever_asks_then(desk: Firm) -> None:
+    def draw(store: Store | None) -> Agent[Any, Any]:
+        pay, _ = tools_of(desk.driver, desk.effect)
+        second: Any = Agent(name="second", model=passing("unused", call("pay", {"who": "x"})), tools=[pay])
+        first: Any = Agent(name="first", model=passing(call("transfer_to_second")), handoffs=[second])
+        return asking(first, passing(call("first", {"input": "x"})), name="top", store=store)
+
+    desk.draw = draw
+    stop = posted(desk.invoke().checkpoint)
+    assert [(item.path, item.agent) for item in stop.pending] == [("1.0", "second")]
+    result = desk.resume(stop, approved=True)
+    assert (result.status, desk.done) == ("completed", ["pay x 10"])
+
+
 def test_a_handler_decides_for_the_agent_that_has_it_and_for_no_other(desk: Firm) -> None:
     asked: list[str] = []
 
@@ -322,6 +374,14 @@ def test_back_to_a_checkpoint_where_runs_wait_inside(desk: Firm) -> None:
 # Drift
 
 
+class Job(TypedDict, total=False):
+    text: str
+
+
+def begins(input: str) -> Job:
+    return {"text": input}
+
+
 def firm_of(desk: Firm, *, clerk: str = "clerk", gate: Any = True, tools: bool = True, lead: str = "lead") -> Any:
     """A firm of three in which something is other than it was."""
 
@@ -364,7 +424,7 @@ def test_what_has_changed_inside_is_judged_before_anything_is_consumed(
         assert desk.done == ["pay x 10"]
 
 
-@pytest.mark.parametrize("instead", ["gone", "plain"])
+@pytest.mark.parametrize("instead", ["gone", "plain", "graph"])
 def test_a_delegation_that_is_none_any_more_is_a_change(desk: Firm, instead: str) -> None:
     """The run inside has nobody to go on with; a function of the same name does not take it over."""
     desk.draw = firm_of(desk)
@@ -375,7 +435,9 @@ def test_a_delegation_that_is_none_any_more_is_a_change(desk: Firm, instead: str
         """Take over."""
         raise AssertionError("it is no run")
 
-    tools = [tool(lead)] if instead == "plain" else []
+    graph: Any = StateGraph(Job, name="lead").add_node("work", lambda state: {}).add_edge(START, "work")
+    as_graph = graph.add_edge("work", END).compile().as_tool(input=begins)
+    tools = {"plain": [tool(lead)], "graph": [as_graph], "gone": []}[instead]
     agent: Any = Agent(name="top", model=passing(call("lead", {"input": "x"})), tools=tools, store=desk.place.open())
     with pytest.raises(AgentChanged, match="lead"):
         desk.driver.resume(agent, stop, approved=True)
@@ -445,6 +507,30 @@ def test_the_text_of_a_checkpoint_holds_all_that_waits_inside(desk: Firm) -> Non
     desk.draw = draw
     result = desk.decide(posted(stop), {0: Approve(), 1: Reject()})
     assert (result.status, desk.done) == ("completed", [*SEEN, "pay left 10"])
+
+
+def edited(stop: Checkpoint, what: str) -> Checkpoint:
+    """A text that is whole by itself, put together by whoever brings it."""
+    if what == "shown":  # what waits is shown with other arguments than it stands with
+        call, item = stop.calls[0], stop.pending[0]
+        args: Any = canonical({"who": "a good cause", "amount": 1})
+        other = item.evolve(args=args, digest=call_digest(item.tool, args))
+        stop = stop.evolve(calls=(call.evolve(waiting=(other,)), *stop.calls[1:]))
+    elif what == "of another run":
+        stop = stop.evolve(nested=tuple(part.evolve(run_id="run_other") for part in stop.nested))
+    else:
+        stop = stop.evolve(nested=tuple(part.evolve(path=part.path.replace("1.0", "")) for part in stop.nested))
+    return posted(stop)
+
+
+@pytest.mark.parametrize("what", ["shown", "of another run", "elsewhere"])
+def test_a_text_that_was_put_together_is_refused_and_nothing_taken_in(desk: Firm, what: str) -> None:
+    """Even of a bearer: what is shown for a run inside is what stands in it, and it is a run of this one."""
+    stop = edited(desk.driver.invoke(desk.draw(None), "go").checkpoint, what)
+    agent = desk.draw(None)
+    with pytest.raises(CheckpointError):
+        desk.driver.resume(agent, stop, decisions={stop.pending[0].id: Approve()})
+    assert (agent.store.branches(), desk.done) == ([], SEEN)
 
 
 # Killed

@@ -603,3 +603,49 @@ def test_debugging_goes_back_and_changes_what_happens(alone: Reader) -> None:
         "  (looks up 1042)",
         "completed {'question': 'Is order 1042 paid?', 'urgent': True, 'answer': 'It is paid.'}",
     ]
+
+
+# So do teams
+
+
+def test_support_desk_pays_small_sums_at_once(alone: Reader) -> None:
+    done = alone.run("support_desk.py", "I was charged 20.00 euros too much.")
+    assert done == (0, ["I was told: 20.00 euros for order 1042 are on their way."], "")
+
+
+@pytest.mark.parametrize("where", ["here", "the command line"])
+def test_support_desk_goes_on_where_it_was_left(alone: Reader, where: str) -> None:
+    """The first process ends at the prompt; another asks the same again, or is the command line, where somebody else decides."""
+    asks, end = (
+        'refunds asks for refund {"order_id": 1042, "amount": 85.0}',
+        "85.00 euros for order 1042 are on their way.",
+    )
+    status, said, complaints = alone.run("support_desk.py")
+    assert (status, complaints, said[:2]) == (0, "", [asks, "Approve? [y/N] "])
+    found = re.fullmatch(r"(pend_\w+) waits\.", said[2])
+    assert found is not None
+    if where == "here":
+        assert alone.run("support_desk.py", typed="y\n") == (0, [asks, f"Approve? [y/N] I was told: {end}"], "")
+    else:
+        command = [sys.executable, "-m", "phronomy", "approve", found[1], "--yes", "--app", "support_desk:triage"]
+        environ = {**alone.environ, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), str(EXAMPLES.parent)])}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=alone.folder, env=environ, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert f"I was told: {end}" in done.stdout
+        assert "The run is completed." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "end"),
+    [
+        ("y\n", "Published: Bees are in decline, because meadows are."),
+        ("Bees are fine.\n", "Published: Bees are fine."),
+        ("n\n", "rejected: nothing was published"),
+    ],
+    ids=["as it is", "edited", "no"],
+)
+def test_research_and_write_resumes_the_next_day(alone: Reader, typed: str, end: str) -> None:
+    assert alone.run("research_and_write.py", "bees") == (0, ["suspended: 67 % done"], "")
+    article = "Bees are in decline, because meadows are."
+    done = alone.run("research_and_write.py", typed=typed)
+    assert done == (0, [article, f"Publish? [y, n, or a better text] {end}"], "")

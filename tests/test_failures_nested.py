@@ -67,7 +67,7 @@ ANSWERS: dict[str, tuple[Any, str, str]] = {
     "edit": (Approve(args={"who": "left", "amount": 99}), "paid left 99", "completed"),
     "reject": (Reject(reason="no"), "Reason: no", "rejected"),
     "block": (Reject(then="block"), "was not run", "rejected"),
-    "end": (Reject(reason="no", then="end"), "was rejected", "rejected"),
+    "end": (Reject(reason="no", then="end"), "was rejected. Reason: no", "rejected"),
     "respond": (Respond(content="by hand"), "by hand", "responded"),
     "expire": (None, "Nobody decided on this call in time", "expired"),
 }

@@ -164,6 +164,20 @@ def test_the_handler_of_whoever_asks_is_asked_or_else_that_of_the_run(driver: Dr
     assert asked == ["triage: transfer_to_billing", "triage: refund", "refunds: refund"]
 
 
+def test_the_policy_of_the_run_and_that_of_whoever_speaks_both_ask(driver: Driver) -> None:
+    home, member = {"approval_policy": ["transfer_to_refunds"]}, {"approval_policy": ["look"]}
+    replies = [[to("billing"), call("look")], [to("refunds"), call("look")], [call("look"), to("triage")], "done"]
+    tools = {"tools": [tool(look)]}
+    office = Office(None, *replies, driver=driver, triage={**home, **tools}, billing={**member, **tools}, refunds=tools)
+    waits = office.run()
+    assert [(item.tool_name, item.agent) for item in waits.checkpoint.pending] == [
+        ("transfer_to_refunds", "billing"),
+        ("look", "billing"),
+    ]
+    result = office.resume(waits, Approve(), Approve())
+    assert (result.output, went(result)) == ("done", ["triage > billing", "billing > refunds", "refunds > triage"])
+
+
 # Breakpoints
 
 
@@ -325,6 +339,11 @@ def test_a_call_that_waits_beside_a_handoff_is_decided_before_the_target_is_aske
 def refund() -> str:
     """Pay it back."""
     return "paid back"
+
+
+def look() -> str:
+    """Look it up."""
+    return "paid twice"
 
 
 # Behind a handoff

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,10 +30,12 @@ from phronomy import (
     SQLiteStore,
     StateGraph,
     Store,
+    tool,
 )
 from phronomy.debugger import Debugger
 from phronomy.events import replay
 from phronomy.graph import append
+from phronomy.guardrails import MaxLength
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
 from phronomy.timeline import TimelineRecorder, timeline
@@ -283,6 +286,58 @@ def test_an_agent_that_hands_over_is_in_a_node_of_a_graph(each: Driver, everywhe
     assert [(item.why, item.point, item.agent) for item in waits.checkpoint.pending] == [
         ("breakpoint", "pre_handoff", "triage")
     ]
+
+
+def clerk(store: Store | None = None) -> Agent[Any, Any]:
+    """An agent that asks before it ships."""
+
+    @tool(requires_approval=True)
+    def ship() -> str:
+        """Ship it."""
+        return "shipped"
+
+    return Agent(name="clerk", model=ScriptedModel.by_turn([call("ship"), "It is shipped."]), tools=[ship], store=store)
+
+
+def test_a_member_calls_an_agent_that_waits(each: Driver, everywhere: Store) -> None:
+    replies = [to("billing"), call("clerk", {"input": "Ship 7."}), "done"]
+    waits = Office(everywhere, *replies, driver=each, billing={"tools": [clerk().as_tool()]}).run()
+    [item] = waits.checkpoint.pending
+    assert (item.tool_name, item.agent, item.path, waits.checkpoint.speaker) == ("ship", "clerk", "2.0", "billing")
+    again = Office(everywhere, *replies, driver=each, billing={"tools": [clerk().as_tool()]})
+    assert again.triage.drift(waits.checkpoint).changed == ()
+    result = again.resume(waits.checkpoint.id, decisions={item.id: Approve()})
+    assert (result.output, again.asked) == ("done", ["billing"])
+    assert outline(result)[4] == "tool (completed): It is shipped."
+
+
+def test_what_waits_inside_beside_a_handoff_is_decided_before_the_target_is_asked(each: Driver) -> None:
+    replies = [[call("clerk", {"input": "Ship 7."}), to("billing")], "done"]
+    office = Office(None, *replies, driver=each, triage={"tools": [clerk().as_tool()]})
+    waits = office.run()
+    assert (waits.checkpoint.speaker, [item.agent for item in waits.checkpoint.pending]) == ("triage", ["clerk"])
+    result = office.resume(waits, Reject())
+    assert (result.output, went(result), office.asked) == ("done", ["triage > billing"], ["triage", "billing"])
+
+
+def test_no_piece_of_an_answer_passes_that_guardrails_of_a_member_are_to_see(driver: Driver) -> None:
+    for guards, pieces in (([], True), ([MaxLength(100)], False)):
+        office = Office(None, to("billing"), "done", driver=driver, billing={"output_guardrails": guards})
+        assert ("text_delta" in {event.type for event in heard(driver, office.triage, "hi")}) is pieces
+
+
+def test_one_agent_serves_many_runs_at_once() -> None:
+    """Law 16: who has the conversation is in the record of each run."""
+    ways = ["billing", "refunds"]
+
+    def reply(request: Any) -> Any:
+        asked = int(request.messages[0].text)
+        return "done" if len(request.messages) > 1 else to(ways[asked % 2])
+
+    office = Office(MemoryStore(), model=ScriptedModel(reply))
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda n: office.triage.invoke(str(n)), range(40)))
+    assert [result.checkpoint.speaker for result in results] == ways * 20
 
 
 # Elsewhere

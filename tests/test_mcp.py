@@ -6,14 +6,18 @@ What a server has done is read from its log, which it writes before it does anyt
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import http.server
 import json
 import logging
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -48,6 +52,7 @@ from phronomy.testing import ScriptedModel, call
 from phronomy.tools import InvalidArguments
 
 PROGRAM = Path(__file__).with_name("mcp_server.py")
+START = Path(__file__).with_name("mcp_start.py")
 TOKEN = "sesame-open-wide"
 
 TRANSPORTS = ("stdio", "http")
@@ -62,6 +67,25 @@ def until(told: Callable[[], Any], seconds: float = 60) -> Any:
     return found
 
 
+@functools.cache
+def forking() -> str:
+    """The socket of a process that forks servers: to import what they need takes most of the time that one takes to start."""
+    folder = tempfile.mkdtemp()
+    path = os.path.join(folder, "fork")
+    process = subprocess.Popen([sys.executable, str(PROGRAM), "--fork", path], stdout=subprocess.PIPE, text=True)
+
+    @atexit.register
+    def end() -> None:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
+
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.stdout.close()
+    return path
+
+
 class Place:
     """Where a server of a test runs, and its log. Over stdio each connection starts a process; over HTTP there is one."""
 
@@ -70,7 +94,7 @@ class Place:
         self.log.touch()
         self.transport = transport
         self.listing = folder / "listed.json"
-        self.command = [sys.executable, str(PROGRAM), str(self.log)]
+        self.command = [sys.executable, "-S", "-E", str(START), forking(), str(self.log)]
         if listed is not None:
             self.lists(listed)
             self.command.append(str(self.listing))
@@ -123,10 +147,7 @@ class Place:
         """Kill the server, and wait until it is dead."""
         process = psutil.Process(self.pid())
         process.kill()
-        for served in self._served:
-            if served.pid == process.pid:
-                served.wait()
-        until(lambda: not psutil.pid_exists(process.pid) or process.status() == psutil.STATUS_ZOMBIE)
+        until(lambda: not psutil.pid_exists(process.pid))
 
     def close(self) -> None:
         for made in self._made:

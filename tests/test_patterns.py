@@ -15,6 +15,7 @@ from phronomy import (
     Agent,
     AgentChanged,
     AsyncRequired,
+    Breakpoint,
     CheckpointError,
     ConfigurationError,
     DagNode,
@@ -504,7 +505,7 @@ def test_what_a_function_may_signal(driver: Driver, store: Store) -> None:
     result = driver.invoke(aborted, "x")
     assert (result.status, log) == ("cancelled", ["b"])
     with pytest.raises(NodeFailed, match="its pattern says what comes next"):
-        driver.invoke(sequential(driver.function(Replan)), "x")
+        driver.invoke(sequential(driver.function(lambda value: Replan(value, to="a"))), "x")
     with pytest.raises(NodeFailed, match="which is no JSON"):
         driver.invoke(sequential(driver.function(lambda value: object())), "x")
 
@@ -545,6 +546,39 @@ def test_a_checkpoint_of_another_kind_of_pattern_is_refused(driver: Driver, stor
         driver.resume(parallel(steps, name="team", store=store), begun)
     assert log == []
     assert driver.resume(sequential(steps, name="team", store=store), begun).output == "x+a+b"
+
+
+def test_steps_that_have_changed_places_are_refused(driver: Driver, store: Store) -> None:
+    """D37, D48: a counter that would point to another step is drift, judged before anything is consumed."""
+    log: list[str] = []
+    a, b, c = (plain(name, log, driver) for name in "abc")
+    stop = [Breakpoint("pre_pattern_step", nodes=["b"])]
+    half = driver.invoke(sequential(a, b, store=store), "x", breakpoints=stop).checkpoint
+    other = sequential(c, a, b, store=store)
+    with pytest.raises(AgentChanged, match="turn 0 of the checkpoint is of step a, where that of c is due"):
+        driver.resume(other, half)
+    with pytest.raises(CheckpointError, match="where that of c is due"):
+        driver.resume(other, driver.fork(other, half), accept_changes=True)
+    assert log == ["a", "b"], "what was opened there has run; the pattern does not go on after it"
+    assert driver.resume(sequential(a, b, c, store=store), half).output == "x+a+b+c"
+
+    boss = bosses(("a", "1"))
+    stop = [Breakpoint("pre_pattern_step", nodes=["a"])]
+    half = driver.invoke(supervisor(boss, [a], store=store), "x", breakpoints=stop).checkpoint
+    with pytest.raises(AgentChanged, match="of step boss, where that of other is due"):
+        driver.resume(supervisor(says("other", "x"), [a], store=store), half)
+
+
+def test_a_stop_of_the_graph_and_a_change_of_its_state(driver: Driver, store: Store) -> None:
+    log: list[str] = []
+    pattern = sequential(*(plain(name, log, driver) for name in "abc"), store=store)
+    paused = driver.invoke(pattern, "x", interrupt_before=["b"], interrupt_after=["b"])
+    assert (paused.checkpoint.pending[0].args, log) == ({"arg": "x+a"}, ["a"])
+    after = driver.resume(pattern, paused.checkpoint, interrupt_after=["b"])
+    assert (after.suspended, pattern.stop_of(after.checkpoint).after, log) == (True, ("b",), ["a", "b"])
+    assert driver.resume(pattern, after.checkpoint).output == "x+a+b+c"
+    forked = driver.call(pattern, "fork", after.checkpoint, update={"output": "z"})
+    assert pattern.state_of(forked).output == "z"
 
 
 def test_progress_and_difference(driver: Driver, store: Store) -> None:

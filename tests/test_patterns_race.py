@@ -37,6 +37,7 @@ from phronomy import (
 from phronomy.events import replay
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.testing.crash import sweep
+from phronomy.timeline import timeline
 
 
 @pytest.fixture(params=EVERY, ids=str)
@@ -130,6 +131,23 @@ def test_the_fastest_wins_and_nobody_waits_for_a_model(driver: Driver, store: St
     assert settled(store, result.run_id) == {"tortoise": "cancelled", "hare": "completed"}, (
         "what it still brings is dropped"
     )
+
+
+def test_events_and_the_timeline_tell_who_won_and_why_others_did_not(driver: Driver, store: Store) -> None:
+    slow = Slow(driver)
+    steps = [Agent(name="tortoise", model=slow.model), after(driver, "hare", slow.asked), payer("ann", [])]
+    result = driver.invoke(race(steps, store=store), "go")
+    told = {event.tool_name: event for event in replay(store, result.run_id) if event.type == "tool_call_settled"}
+    assert {name: event.kind for name, event in told.items() if not event.path} == {
+        "tortoise": "cancelled", "hare": "completed", "ann": "cancelled"
+    }  # fmt: skip
+    assert told["tortoise"].content == told["ann"].content == "It was not needed any more: hare was faster."
+    line = timeline(store, result.run_id).query("tool_settled")
+    assert {entry.facts["tool"]: entry.facts["kind"] for entry in line if not entry.path} == {
+        "tortoise": "cancelled", "hare": "completed", "ann": "cancelled"
+    }  # fmt: skip
+    slow.let.set()
+    waiting(slow.over)
 
 
 def test_a_loser_in_the_middle_of_a_tool_is_told_and_waited_for(driver: Driver, store: Store) -> None:

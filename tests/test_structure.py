@@ -210,6 +210,11 @@ ALONE = {"_abegin", "ain_thread", "apause", "aside_by_side", "call", "in_either"
 """
 
 ALLOWED = {
+    # A sync predicate is asked where it is; an async one cannot be asked by a sync call.
+    "aask": (
+        "if not self.is_async:\n        return self.ask(shown, context)",
+        "if self.is_async:\n        raise AsyncRequired(f\"{self._what} is async; use the agent's async methods\")",
+    ),
     # An async body is awaited, and a sync one must not hold up the event loop; the sync driver stays in its caller's thread.
     "aexecute": (
         "value = within(tool.call(values, context), tool.timeout, leave) if tool.is_async "

@@ -91,6 +91,10 @@ def begun_with(spec: GraphSpec, state: Checkpoint, id: str) -> Any:
 def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, content: str) -> JsonText:
     """The update that the end of the run inside a node is. Raises `NodeFailed`, `InvalidUpdate`."""
     inner = node.inner.spec
+    asked: Any = None
+    if node.keeps_input:
+        told: dict[str, Any] = json.loads(content)
+        asked, content = told["input"], told["output"]
     if inner.kind == "graph" and inner.takes_value:
         value: Any = inner.output.value(content)
     elif inner.kind == "graph":
@@ -99,7 +103,7 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
         value = content if inner.output is None else inner.output.value(content)
     if callable(node.out):
         try:
-            value = node.out(value)
+            value = node.out((asked, value) if node.keeps_input else value)
         except Exception as error:
             raise failed(node.name, f"its output raised {type(error).__name__}") from error
         return spec.schema.update(node.name, value)

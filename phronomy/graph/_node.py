@@ -211,6 +211,8 @@ class Inside(_Lean):
     on_failure = "stop"
     source = "node"
     idempotent = True
+    keeps_input = False
+    """Whether its result has what the run was asked as well, as its guardrails left it: `output` is given both."""
 
     def __init__(self, name: str, inner: Any, schema: StateSchema, options: Mapping[str, Any]) -> None:
         self.name = name

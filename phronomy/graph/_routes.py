@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from phronomy._checks import is_series
 from phronomy._json import JsonError, canonical
+from phronomy._spec import is_async
 from phronomy._workers import in_either
-from phronomy.errors import NodeFailed
+from phronomy.errors import GraphError, NodeFailed
 from phronomy.graph.signals import END, START, Send
 
 
@@ -196,3 +198,40 @@ def failed(node: str, why: str) -> NodeFailed:
     """The error for what a node's route, or its output, has come to."""
     place = "the beginning" if node == START else f"node {node!r}"
     return NodeFailed(f"{place}: {why}; mend it and resume the checkpoint", failures={node: why})
+
+
+def route_of(where: str, nodes: Sequence[str], path: Callable[[Any], Any], path_map: Any) -> Route:
+    """A route, and the nodes that it may lead to. Raises `GraphError`."""
+    listed = _listed(path) if path_map is None else ()
+    if isinstance(path_map, Mapping):
+        targets = dict(path_map)
+    elif path_map is not None and not is_series(path_map):
+        raise GraphError(f"{where}: path_map is a mapping to names of nodes, or a list of them")
+    else:
+        names = (listed or (*nodes, END)) if path_map is None else tuple(path_map)
+        targets = {name if isinstance(name, str) else place: name for place, name in enumerate(names)}
+    for name in targets.values():
+        if not isinstance(name, str):
+            raise GraphError(f"{where} leads to names of nodes, not to {type(name).__name__}")
+    if not targets:
+        raise GraphError(f"{where} leads nowhere: name a node or END in path_map")
+    return Route(path=path, is_async=is_async(path), targets=targets, is_open=path_map is None and not listed)
+
+
+def _listed(path: Callable[[Any], Any]) -> tuple[str, ...]:
+    """The names in the return type of a route, if it lists them."""
+    while isinstance(path, partial):
+        path = path.func
+    try:
+        hint = get_type_hints(path if inspect.isroutine(path) else type(path).__call__).get("return")
+    except Exception:  # a hint that cannot be resolved lists nothing
+        return ()
+    names: list[str] = []
+    todo: list[Any] = [hint]
+    while todo:
+        each = todo.pop(0)
+        if get_origin(each) is Literal:
+            names += [name for name in get_args(each) if isinstance(name, str)]
+        elif get_origin(each) is not None:
+            todo += get_args(each)
+    return tuple(names)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, Literal, Self, TypedDict, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, Self, TypedDict, get_args
 
 from typing_extensions import TypeVar, Unpack
 
@@ -27,7 +26,7 @@ from phronomy.checkpoint import Checkpoint
 from phronomy.drawing import flow_mermaid, flow_svg
 from phronomy.errors import CheckpointError, ConfigurationError, GraphError
 from phronomy.graph._node import Inside, Node, check_function, check_options, fallback_name, is_name
-from phronomy.graph._routes import Route, Routes
+from phronomy.graph._routes import Routes, route_of
 from phronomy.graph._spec import GraphSpec, Stops
 from phronomy.graph._state import StateSchema
 from phronomy.graph._waves import channels_of
@@ -62,7 +61,7 @@ class NodeOptions(TypedDict, total=False):
 
     Of a node that is an agent or a graph: `input` makes its input of the state (a function, or the name of a channel), `output`
     the update of its output (likewise). A graph needs neither: it is given, and gives back, the channels that it shares with
-    this one. `messages` makes the conversation that an agent goes on from (a function of the state, which gives a list of messages).
+    this one. `messages` makes the conversation that an agent goes on from (a function of the state that gives messages).
     """
 
     requires_approval: bool | Callable[[Any], Any]
@@ -250,12 +249,12 @@ class StateGraph(Generic[State]):
                 f" {', '.join(GraphOptions.__annotations__)}"
             )
         routes = self._checked_routes()
-        return Graph(self._schema, dict(self._nodes), routes, {"name": self._name, **_kept(options)})
+        return Graph(self._schema, dict(self._nodes), routes, {"name": self._name, **options})
 
     def _checked_routes(self) -> Routes:
         nodes = tuple(self._nodes)
         routes = {
-            source: tuple(_route(f"graph {self._name!r}: the route after {source!r}", nodes, *each) for each in found)
+            source: tuple(route_of(f"graph {self._name!r}: the route after {source!r}", nodes, *each) for each in found)
             for source, found in self._routes.items()
         }
         made = Routes(
@@ -345,6 +344,7 @@ class Graph(Runs[Deps, State]):
     def __init__(
         self, schema: StateSchema, nodes: Mapping[str, Node | Inside], routes: Routes, options: Mapping[str, Any]
     ) -> None:
+        options = _kept(options)
         self._handler: Handler | None = options.get("on_approval_required")
         for name, value in options.items():
             if name != "on_approval_required":
@@ -570,39 +570,3 @@ def _named(graph: str, nodes: Mapping[str, Any], option: str, names: Any) -> fro
         if not isinstance(name, str) or name not in nodes:
             raise GraphError(f"graph {graph!r}: {option} names {name!r}; the nodes are {', '.join(nodes)}")
     return frozenset(kept)
-
-
-def _route(where: str, nodes: Sequence[str], path: Callable[[Any], Any], path_map: Any) -> Route:
-    listed = _listed(path) if path_map is None else ()
-    if isinstance(path_map, Mapping):
-        targets = dict(path_map)
-    elif path_map is not None and not is_series(path_map):
-        raise GraphError(f"{where}: path_map is a mapping to names of nodes, or a list of them")
-    else:
-        names = (listed or (*nodes, END)) if path_map is None else tuple(path_map)
-        targets = {name if isinstance(name, str) else place: name for place, name in enumerate(names)}
-    for name in targets.values():
-        if not isinstance(name, str):
-            raise GraphError(f"{where} leads to names of nodes, not to {type(name).__name__}")
-    if not targets:
-        raise GraphError(f"{where} leads nowhere: name a node or END in path_map")
-    return Route(path=path, is_async=is_async(path), targets=targets, is_open=path_map is None and not listed)
-
-
-def _listed(path: Callable[[Any], Any]) -> tuple[str, ...]:
-    """The names in the return type of a route, if it lists them."""
-    while isinstance(path, partial):
-        path = path.func
-    try:
-        hint = get_type_hints(path if inspect.isroutine(path) else type(path).__call__).get("return")
-    except Exception:  # a hint that cannot be resolved lists nothing
-        return ()
-    names: list[str] = []
-    todo: list[Any] = [hint]
-    while todo:
-        each = todo.pop(0)
-        if get_origin(each) is Literal:
-            names += [name for name in get_args(each) if isinstance(name, str)]
-        elif get_origin(each) is not None:
-            todo += get_args(each)
-    return tuple(names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,17 +13,18 @@ from phronomy.events import Event, Reader
 from phronomy.messages import Usage
 from phronomy.stores.log import rows_of
 from phronomy.stores.rows import Lineage
-from phronomy.types import Status
+from phronomy.types import Call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
     """What an agent, a graph or a pattern of a team has done in a thread: `runs` counts them, `tokens` are of its own model calls.
 
-    `status` and `last_...` are of the last run that it had a part in; `last_error` is the kind of what failed in it.
+    `status` and `last_...` are of the last run that it had a part in: `running`, `suspended`, `failed`, or how that ended.
+    `last_error` is the kind of what failed in it.
     """
 
-    status: Status | None = None
+    status: str | None = None
     last_input: Any = field(default=None, repr=False)
     last_output: Any = field(default=None, repr=False)
     last_error: str | None = None
@@ -45,11 +46,12 @@ class HandoffState:
 class LocalState:
     """Where a team stands in a thread.
 
-    `tokens` are of all its runs, `status` is that of the last one. `members` are by name. `handoffs` were made, `pending_handoffs` wait
-    for somebody. `turns` says how often each pool was asked, so who of it is next; `facts` and `memory` are what the thread keeps.
+    `tokens` are of all its runs, `status` is that of the last one: `running`, `suspended`, `failed`, or how it ended. `members` are
+    by name: those of the team, and the agents inside them. `handoffs` were made, `pending_handoffs` wait for somebody. `turns` says
+    how often each pool was asked, so who of it is next; `facts` and `memory` are what the thread keeps.
     """
 
-    status: Status
+    status: str
     tokens: int = 0
     runs: int = 0
     members: Mapping[str, MemberState] = field(default_factory=dict)
@@ -64,18 +66,39 @@ class LocalState:
         """How many handoffs were made."""
         return len(self.handoffs)
 
+    @property
+    def past(self) -> Past:
+        """What of it is read off a log, for a branch that has lost it."""
+        return Past(tokens=self.tokens, runs=self.runs, members=dict(self.members), handoffs=list(self.handoffs))
 
-class _Told:
-    """What the events of a thread come to."""
 
-    def __init__(self) -> None:
-        self.members: dict[str, MemberState] = {}
-        self.handoffs: list[HandoffState] = []
-        self.runs = 0
-        self.used = Usage()
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """What a team had done in a thread before the log of it begins."""
+
+    tokens: int = 0
+    runs: int = 0
+    members: dict[str, MemberState] = field(default_factory=dict)
+    handoffs: list[HandoffState] = field(default_factory=list)
+
+
+class Told:
+    """What the log of a thread comes to, after what came before it."""
+
+    def __init__(self, past: Past) -> None:
+        self.members = dict(past.members)
+        self.handoffs = list(past.handoffs)
+        self.runs = past.runs
+        self._tokens = past.tokens
+        self._used = Usage()
         self._at: dict[str, str] = {}
         """Who works at each path of the present run."""
         self._named: dict[str, str] = {}
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens were used."""
+        return self._tokens + self._used.total_tokens
 
     def hear(self, event: Event) -> None:
         """Take note of an event."""
@@ -85,18 +108,25 @@ class _Told:
                 self._began(event)
             case "tool_call_started" if event.path == "":
                 self._named[event.inside] = event.tool_name
+                self._set(event.tool_name, status="running")
+            case "tool_call_failed" if event.path == "":
+                self._set(event.tool_name, status="failed", last_error=_kind(event.error))
+            case "tool_call_failed":
+                self._set(name, last_error=_kind(event.error))
             case "model_replied":
-                self.used += event.spent
+                self._used += event.spent
                 self._set(name, tokens=self._of(name).tokens + event.spent.total_tokens)
             case "handoff":
                 made = HandoffState(source=event.source, target=event.target, run_id=event.run_id)
                 self.handoffs.append(made)
                 self._set(event.source, status="completed")
                 self._at[event.path] = event.target
-                again = self._of(event.target)
-                self._set(event.target, status="running", last_error=None, runs=again.runs + 1)
-            case "tool_call_failed":
-                self._set(name, last_error=event.error.partition(":")[0])
+                runs = self._of(event.target).runs + 1
+                self._set(event.target, status="running", last_output=None, last_error=None, runs=runs)
+            case "completed" | "rejected" | "cancelled" | "superseded" | "skipped" if event.path == "":
+                for each in self._at.values():  # what was under way in it is over as well
+                    if self._of(each).status in ("running", "suspended", "failed"):
+                        self._set(each, status=event.type)
             case "completed" | "rejected" | "cancelled" | "superseded" | "skipped":
                 self._set(name, status=event.type, last_output=event.output)
             case "checkpoint":
@@ -104,10 +134,17 @@ class _Told:
             case _:
                 pass
 
+    def join(self, part: Checkpoint, calls: Mapping[str, Call]) -> None:
+        """Take note of who is under way in a run that this log does not begin with; `calls` are its own."""
+        if part.path:
+            call = calls.get(part.path)
+            self._at[part.path] = call.name if call is not None and part.kind == "graph" else part.speaker
+
     def _began(self, event: Any) -> None:
         if event.path == "":
             self.runs += 1
             self._at, self._named = {}, {}
+            return
         name = self._named.get(event.path, event.agent)
         self._at[event.path] = name
         begun = {"last_input": event.input, "last_output": None, "last_error": None, "status": "running"}
@@ -121,21 +158,31 @@ class _Told:
             self.members[name] = replace(self._of(name), **facts)
 
 
-def told_of(lineage: Lineage) -> _Told:
-    """What happened in a thread, up to the head of this branch."""
-    told = _Told()
-    for event in _events(lineage):
-        told.hear(event)
-    return told
+def _kind(error: str) -> str:
+    """The kind of what failed, of how it was told: `ModelConnectionError: ...`."""
+    return error.partition(":")[0]
 
 
-def _events(lineage: Lineage) -> Iterator[Event]:
-    reader, rows = Reader(lineage.branch.id), rows_of(lineage.entries)
+def told_of(lineage: Lineage, past: Past | None) -> Told:
+    """What happened in a thread, up to the head of this branch; the log begins with the end of the past, if there is one."""
+    told, reader, rows = Told(past or Past()), Reader(lineage.branch.id), rows_of(lineage.entries)
+    lost: list[Checkpoint] | None = None if past is None else []
     for entry in lineage.entries:
         if entry.checkpoint_id is None:
-            yield from reader.outcome(entry.seq, entry.path, outcome_from(entry.body))
+            events = reader.outcome(entry.seq, entry.path, outcome_from(entry.body))
         else:
-            yield from reader.checkpoint(entry.seq, next(rows))
+            row = next(rows)
+            events = reader.checkpoint(entry.seq, row)
+            if lost is not None:
+                lost.append(row)
+                if row.path == "":
+                    for part in lost:
+                        told.join(part, {call.id: call for call in row.calls})
+                    lost = None
+                continue
+        for event in events:
+            told.hear(event)
+    return told
 
 
 def pending_handoffs(checkpoint: Checkpoint) -> tuple[HandoffState, ...]:

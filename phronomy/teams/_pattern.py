@@ -13,9 +13,10 @@ from pydantic import BaseModel
 
 from phronomy._json import JsonText
 from phronomy._rules import current, is_ending
+from phronomy._wanted import UNNEEDED
 from phronomy._workers import in_either
 from phronomy.checkpoint import AgentRef, Checkpoint
-from phronomy.errors import ConfigurationError, NodeFailed
+from phronomy.errors import CheckpointError, ConfigurationError, NodeFailed
 from phronomy.graph._joins import arrivals_in, given_in, state_with
 from phronomy.graph._routes import Going, Routes
 from phronomy.graph._spec import GraphSpec
@@ -27,9 +28,6 @@ from phronomy.output import InvalidOutput
 from phronomy.teams._schemes import KEPT, Known, Over, Scheme, StepFailed, Turn, TurnKind
 from phronomy.teams._steps import FunctionStep, RunStep, as_json
 from phronomy.types import Advanced, Call, CallResult, CallSettled, Done, Fail, Finish, Move, Outcome, Stop
-
-UNNEEDED: Final = "It was not needed any more: "
-"""How the result of a call begins that a pattern has settled itself, since others have made it superfluous."""
 
 _NAMED: Final[Mapping[str, TurnKind]] = {
     "completed": "completed",
@@ -148,8 +146,13 @@ class PatternSpec(GraphSpec):
     def lost(self, state: Checkpoint) -> list[str]:
         """As for a graph; and that it is a pattern of another kind now."""
         was = json.loads(channels_of(state)).get("pattern")
-        other = [] if was == self.scheme.kind else [f"it was {was!s:.40}, and is {self.scheme.kind}"]
-        return [*other, *super().lost(state)]
+        if was != self.scheme.kind:
+            return [f"it was {was!s:.40}, and is {self.scheme.kind}", *super().lost(state)]
+        try:
+            known_of(state, self.scheme)
+        except CheckpointError as error:
+            return [str(error), *super().lost(state)]
+        return super().lost(state)
 
     def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
         """The state that a run of this input begins with: each run begins afresh. Raises `ConfigurationError`."""
@@ -176,7 +179,7 @@ class PatternSpec(GraphSpec):
         if isinstance(move, Finish) and move.status == "completed":
             return Finish(status="completed", output=json.loads(channels_of(state)).get("output"))
         if opens := [call.name for call in state.calls if call.status == "new" and not call.name.startswith(AFTER)]:
-            known = known_of(state)
+            known = known_of(state, self.scheme)
             if (limit := self.scheme.limit(known, opens)) is not None:
                 return Fail(limit=limit[0], maximum=limit[1], used=limit[1])
         return move
@@ -238,10 +241,20 @@ def wave_of(state: Checkpoint) -> list[Call]:
     return [call for call in state.calls if not call.gate and not call.name.startswith(AFTER)]
 
 
-def known_of(state: Checkpoint) -> Known:
-    """What the scheme is told of the run."""
+def known_of(state: Checkpoint, scheme: Scheme) -> Known:
+    """What the scheme is told of the run. Raises `CheckpointError` for turns that are none of its own."""
     found: dict[str, Any] = json.loads(channels_of(state))
-    return Known(found.get("input"), found.get("output"), [Turn(**turn) for turn in found.get("turns", [])])
+    try:
+        turns = [Turn(**turn) for turn in found.get("turns", [])]
+    except TypeError:
+        raise CheckpointError("the turns in the state of the checkpoint cannot be read") from None
+    for place, turn in enumerate(turns):
+        if turn.step not in (wanted := scheme.expected(place)):
+            here = " or ".join(wanted) or "none"
+            raise CheckpointError(
+                f"turn {place} of the checkpoint is of step {turn.step!s:.80}, where that of {here} is due"
+            )
+    return Known(found.get("input"), found.get("output"), turns)
 
 
 def is_unneeded(call: Call) -> bool:
@@ -293,7 +306,7 @@ class Advance:
         turns = [turn for turn, _, _ in read]
         if (ended := self._ended(wave, read)) is not None:
             return Advanced(state=self._with(turns, KEPT), status=ended[0], reason=ended[1], at=at)
-        known = known_of(state)
+        known = known_of(state, spec.scheme)
         known = known._replace(turns=[*known.turns, *turns])
         try:
             going = spec.scheme.next(known, turns)

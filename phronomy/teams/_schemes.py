@@ -95,6 +95,10 @@ class Scheme:
         """What comes next; `wave` are the latest turns, none at the beginning. Raises `StepFailed`."""
         raise NotImplementedError
 
+    def expected(self, place: int) -> Sequence[str]:
+        """The steps whose turn may be at this place: what others have left is gone on with by nobody."""
+        return self.names
+
     def over(self, wave: Mapping[str, TurnKind | None]) -> Over | None:
         """Whether the rest of a wave is not needed: how each of its steps stands, None where it is not through."""
         return None
@@ -131,6 +135,9 @@ class Sequential(Scheme):
     @property
     def last(self) -> tuple[str, ...]:
         return self.names[-1:]
+
+    def expected(self, place: int) -> Sequence[str]:
+        return self.names[place : place + 1]
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         value = wave[-1].output if wave and wave[-1].gave else known.output if known.turns else known.input
@@ -237,6 +244,9 @@ class RoundRobin(Scheme):
     @property
     def total(self) -> int | None:
         return None if self.rounds is None else self.rounds * len(self.names)
+
+    def expected(self, place: int) -> Sequence[str]:
+        return (self.names[place % len(self.names)],)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         if not wave:
@@ -362,6 +372,9 @@ class Supervisor(Scheme):
     def total(self) -> int | None:
         return None
 
+    def expected(self, place: int) -> Sequence[str]:
+        return self.names[1:] if place % 2 else self.names[:1]
+
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         manager = self.names[0]
         if not wave or wave[-1].step != manager:
@@ -430,6 +443,9 @@ class Reflect(Scheme):
     @property
     def total(self) -> int | None:
         return None
+
+    def expected(self, place: int) -> Sequence[str]:
+        return (self.names[place % 2],)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         writer, critic = self.names

@@ -4,35 +4,45 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel
-from pydantic_core import to_jsonable_python
 from typing_extensions import Unpack
 
 from phronomy import _session
 from phronomy._checks import is_series
+from phronomy._input import read_input
 from phronomy._json import canonical
 from phronomy._ledger import call as in_store
 from phronomy._options import CallOptions
+from phronomy._runner import Spec
 from phronomy._spec import name_of
+from phronomy._stops import specs_in
 from phronomy.agent import Agent
 from phronomy.breakpoints import Hold
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import ConfigurationError
+from phronomy.errors import CheckpointError, ConfigurationError, GraphError
+from phronomy.graph._joins import arrivals_in, given_in, state_with
+from phronomy.graph._node import Inside, is_name
+from phronomy.graph._routes import Route, Routes
 from phronomy.graph._spec import GraphSpec
+from phronomy.graph._state import StateSchema
 from phronomy.graph._waves import channels_of
 from phronomy.graph.channels import append, merge
-from phronomy.graph.graph import Graph, GraphOptions, StateGraph
+from phronomy.graph.graph import Graph, GraphOptions
 from phronomy.graph.signals import END, START
 from phronomy.handoffs import Handoff, as_handoffs
 from phronomy.memory import Memory
 from phronomy.messages import Message
 from phronomy.result import Result
+from phronomy.stores.base import Store
+from phronomy.stores.rows import Lineage
 from phronomy.stream import AsyncStream, Stream
-from phronomy.teams._local import LocalState, pending_handoffs, told_of
+from phronomy.teams._local import LocalState, Past, pending_handoffs, told_of
+from phronomy.teams._steps import as_json
 from phronomy.tools import Deps
 from phronomy.types import Finish, Move
 
@@ -40,7 +50,8 @@ from phronomy.types import Finish, Move
 class TeamState(BaseModel):
     """What a thread of an orchestrator keeps: `facts`, the `memory` of what was asked and answered, whose turn it is in each pool.
 
-    `member` is who works in the present run, `input` what it was asked, `output` what came of it.
+    `member` is who works in the present run, `input` what it was asked, `output` what came of it. `past` is what was done before
+    the thread was restored without its timeline.
     """
 
     member: str
@@ -49,6 +60,7 @@ class TeamState(BaseModel):
     facts: Annotated[dict[str, Any], merge] = {}
     memory: Annotated[list[dict[str, Any]], append] = []
     turns: Annotated[dict[str, int], merge] = {}
+    past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,12 @@ class Task:
     member: str
     input: Any = field(repr=False)
     facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
+class Member(Inside):
+    """A member of a team as a node: the memory keeps what it was asked as its guardrails left it."""
+
+    keeps_input = True
 
 
 class _Reading:
@@ -86,11 +104,10 @@ class OrchestratorSpec(GraphSpec):
     def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
         """The state that a run begins with: what the thread keeps, and what is asked. Raises `ConfigurationError`."""
         task = input if isinstance(input, Task) else Task(self.entry, input)
-        try:
-            given = json.loads(canonical(to_jsonable_python(task.input)))
-            facts = json.loads(canonical(to_jsonable_python(dict(task.facts))))
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"{self.name!r}: what is asked, and its facts, are JSON: {error}") from None
+        given = json.loads(as_json(task.input, f"{self.name!r}: what is asked"))
+        if not isinstance(task.facts, Mapping):
+            raise ConfigurationError(f"{self.name!r}: facts are a mapping, not {type(task.facts).__name__}")
+        facts = json.loads(as_json(dict(task.facts), f"{self.name!r}: facts"))
         member, turns = task.member, {}
         if member in self.pools:
             kept = parent is not None and parent.kind == "graph" and parent.agent.name == self.name
@@ -98,8 +115,11 @@ class OrchestratorSpec(GraphSpec):
             count = (before.get("turns") or {}).get(member, 0)
             turns = {member: count + 1}
             member = self.pools[member][count % len(self.pools[member])]
-        said = [{"role": "user", "content": given if isinstance(given, str) else canonical(given)}]
-        update = {"member": member, "input": given, "output": None, "facts": facts, "turns": turns, "memory": said}
+        node = self.nodes.get(member)
+        if not isinstance(node, Inside):
+            raise ConfigurationError(f"{self.name!r} has no member {member!r:.80}; there are {', '.join(self.nodes)}")
+        node.inner.spec.first(given, None, None)  # what it cannot begin with is refused here, before anything is stored
+        update = {"member": member, "input": given, "output": None, "facts": facts, "turns": turns}
         return {**super().first(update, parent, history), "original_input": given}
 
     def plan(self, state: Checkpoint) -> Move:
@@ -136,32 +156,34 @@ class Orchestrator(Graph[Deps, Any]):
         hold: Hold | None = None,
         **options: Unpack[GraphOptions],
     ) -> None:
-        name = options.get("name", "team")
+        name: str = options.setdefault("name", "team")
+        if unknown := options.keys() - GraphOptions.__annotations__.keys():
+            raise GraphError(
+                f"{name!r}: there is no option {', '.join(sorted(unknown))}; there are agents, handoffs, patterns, pools, entry,"
+                f" memory, on_breakpoint, hold, {', '.join(GraphOptions.__annotations__)}"
+            )
+        if not isinstance(memory, Memory | None):
+            raise ConfigurationError(f"{name!r}: memory is a Memory or None, not {type(memory).__name__}")
+        if not isinstance(hold, Hold | None):
+            raise ConfigurationError(f"{name!r}: hold is a Hold or None, not {type(hold).__name__}")
         if on_breakpoint is not None and hold is not None:
             raise ConfigurationError(f"{name!r}: give on_breakpoint to the hold")
         self.hold = Hold(on_breakpoint=on_breakpoint) if on_breakpoint is not None else hold
         team = _copies(name, agents, handoffs, memory)
-        self._members: dict[str, Any] = {**team}
-        for each, pattern in dict(patterns or {}).items():
-            if each in self._members:
-                raise ConfigurationError(f"{name!r}: two members are named {each!r}: give one of them another name")
-            if not isinstance(pattern, Graph):
-                raise ConfigurationError(
-                    f"{name!r}: pattern {each!r} is a pattern or a graph, not {type(pattern).__name__}"
-                )
-            self._members[each] = pattern
-        self._pools = _checked_pools(name, pools or {}, team)
+        self._members: dict[str, Any] = {**team, **_checked_patterns(name, patterns or {}, team)}
+        self._pools = _checked_pools(name, pools or {}, team, self._members)
         self._entry = next(iter(team)) if entry is None else entry
-        if self._entry not in {*self._members, *self._pools}:
-            raise ConfigurationError(f"{name!r}: there is no member {self._entry!r} to begin with")
-        builder = StateGraph(TeamState, name=name)
+        if not isinstance(entry, str | None) or self._entry not in {*self._members, *self._pools}:
+            raise ConfigurationError(f"{name!r}: there is no member {entry!r:.80} to begin with")
+        schema = StateSchema(TeamState, name=name)
+        nodes: dict[str, Any] = {}
         for each, member in self._members.items():
-            extra: Any = {"messages": _history(memory)} if each in team else {}
-            builder.add_node(each, member, input=_asked, output=_answered, **extra)
-            builder.add_edge(each, END)
-        builder.add_conditional_edges(START, _member, list(self._members))
-        graph = builder.compile()
-        super().__init__(graph.spec.schema, graph.spec.nodes, graph.spec.routes, {"name": name, **options})
+            takes: dict[str, Any] = {"messages": _history(memory)} if each in team else {}
+            takes |= {"input": _asked, "output": _answered(each, member.spec)}
+            nodes[each] = Member(each, member, schema, takes)
+        start = Route(path=_member, is_async=False, targets={each: each for each in nodes}, is_open=False)
+        routes = Routes(nodes=tuple(nodes), edges=dict.fromkeys(nodes, (END,)), routes={START: (start,)})
+        super().__init__(schema, nodes, routes, options)
 
     def _configured(self, spec: GraphSpec) -> GraphSpec:
         known = {each.name: getattr(spec, each.name) for each in fields(spec)}
@@ -238,18 +260,28 @@ class Orchestrator(Graph[Deps, Any]):
     # Looking
 
     def local_state(self, at: Checkpoint | str) -> LocalState:
-        """Where the team stands in the thread of a checkpoint, a run or a branch. Raises `CheckpointNotFound`."""
+        """Where the team stands in the thread of a checkpoint, a run or a branch. Raises `CheckpointNotFound`, `CheckpointError`."""
         if isinstance(at, Checkpoint):
             head, lineage = at, self.store.lineage(checkpoint_id=at.id)
         else:
             branch_id = _session.branch_of(self.store, at, bearer=self._bearer)
             head, lineage = self.store.head(branch_id)[1], self.store.lineage(branch_id=branch_id)
-        told, state = told_of(lineage), self.state_of(head)
+        return self._local(head, lineage)
+
+    async def alocal_state(self, at: Checkpoint | str) -> LocalState:
+        """As `local_state`."""
+        return await in_store(self.store, self.local_state, at)
+
+    def _local(self, head: Checkpoint, lineage: Lineage) -> LocalState:
+        state = self.state_of(head)
+        if head.agent.name != self.name:
+            raise CheckpointError(f"checkpoint {head.id} is of {head.agent.name!r}, and this is {self.name!r}")
+        told, branch = told_of(lineage, state.past), lineage.branch
         return LocalState(
-            status=head.status,
-            tokens=told.used.total_tokens,
+            status=branch.status if branch.head == head.id else head.status,
+            tokens=told.tokens,
             runs=told.runs,
-            members={name: each for name, each in told.members.items() if name != self.name},
+            members=told.members,
             handoffs=tuple(told.handoffs),
             pending_handoffs=pending_handoffs(head),
             turns=state.turns,
@@ -257,9 +289,12 @@ class Orchestrator(Graph[Deps, Any]):
             memory=tuple(state.memory),
         )
 
-    async def alocal_state(self, at: Checkpoint | str) -> LocalState:
-        """As `local_state`."""
-        return await in_store(self.store, self.local_state, at)
+    def _carry(self, store: Store, given: Checkpoint, first: Checkpoint) -> Checkpoint:
+        """What is read off the timeline goes along with a branch that is to have none of it."""
+        schema, text = self.spec.schema, first.__dict__["state"]
+        past = self._local(given, store.lineage(checkpoint_id=given.id)).past
+        channels = schema.reduce(channels_of(first), [("past", schema.update(None, {"past": past}))])
+        return first.evolve(state=state_with(channels, arrivals_in(text), given_in(text)))
 
 
 _HELD: Final = ("invoke", "resume", "stream", "step")
@@ -280,46 +315,103 @@ def _copies(where: str, agents: Any, handoffs: Iterable[Any], memory: Memory | N
         isinstance(each, Agent) and isinstance(name, str) and name for name, each in listed.items()
     ):
         raise ConfigurationError(f"{where!r}: agents are instances of Agent, in a list, or by name")
-    made = {name: copy.copy(agent) for name, agent in listed.items()}
-    for name, each in made.items():
-        each.__dict__.update(_spec=None, _fixed_for=None)
-        each.name = name
-        each.memory = each.memory if each.memory is not None else memory
+    for name in listed:
+        if not is_name(name):
+            raise ConfigurationError(
+                f"{where!r}: {name!r:.80} cannot name a member: give it 1 to 64 letters, digits, '_' and '-', as in"
+                " agents={'name': agent}"
+            )
+    team = _Team(memory, listed)
+    made = team.made
     ways = {
-        name: [_onward(made, listed, way) for way in as_handoffs(f"agent {name!r}", each.handoffs)]
-        for name, each in made.items()
+        name: [team.onward(way) for way in as_handoffs(f"agent {name!r}", each.handoffs)] for name, each in made.items()
     }
-    for way in handoffs:
+    for way in handoffs if is_series(handoffs) else (handoffs,):
         pair = tuple(way) if is_series(way) else ()
-        if len(pair) != 2 or pair[0] not in made:
+        if len(pair) != 2 or not isinstance(pair[0], str) or pair[0] not in made:
             raise ConfigurationError(
                 f"{where!r}: handoffs are pairs: the name of an agent here, and that of another, or a Handoff"
             )
-        ways[pair[0]].append(_onward(made, listed, pair[1] if isinstance(pair[1], Handoff) else Handoff(pair[1])))
+        ways[pair[0]].append(team.onward(pair[1] if isinstance(pair[1], Handoff) else Handoff(pair[1])))
     for name, each in made.items():
         each.handoffs = tuple(ways[name])
+    team.wire_others()
     return made
 
 
-def _onward(made: Mapping[str, Any], given: Mapping[str, Any], way: Handoff) -> Handoff:
-    """The handoff, to the copy of its target where that is one of the team."""
-    for name, agent in given.items():
-        if way.target is agent or way.target == name:
-            way = copy.copy(way)
-            way.target = made[name]
+class _Team:
+    """Copies of agents, and of those that they hand over to: none of those that were given is changed, or kept from being changed."""
+
+    def __init__(self, memory: Memory | None, listed: Mapping[str, Agent[Any, Any]]) -> None:
+        self._memory = memory
+        self._known: list[tuple[Agent[Any, Any], Agent[Any, Any]]] = []
+        self._others: list[Agent[Any, Any]] = []
+        self.made = {name: self._copy(agent, name) for name, agent in listed.items()}
+
+    def _copy(self, agent: Agent[Any, Any], name: str) -> Agent[Any, Any]:
+        made = copy.copy(agent)
+        made.__dict__.update(_spec=None, _fixed_for=None)
+        made.name = name
+        made.memory = made.memory if made.memory is not None else self._memory
+        self._known.append((agent, made))
+        return made
+
+    def onward(self, way: Handoff) -> Handoff:
+        """The handoff, to the copy of its target."""
+        target = way.target
+        found = self.made.get(target) if isinstance(target, str) else None
+        if isinstance(target, Agent):
+            found = next((made for given, made in self._known if given is target), None)
+            if found is None:
+                found = self._copy(target, name_of(target))
+                self._others.append(found)
+        if found is None:
             return way
-    return way
+        way = copy.copy(way)
+        way.target = found
+        return way
+
+    def wire_others(self) -> None:
+        """Have the agents beside the team hand over to copies as well."""
+        while self._others:
+            each = self._others.pop()
+            each.handoffs = tuple(self.onward(way) for way in as_handoffs(f"agent {each.name!r}", each.handoffs))
+
+
+def _checked_patterns(where: str, patterns: Any, team: Mapping[str, Any]) -> dict[str, Any]:
+    """The patterns by name. Raises `ConfigurationError`."""
+    if not isinstance(patterns, Mapping):
+        raise ConfigurationError(f"{where!r}: patterns are given by name, as in patterns={{'letter': sequential(...)}}")
+    for name, pattern in patterns.items():
+        if not isinstance(name, str) or not is_name(name):
+            raise ConfigurationError(
+                f"{where!r}: {name!r:.80} cannot name a pattern: give it 1 to 64 letters, digits, '_' and '-'"
+            )
+        if name in team:
+            raise ConfigurationError(f"{where!r}: two members are named {name!r}: give one of them another name")
+        if not isinstance(pattern, Graph):
+            raise ConfigurationError(
+                f"{where!r}: pattern {name!r} is a pattern or a graph, not {type(pattern).__name__}"
+            )
+    return dict(patterns)
 
 
 def _checked_pools(
-    where: str, pools: Mapping[str, Sequence[str]], team: Mapping[str, Any]
+    where: str, pools: Any, team: Mapping[str, Any], members: Mapping[str, Any]
 ) -> dict[str, tuple[str, ...]]:
-    for name, names in pools.items():
-        if name in team or not is_series(names) or not names or any(each not in team for each in names):
+    """The pools by name, with whose turn comes after whose. Raises `ConfigurationError`."""
+    if not isinstance(pools, Mapping):
+        raise ConfigurationError(f"{where!r}: pools are given by name, as in pools={{'any': ['ann', 'bob']}}")
+    found = {name: tuple(names) if is_series(names) else () for name, names in pools.items()}
+    for name, names in found.items():
+        if not isinstance(name, str) or not name or name in members or not names:
             raise ConfigurationError(
-                f"{where!r}: pool {name!r} lists names of agents here, and is named like none of them"
+                f"{where!r}: pool {name!r:.80} lists names of agents here, and is named like no member"
             )
-    return {name: tuple(names) for name, names in pools.items()}
+        for each in names:
+            if not isinstance(each, str) or each not in team:
+                raise ConfigurationError(f"{where!r}: pool {name!r} lists {each!r:.80}, which is no agent here")
+    return found
 
 
 def _member(state: TeamState) -> str:
@@ -330,17 +422,37 @@ def _asked(state: TeamState) -> Any:
     return state.input
 
 
-def _answered(value: Any) -> dict[str, Any]:
-    plain = to_jsonable_python(value)
-    said = {"role": "assistant", "content": plain if isinstance(plain, str) else canonical(plain)}
-    return {"output": plain, "memory": [said]}
+def _said(role: str, value: Any) -> dict[str, Any]:
+    """What the memory keeps of what was asked or answered: content that a message can have."""
+    if role == "user" and isinstance(value, list | dict | str):
+        with suppress(ConfigurationError):
+            return {"role": role, "content": read_input(value)[1].content}
+    return {"role": role, "content": value if isinstance(value, str) else str(canonical(value))}
 
 
-def _history(memory: Memory | None) -> Callable[[TeamState], list[dict[str, Any]]]:
+def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, Any]]:
+    """What the thread keeps of what a member was asked, and of what came of it."""
+    inner: Iterator[Spec] = specs_in(spec) if spec.kind == "graph" else iter(())
+    guarded = any(each.input_guardrails for each in inner)
+
+    def answered(told: tuple[Any, Any]) -> dict[str, Any]:
+        asked, value = told
+        if isinstance(spec, GraphSpec) and not spec.takes_value:
+            plain = json.loads(spec.schema.dump(value))
+        else:
+            plain = json.loads(as_json(value, f"what {name!r} gave"))
+        if guarded:  # what was asked may be what they were to keep from a model
+            asked = f"({name} was asked something that only its guardrails have seen)"
+        return {"output": plain, "memory": [_said("user", asked), _said("assistant", plain)]}
+
+    return answered
+
+
+def _history(memory: Memory | None) -> Callable[[TeamState], list[Message]]:
     """What of the conversation an agent is given before what it is asked."""
 
-    def history(state: TeamState) -> list[Any]:
-        before = [Message(**each) for each in state.memory[:-1]]
+    def history(state: TeamState) -> list[Message]:
+        before = [Message(**each) for each in state.memory]
         return list(memory.view(tuple(before))) if memory is not None else before
 
     return history

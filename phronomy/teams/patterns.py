@@ -110,7 +110,9 @@ class Pattern(Graph[Deps, Any]):
         state = self.state_of(checkpoint)
         if state.pattern != self.kind:
             raise CheckpointError(f"checkpoint {checkpoint.id} is of a pattern of another kind: {state.pattern!s:.40}")
-        done = len(known_of(checkpoint).turns) + sum(call.result is not None for call in wave_of(checkpoint))
+        done = len(known_of(checkpoint, self._scheme).turns) + sum(
+            call.result is not None for call in wave_of(checkpoint)
+        )
         total = done if checkpoint.ended == "completed" else self._scheme.total
         share = None if total is None else round(100 * done / total, 1) if total else 100.0
         return PatternProgress(done=done, total=total, percentage=share, tokens=used_by(checkpoint).total_tokens)

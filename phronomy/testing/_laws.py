@@ -29,14 +29,14 @@ class Found:
         self.checkpoints: set[str] = set()
         self.asked: dict[str, dict[str, PendingApproval]] = {}
         self.decisions: dict[str, list[Decision]] = {}
-        self.keys: set[str] = set()
+        self.paths: dict[str, str] = {}  # of the runs in which calls were begun, by idempotency key
         self.salts: dict[str, set[str]] = defaultdict(set)
         self.trail: list[AuditRecord] = list(store.audit())
         self.waiting = [row.pending_id for row in store.pending_rows()]
         for branch in self.branches.values():
             entries = store.lineage(branch_id=branch.id).entries
-            outcomes = [outcome_from(entry.body) for entry in entries if entry.checkpoint_id is None]
-            self.keys |= {outcome.key for outcome in outcomes if isinstance(outcome, CallStarted)}
+            journal = [(entry.path, outcome_from(entry.body)) for entry in entries if entry.checkpoint_id is None]
+            self.paths |= {outcome.key: path for path, outcome in journal if isinstance(outcome, CallStarted)}
             history = [each for each in replay(entries) if each.run_id == branch.run_id]
             self.heads[branch.id] = head = history[-1]
             self.checkpoints |= {each.id for each in history}
@@ -82,7 +82,7 @@ def at_the_crash(found: Found, witness: Witness) -> Iterator[str]:
     for each in witness.entered():
         if each.run_id in _removed(witness) or each.run_id not in {item.run_id for item in found.branches.values()}:
             continue
-        if each.key not in found.keys:
+        if each.key not in found.paths:
             yield f"{each.tool} was entered, and that it would be was not stored before (key {each.key})"
         yield from _approved(found, each)
 
@@ -186,8 +186,9 @@ def _entered_once(found: Found, witness: Witness) -> Iterator[str]:
     )
     keys: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for each in entered:
-        keys[each.run_id, each.call_id, each.tool, each.text].add(each.key)
-    for (run_id, call_id, tool, _), used in keys.items():
+        path = found.paths.get(each.key, "")  # two runs inside one may have calls of one id
+        keys[each.run_id, path, each.call_id, each.tool, each.text].add(each.key)
+    for (run_id, _, call_id, tool, _), used in keys.items():
         if len(used) > max(1, len(found.salts[run_id])):
             yield f"{tool} was entered for call {call_id} of run {run_id} with {len(used)} idempotency keys"
     times = Counter((each.tool, each.key, each.call_id) for each in entered if not each.idempotent)
