@@ -104,8 +104,9 @@ if TYPE_CHECKING:
     from phronomy.stores.postgres import PostgresStore
     from phronomy.stores.redis import RedisStore
     from phronomy.stores.sqlite import SQLiteStore
+    from phronomy.teams._local import HandoffState, LocalState, MemberState
     from phronomy.teams._pattern import PatternState
-    from phronomy.teams.orchestrator import Orchestrator
+    from phronomy.teams.orchestrator import Orchestrator, TeamState
     from phronomy.teams.patterns import (
         DagNode,
         Pattern,
@@ -132,13 +133,16 @@ _LAZY = {
     "Debugger": "phronomy.debugger",
     "END": "phronomy.graph.signals",
     "Graph": "phronomy.graph.graph",
+    "HandoffState": "phronomy.teams._local",
     "LiteLLMModel": "phronomy.models.litellm",
+    "LocalState": "phronomy.teams._local",
     "MCPServer": "phronomy.mcp",
+    "MemberState": "phronomy.teams._local",
+    "Orchestrator": "phronomy.teams.orchestrator",
     "Pattern": "phronomy.teams.patterns",
     "PatternProgress": "phronomy.teams.patterns",
     "PatternState": "phronomy.teams._pattern",
     "Pause": "phronomy.graph.signals",
-    "Orchestrator": "phronomy.teams.orchestrator",
     "PostgresStore": "phronomy.stores.postgres",
     "RedisStore": "phronomy.stores.redis",
     "Replan": "phronomy.graph.signals",
@@ -147,6 +151,7 @@ _LAZY = {
     "Send": "phronomy.graph.signals",
     "StateGraph": "phronomy.graph.graph",
     "Step": "phronomy.teams.patterns",
+    "TeamState": "phronomy.teams.orchestrator",
     "Telemetry": "phronomy.telemetry",
     "dag": "phronomy.teams.patterns",
     "parallel": "phronomy.teams.patterns",
@@ -215,6 +220,7 @@ __all__ = [
     "GuardrailFailed",
     "GuardrailRefused",
     "Handoff",
+    "HandoffState",
     "Hold",
     "Hooks",
     "IllegalOutcome",
@@ -228,9 +234,11 @@ __all__ = [
     "LimitExceeded",
     "Limits",
     "LiteLLMModel",
+    "LocalState",
     "MCPError",
     "MCPServer",
     "MaxLength",
+    "MemberState",
     "Memory",
     "MemoryFailed",
     "MemoryStore",
@@ -284,6 +292,7 @@ __all__ = [
     "StoreError",
     "Stream",
     "StreamingModel",
+    "TeamState",
     "Telemetry",
     "ThreadBusy",
     "Tool",

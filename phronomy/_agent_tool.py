@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal, TypedDict
 
 from phronomy._nested import begun, takes_value
@@ -96,6 +97,8 @@ class AgentTool(Piecewise, Tool):
         return self.into
 
     def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        while isinstance(body, partial):  # its own text is about partials
+            body = body.func
         description, parameters = read_docstring(body.__doc__ or "")
         return description or f"Asks {self.inner.spec.name}, and gives the answer.", parameters
 

@@ -267,15 +267,17 @@ async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
 
 def let_go(runner: Runner) -> None:
     """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up."""
-    if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
-        runner.commit(seal=False)
+    rests = waits(runner) and runner.moved  # whoever looks for what waits finds it by its checkpoint
+    if (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
+        runner.commit(seal=rests)
     runner.ledger.abandon(left_as(runner))
 
 
 async def alet_go(runner: Runner) -> None:
     """As `let_go`."""
-    if runner.unsaved and not runner.writing and runner.ledger.claim is not None:
-        await runner.acommit(seal=False)
+    rests = waits(runner) and runner.moved
+    if (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
+        await runner.acommit(seal=rests)
     await runner.ledger.aabandon(left_as(runner))
 
 
@@ -285,7 +287,14 @@ def left_as(runner: Runner) -> BranchStatus:
         runner.hold.left(runner)
     if runner.in_flight or runner.writing:
         return "running"
-    return "suspended" if runner.state.pending and isinstance(runner.spec.plan(runner.state), Wait) else "failed"
+    return "suspended" if waits(runner) else "failed"
+
+
+def waits(runner: Runner) -> bool:
+    """Whether nothing of a run is under way, and it can only wait for a human."""
+    if runner.in_flight or not runner.state.pending:
+        return False
+    return isinstance(runner.spec.plan(runner.state), Wait)
 
 
 def tell_world(runner: Runner) -> None:

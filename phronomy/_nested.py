@@ -221,8 +221,12 @@ def nested_failed(
     if isinstance(error, NodeFailed):
         within = "{} in it failed: {}" if child is not None else "{1}"
         told = "; ".join(within.format(*failure) for failure in error.failures.items())
-    if tool.on_failure != "model" or child is None:
-        return CallFailed(id=call.id, error=told, next="model" if tool.on_failure == "model" else "stop")
+    if tool.on_failure != "model":
+        return CallFailed(id=call.id, error=told, next="stop", inside=child is not None and not child.fresh)
+    if child is None:
+        return CallFailed(id=call.id, error=told, next="model")
     key, result = idempotency_key(runner.state, call), CallResult(kind="failed", content=told)
-    spent = {"elapsed": child.state.elapsed, "usage": child.state.usage}  # it is over, and what it cost counts
-    return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, **spent)
+    spent = child.state  # it is over, and what it cost counts
+    return CallSettled(
+        id=call.id, call_id=call.call_id, key=key, result=result, elapsed=spent.elapsed, usage=spent.usage
+    )

@@ -479,7 +479,8 @@ def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
         case "human":
             return _ask_again(call, "failed", outcome.error, outcome)
         case "stop":
-            return _set(call, status="failed", why="failed", reason=outcome.error)
+            stopped = call.stopped or outcome.inside
+            return _set(call, status="failed", why="failed", reason=outcome.error, stopped=stopped)
         case unknown:
             assert_never(unknown)
 

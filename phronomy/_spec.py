@@ -226,7 +226,7 @@ class AgentSpec:
         if any(rails):
             facts["guardrails"] = [[item.name for item in some] for some in rails]
         if self.policy:
-            facts["policy"] = [rule.pattern for rule in self.policy]
+            facts["policy"] = [[rule.of, rule.pattern] for rule in self.policy]
         if self.memory is not None:
             facts["memory"] = facts_of(self.memory)
         if self.team:

@@ -41,7 +41,7 @@ def spec_of(agent: Any) -> AgentSpec:
     spec = _with_team(home, agents, routes)
     for other in agents.values():
         if other is not agent:
-            other.fix(home.name)
+            other._fix(home.name)
     return spec
 
 
@@ -54,7 +54,7 @@ def _routes(home: str, agents: dict[str, Any]) -> Iterator[Route]:
         for handoff in as_handoffs(f"agent {source!r}", agent.handoffs):
             target = handoff.target
             if not isinstance(target, str):
-                if isinstance(target, type) or not callable(getattr(target, "fix", None)):
+                if isinstance(target, type) or not callable(getattr(target, "_fix", None)):
                     what = f"the class {target.__name__}" if isinstance(target, type) else f"a {type(target).__name__}"
                     raise ConfigurationError(
                         f"agent {source!r} hands over to {what}: a conversation goes to an agent, or to the name of one"

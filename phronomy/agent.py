@@ -156,7 +156,7 @@ class Agent(Runs[Deps, Output]):
             return spec
         return self._spec
 
-    def fix(self, of: str) -> None:
+    def _fix(self, of: str) -> None:
         """Change no more: runs of the agent named `of` may hand over to this one, and have read its configuration."""
         object.__setattr__(self, "_fixed_for", of)
 

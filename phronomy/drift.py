@@ -38,7 +38,9 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     changed: list[str] = []
     if checkpoint.agent.name != spec.name:
         changed.append(f"the {spec.kind} was {checkpoint.agent.name!r} and is {spec.name!r}")
+    known: list[Any] = []
     for runner in runners:
+        known += _rules_in(runner.state.agent.fingerprint)
         if runner.state.path and runner.state.agent.name != runner.home.name:
             changed.append(
                 f"at {runner.state.path} the {runner.spec.kind} was {runner.state.agent.name!r} and is {runner.home.name!r}"
@@ -49,7 +51,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
             found: list[str] = []
             if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
                 found = _call_changes(runner, call)
-            changed += found or _run_changes(runner, call)
+            changed += found or _run_changes(runner, call) or _newly_asked(runner, call, known)
         changed += runner.home.lost(runner.state)
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
         return Drift(tuple(changed), ())
@@ -65,6 +67,24 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
             differs = _differences(team_before[name], team_after[name], "tool")
             compatible += [f"agent {name!r}: {each}" for each in differs]
     return Drift(tuple(changed), tuple(compatible))
+
+
+def _rules_in(fingerprint: Any) -> list[Any]:
+    """The rules of approval policies that a checkpoint notes of an agent, and of those that it may hand over to."""
+    found = fingerprint.get("policy") if isinstance(fingerprint, dict) else None
+    rules = list(found) if isinstance(found, list) else []
+    for each in _named(fingerprint, "team").values() if isinstance(fingerprint, dict) else ():
+        rules += _rules_in(each)
+    return rules
+
+
+def _newly_asked(runner: Runner, call: Call, known: list[Any]) -> list[str]:
+    """The rules that have come to be about a call which was judged without them, and is about to run."""
+    tool = runner.spec.tool(call)
+    if call.status != "ready" or call.approved is not None or call.attempt or tool is None:
+        return []
+    new = [rule for rule in runner.rules_about(tool) if [rule.of, rule.pattern] not in known]
+    return [f"{rule.told} is about tool {tool.name!r} of a call that was judged without it" for rule in new]
 
 
 def _differences(before: Any, after: Any, tool: str) -> list[str]:

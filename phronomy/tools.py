@@ -568,7 +568,8 @@ def as_tool(source: Tool | type[Tool] | Callable[..., Any]) -> Tool:
             raise ToolDefinitionError(f"{source.__name__} needs arguments to be built; pass an instance") from error
     if _checks.is_function(source):
         return FunctionTool(source)
-    raise ToolDefinitionError(f"{source!r} is not a tool; pass a function, a Tool, or a Tool class")
+    of_run = ": its as_tool() gives one" if hasattr(source, "as_tool") else "; pass a function, a Tool, or a Tool class"
+    raise ToolDefinitionError(f"{source!r} is not a tool{of_run}")
 
 
 def _checked_body(name: str, body: Callable[..., Any]) -> Callable[..., Any]:

@@ -79,7 +79,8 @@ class Call(Record):
     `id` is ours: the turn and the place in it, the same in every branch of a run, so a call replayed from an earlier checkpoint
     keeps its idempotency key. `call_id` is the provider's. `arguments` is the text to be judged, gone once `args` is there.
     `approved` is the pending id whose approval lets the call run. `waiting` is what a nested run of it, or its body, waits for, and
-    `stopped` says that it has waited so. `point` and `label` are of the breakpoint that it waits at; `gate` says that it is one alone.
+    `stopped` says that it has waited so, or that a run in it failed. `point` and `label` are of the breakpoint that it waits at; `gate`
+    says that it is one alone.
     """
 
     id: str
@@ -334,7 +335,7 @@ class CallSettled(Record):
 class CallFailed(Record):
     """An attempt failed. `next` says what follows; `fallback` names the tool for it; the request fields serve `human`.
 
-    `elapsed` is in milliseconds.
+    `elapsed` is in milliseconds. `inside` says that a run inside the call has stopped, and is to go on.
     """
 
     type: Literal["failed"] = "failed"
@@ -342,6 +343,7 @@ class CallFailed(Record):
     error: Text = Field(repr=False)
     next: Next
     elapsed: int = 0
+    inside: bool = False
     fallback: str | None = None
     pending_id: str | None = None
     requested_at: datetime | None = None

@@ -68,6 +68,11 @@ def plan(trip: Trip, notes: list[str] | None = None) -> str:
     return f"{trip.to} for {trip.days}: {notes}"
 
 
+def say_both(first: str, second: str = "") -> str:
+    """Say both."""
+    return f"{first} {second}"
+
+
 def parameters_of(made: AgentTool) -> Any:
     """The JSON schema that the model is told."""
     return made.parameters
@@ -93,6 +98,9 @@ def test_the_parameters_of_input_are_what_it_fills_in() -> None:
     assert parameters["trip"]["description"] == "where to, and for how long"
     assert echo().as_tool(input=plan).description.strip() == "Plan a trip."
     assert echo().as_tool(input=plan).schema_hash != echo().as_tool().schema_hash
+    of_class = echo().as_tool(input=Trip)
+    assert (of_class.description, list(of_class.parameters["properties"])) == ("Where to go.", ["to", "days"])
+    assert echo().as_tool(input=partial(say_both, second="y")).description == "Say both."
 
 
 async def _async(input: str) -> str:
@@ -149,7 +157,7 @@ def works(body: Any = None, **options: Any) -> Any:
         "redact",
         "graph",
         "no-model",
-    ],  # fmt: skip
+    ],
 )
 def test_what_cannot_be_a_tool_is_refused_when_it_is_made(make: Any, why: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
@@ -166,6 +174,8 @@ def test_an_agent_cannot_be_inside_itself() -> None:
         second.tools = [second.as_tool()]
     with pytest.raises(ToolDefinitionError):
         AgentTool(first, name="x", anything=1)
+    with pytest.raises(ToolDefinitionError, match=r"as_tool\(\)"):
+        outer(first, replies=["end"]).invoke("go")
     with pytest.raises(ConfigurationError, match="two tools are named 'first'"):
         outer(first.as_tool(), first.as_tool(), replies=["end"]).invoke("go")
 

@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 import pytest
 from drivers import Driver
-from nested_scenes import BOTH, HOUR, Firm, asking, passing, tools_of
+from nested_scenes import BOTH, HOUR, Firm, asking, passing, told, tools_of
 from test_failures_stores import Place, place_of
 
 from phronomy import (
@@ -25,6 +25,8 @@ from phronomy import (
     CheckpointAlreadyResumed,
     CheckpointError,
     MemoryStore,
+    ModelError,
+    NodeFailed,
     Reject,
     Respond,
     UnknownPending,
@@ -303,6 +305,35 @@ def test_a_run_inside_that_is_missing_is_an_error(desk: Firm, keep: int) -> None
             act()
         assert store.branches() == []
     assert desk.done == SEEN
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_run_inside_that_failed_and_is_missing_is_an_error_too(desk: Firm) -> None:
+    """What it had done before it failed is not done again. field failure 64"""
+    left = [ModelError("down")]
+
+    def draw(store: Store | None) -> Agent[Any, Any]:
+        _, look = tools_of(desk.driver, desk.effect)
+
+        def answer(request: Any) -> str:
+            if left:
+                raise left.pop()
+            return told(request)
+
+        works = ScriptedModel.by_turn([call("look", {"who": "left"}), answer])
+        clerk: Any = Agent(name="clerk", model=works, tools=[look])
+        lead = asking(clerk, passing(call("clerk", {"input": "x"})), name="lead")
+        return asking(lead, passing(call("lead", {"input": "x"})), name="director")
+
+    with pytest.raises(NodeFailed) as failed:
+        desk.driver.invoke(draw(None), "go")
+    stop = posted(failed.value.checkpoint)  # type: ignore[arg-type]
+    for keep in (0, 1):
+        with pytest.raises(CheckpointError, match="is missing"):
+            desk.driver.resume(draw(None), bare(stop, keep=keep))
+    assert desk.done == ["look left 0"]
+    result = desk.driver.resume(draw(None), stop)
+    assert (result.status, result.output, desk.done) == ("completed", "saw left", ["look left 0"])
 
 
 def in_a_process(desk: Firm, *words: str) -> Any:

@@ -288,7 +288,7 @@ def test_an_agent_that_hands_over_is_in_a_node_of_a_graph(each: Driver, everywhe
     ]
 
 
-def clerk(store: Store | None = None) -> Agent[Any, Any]:
+def clerk() -> Agent[Any, Any]:
     """An agent that asks before it ships."""
 
     @tool(requires_approval=True)
@@ -296,7 +296,7 @@ def clerk(store: Store | None = None) -> Agent[Any, Any]:
         """Ship it."""
         return "shipped"
 
-    return Agent(name="clerk", model=ScriptedModel.by_turn([call("ship"), "It is shipped."]), tools=[ship], store=store)
+    return Agent(name="clerk", model=ScriptedModel.by_turn([call("ship"), "It is shipped."]), tools=[ship])
 
 
 def test_a_member_calls_an_agent_that_waits(each: Driver, everywhere: Store) -> None:

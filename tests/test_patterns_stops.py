@@ -5,6 +5,8 @@ The ids in docstrings are of Directive's behaviours (D21), weaknesses (W8) and s
 
 from __future__ import annotations
 
+import ast
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,28 @@ from phronomy import (
 )
 from phronomy.testing.crash import sweep
 
+ROWS = {
+    *(f"D{number}" for number in (9, 10, 21, 37, *range(44, 52))),
+    "W4",
+    "W6",
+    "W8",
+    "W12",
+    "W13",
+    "DIR-A14",
+    "DIR-A24",
+}
+"""What these tests pin, by the numbers of Directive's behaviours, weaknesses and scenarios."""
+
+
+def test_every_row_has_a_test() -> None:
+    """A row is met by a test whose docstring begins with its number."""
+    told: set[str] = set()
+    for path in sorted(Path(__file__).parent.glob("test_patterns*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                told |= set(re.findall(r"\b(?:DIR-A|D|W)\d+\b", (ast.get_docstring(node) or "").partition(":")[0]))
+    assert told == ROWS
+
 
 @pytest.fixture(params=EVERY, ids=str)
 def driver(request: pytest.FixtureRequest) -> Driver:
@@ -68,7 +92,7 @@ def approve_all(driver: Driver, pattern: Pattern[Any], result: Result[Any], *, l
 def test_a_pattern_stops_in_the_middle_and_goes_on_anywhere(
     driver: Driver, kind: str, where: str, last_first: bool, tmp_path: Path
 ) -> None:
-    """Approvals inside agents inside steps: answered in any order, by objects made anew, each payment made once."""
+    """D51: parallel steps too. Approvals inside agents are answered in any order, by objects made anew, each payment made once."""
     scene, paid = SCENES[kind], []
     with open_kind(where, tmp_path) as store:
         result = driver.invoke(scene.make(driver, store, paid), "go")

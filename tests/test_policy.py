@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from drivers import Driver
 
-from phronomy import Agent, ConfigurationError, DryRun, Reject, Store, Tool, tool
+from phronomy import Agent, AgentChanged, ConfigurationError, DryRun, Reject, Store, Tool, tool
 from phronomy.errors import AsyncRequired
 from phronomy.testing import ScriptedModel, call
 
@@ -185,6 +185,22 @@ def test_what_is_resumed_is_judged_by_the_policy_of_then(driver: Driver, store: 
     assert ([item.tool_name for item in result.checkpoint.pending], done) == (["refund"], ["wipe"])
 
 
+def test_a_call_that_was_judged_before_there_was_a_policy_does_not_run(driver: Driver, store: Store) -> None:
+    calls = [call("refund", {"order": 7})]
+    result = driver.step(clerk(calls, store=store), "Hello")
+    while not result.checkpoint.calls:
+        result = driver.step(clerk(calls, store=store), result.checkpoint)
+    assert [each.status for each in result.checkpoint.calls] == ["ready"]
+    stricter = clerk(calls, approval_policy=["refund"], store=store)
+    with pytest.raises(
+        AgentChanged, match=r"the approval policy of clerk \('refund'\) is about tool 'refund' of a call"
+    ):
+        driver.resume(stricter, result.checkpoint)
+    assert done == []
+    kept = clerk(calls, approval_policy={"look_up": True}, store=store)
+    assert (driver.resume(kept, result.checkpoint).status, done) == ("completed", ["refund 7 1.0"])
+
+
 @pytest.mark.parametrize(
     ("policy", "told"),
     [
@@ -193,7 +209,10 @@ def test_what_is_resumed_is_judged_by_the_policy_of_then(driver: Driver, store: 
         ({"refund": "yes"}, "give exactly True, exactly False, or a predicate"),
         ({"refund": lambda: True}, "must take"),
         ({"": True}, "is a mapping"),
-        ({"refunds": True}, r"is about no tool: those of 'clerk', and of what runs inside it, are look_up, refund, wipe"),
+        (
+            {"refunds": True},
+            r"is about no tool: those of 'clerk', and of what runs inside it, are look_up, refund, wipe",
+        ),
     ],
 )
 def test_a_policy_that_says_nothing_is_refused(policy: Any, told: str) -> None:

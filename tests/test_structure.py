@@ -213,7 +213,7 @@ ALLOWED = {
     # A sync predicate is asked where it is; an async one cannot be asked by a sync call.
     "aask": (
         "if not self.is_async:\n        return self.ask(shown, context)",
-        "if self.is_async:\n        raise AsyncRequired(f\"{self._what} is async; use the agent's async methods\")",
+        'if self.is_async:\n        raise AsyncRequired(f"{self._what} is async; use the agent\'s async methods")',
     ),
     # An async body is awaited, and a sync one must not hold up the event loop; the sync driver stays in its caller's thread.
     "aexecute": (

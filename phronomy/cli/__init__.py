@@ -20,6 +20,7 @@ from typer.main import get_command
 
 from phronomy import __version__
 from phronomy._json import JsonError, parse
+from phronomy._nested import takes_value
 from phronomy.agent import Agent
 from phronomy.approvals import Approve, Reject, Respond
 from phronomy.cli import _debug, _decide, _lists, _look, _prune, _recover, _timeline
@@ -184,7 +185,7 @@ def chat(
     with opened(screen, app, store, tenant=tenant, deps=deps, runs=True, makes=True, agent=agent) as place:
         thread_id = thread or new_name("chat")
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
-        if place.worker.spec.kind != "agent":
+        if place.worker.spec.kind != "agent" and not takes_value(place.worker.spec):
             raise WrongUsage(
                 f"chat talks to agents, and {place.worker!r} is a graph: begin its runs in your app, and decide here with"
                 " pending, show, approve, reject, respond and edit"

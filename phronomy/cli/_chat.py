@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from phronomy._json import canonical
 from phronomy.approvals import Answer, Approve, PendingApproval, Reject, Respond
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place
@@ -160,6 +161,9 @@ class Chat:
                     raise Stopped from error
                 act = partial(self._go_on, error.checkpoint)
                 continue
+            if result.status == "completed" and self.place.worker.spec.kind == "graph":
+                said = result.checkpoint.output
+                self.screen.row("answer", said if isinstance(said, str) else str(canonical(said)), style="cyan")
             if result.status not in ("completed", "suspended", "running"):
                 self.screen.say(f"The run is {result.status}.", style="bold")
             return result

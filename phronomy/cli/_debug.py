@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args
 import typer
 
 from phronomy._json import JsonError, parse
+from phronomy._nested import takes_value
 from phronomy._stepping import LABEL, Pace
 from phronomy.approvals import PendingApproval
 from phronomy.breakpoints import Breakpoint, BreakpointHit
@@ -185,7 +186,8 @@ class Session:
         if not text:
             raise WrongUsage("Give an input")
         self.told, self.states = {}, {}
-        self._call("start", text if self.place.worker.spec.kind == "agent" else _object(text))
+        spec = self.place.worker.spec
+        self._call("start", text if spec.kind == "agent" or takes_value(spec) else _object(text))
         self._show()
 
     def move(self, method: str, rest: str) -> None:

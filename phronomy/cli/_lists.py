@@ -53,7 +53,7 @@ def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
         (
             item.approval.id,
             item.approval.tool_name,
-            item.agent,
+            _asker(item),
             item.thread_id or "-",
             ago(now - item.approval.requested_at.timestamp()),
             item.approval.why,
@@ -65,6 +65,12 @@ def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
     ]
     shown = [at for at, head in enumerate(heads) if head not in _OPTIONAL or any(row[at] != "-" for row in rows)]
     screen.table([heads[at] for at in shown], [[row[at] for at in shown] for row in rows])
+
+
+def _asker(item: Waiting) -> str:
+    """Whose run it is, and who in it asks, where that is another."""
+    asks = item.approval.agent
+    return item.agent if asks in (None, item.agent) else f"{item.agent}: {asks}"
 
 
 _OPTIONAL = ("RISK", "LAPSES", "LABEL")

@@ -277,7 +277,7 @@ def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, 
     elif item.reason:
         screen.row("why", item.reason)
     nested = f", in {place_of(checkpoint, item.path)}" if item.path else ""
-    inner = f" ({item.agent})" if item.path and item.agent else ""
+    inner = f" ({item.agent})" if item.agent and nested and not nested.endswith(f" {item.agent}") else ""
     screen.place("asked by", f"{checkpoint.kind} {checkpoint.speaker}{nested}{inner}")
     screen.place("since", f"{time_of(item.requested_at)} ({ago(now - item.requested_at.timestamp())})")
     if item.expires_at is not None:

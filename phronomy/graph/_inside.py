@@ -16,6 +16,7 @@ from phronomy.errors import NodeFailed, PhronomyError
 from phronomy.graph._joins import given_in
 from phronomy.graph._node import Inside
 from phronomy.graph._routes import failed
+from phronomy.output import InvalidOutput
 from phronomy.types import Call
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
     elif inner.kind == "graph":
         value = inner.schema.read(JsonText(content)) if callable(node.out) else json.loads(content)
     else:
-        value = content if inner.output is None else inner.output.value(content)
+        try:
+            value = content if inner.output is None else inner.output.value(content)
+        except InvalidOutput as error:  # whoever the conversation was handed to gives something else
+            raise failed(node.name, f"its output is not of the output type of agent {inner.name!r}: {error}") from error
     if callable(node.out):
         try:
             value = node.out((asked, value) if node.keeps_input else value)

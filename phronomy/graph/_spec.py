@@ -140,7 +140,10 @@ class GraphSpec:
     @cached_property
     def _ref(self) -> AgentRef:
         shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
-        return AgentRef(name=self.name, fingerprint={"tools": shape, "instructions": "", "model": ""})
+        facts: dict[str, Any] = {"tools": shape, "instructions": "", "model": ""}
+        if self.policy:
+            facts["policy"] = [[rule.of, rule.pattern] for rule in self.policy]
+        return AgentRef(name=self.name, fingerprint=facts)
 
     def refuse_async(self, method: str) -> None:
         """Refuse nodes and routes that a sync call cannot run. Raises `AsyncRequired`."""

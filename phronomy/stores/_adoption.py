@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 def adopt(store: Store, checkpoint: Checkpoint) -> None:
     """Take a checkpoint in, as `Store.save` does, without looking at its values: whoever calls has validated it."""
     sealed = as_sealed(checkpoint)
-    entries = [row_entry(None, sealed, {})]
-    for part in checkpoint.nested:
+    entries = []
+    for part in sorted(checkpoint.nested, key=lambda part: -len(part.path)):  # those inside come first, as in a fork
         entries.append(row_entry(None, as_sealed(part), {}))
         entries += [journal_entry(outcome, part.path) for outcome in part.journal]
+    entries.append(row_entry(None, sealed, {}))
     entries += [journal_entry(outcome, checkpoint.path) for outcome in checkpoint.journal]
     branch = Branch.of(checkpoint)
     if any(known.id == branch.id for known in store.branches(run_id=branch.run_id)):

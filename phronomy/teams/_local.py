@@ -91,6 +91,7 @@ class Told:
         self.runs = past.runs
         self._tokens = past.tokens
         self._used = Usage()
+        self._run_id = ""
         self._at: dict[str, str] = {}
         """Who works at each path of the present run."""
         self._named: dict[str, str] = {}
@@ -102,15 +103,16 @@ class Told:
 
     def hear(self, event: Event) -> None:
         """Take note of an event."""
+        self._enter(event.run_id)
         name = self._at.get(event.path, "")
         match event.type:
             case "run_started":
                 self._began(event)
             case "tool_call_started" if event.path == "":
-                self._named[event.inside] = event.tool_name
-                self._set(event.tool_name, status="running")
+                self._named[event.inside or ""] = event.tool_name
+                self._set(self._at.get(event.inside, event.tool_name), status="running")  # or who speaks by now
             case "tool_call_failed" if event.path == "":
-                self._set(event.tool_name, status="failed", last_error=_kind(event.error))
+                self._set(self._at.get(event.call_id, event.tool_name), status="failed", last_error=_kind(event.error))
             case "tool_call_failed":
                 self._set(name, last_error=_kind(event.error))
             case "model_replied":
@@ -135,20 +137,37 @@ class Told:
                 pass
 
     def join(self, part: Checkpoint, calls: Mapping[str, Call]) -> None:
-        """Take note of who is under way in a run that this log does not begin with; `calls` are its own."""
+        """Take note of who is under way in a run whose beginning is lost; `calls` are its own."""
+        self._enter(part.run_id)
         if part.path:
             call = calls.get(part.path)
             self._at[part.path] = call.name if call is not None and part.kind == "graph" else part.speaker
 
+    def brought(self, part: Checkpoint) -> None:
+        """Take note of what a run has done before this log begins with it: it was brought in from elsewhere."""
+        for made in part.handoffs:
+            self.handoffs.append(HandoffState(source=made.source, target=made.target, run_id=part.run_id))
+            self._set(made.source, status="completed")
+            self._at[part.path] = made.target
+            self._set(made.target, status=part.status, runs=self._of(made.target).runs + 1)
+        if part.usage.total_tokens:
+            self._used += part.usage
+            if name := self._at.get(part.path):
+                self._set(name, tokens=self._of(name).tokens + part.usage.total_tokens)
+
     def _began(self, event: Any) -> None:
         if event.path == "":
             self.runs += 1
-            self._at, self._named = {}, {}
             return
-        name = self._named.get(event.path, event.agent)
+        name: str = self._named.get(event.path) or event.agent
         self._at[event.path] = name
         begun = {"last_input": event.input, "last_output": None, "last_error": None, "status": "running"}
         self._set(name, **begun, runs=self._of(name).runs + 1)
+
+    def _enter(self, run_id: str) -> None:
+        """Forget who worked where, if another run of the thread begins; runs inside may be told of before it is itself."""
+        if run_id != self._run_id:
+            self._run_id, self._at, self._named = run_id, {}, {}
 
     def _of(self, name: str) -> MemberState:
         return self.members.get(name, MemberState())
@@ -167,21 +186,27 @@ def told_of(lineage: Lineage, past: Past | None) -> Told:
     """What happened in a thread, up to the head of this branch; the log begins with the end of the past, if there is one."""
     told, reader, rows = Told(past or Past()), Reader(lineage.branch.id), rows_of(lineage.entries)
     lost: list[Checkpoint] | None = None if past is None else []
+    known: set[tuple[str, str]] = set()
     for entry in lineage.entries:
         if entry.checkpoint_id is None:
-            events = reader.outcome(entry.seq, entry.path, outcome_from(entry.body))
-        else:
-            row = next(rows)
-            events = reader.checkpoint(entry.seq, row)
-            if lost is not None:
-                lost.append(row)
-                if row.path == "":
-                    for part in lost:
-                        told.join(part, {call.id: call for call in row.calls})
-                    lost = None
-                continue
+            for event in reader.outcome(entry.seq, entry.path, outcome_from(entry.body)):
+                told.hear(event)
+            continue
+        row = next(rows)
+        events = reader.checkpoint(entry.seq, row)
+        first = (row.run_id, row.path) not in known
+        known.add((row.run_id, row.path))
+        if lost is not None:
+            lost.append(row)
+            if row.path == "":
+                for part in lost:
+                    told.join(part, {call.id: call for call in row.calls})
+                lost = None
+            continue
         for event in events:
             told.hear(event)
+        if first:
+            told.brought(row)
     return told
 
 

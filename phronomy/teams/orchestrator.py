@@ -111,7 +111,10 @@ class OrchestratorSpec(GraphSpec):
         member, turns = task.member, {}
         if member in self.pools:
             kept = parent is not None and parent.kind == "graph" and parent.agent.name == self.name
-            before = json.loads(channels_of(parent)) if kept and parent is not None else {}
+            before: dict[str, Any] = {}
+            if kept and parent is not None:
+                self._check_kept(channels_of(parent))
+                before = json.loads(channels_of(parent))
             count = (before.get("turns") or {}).get(member, 0)
             turns = {member: count + 1}
             member = self.pools[member][count % len(self.pools[member])]
@@ -139,7 +142,8 @@ class Orchestrator(Graph[Deps, Any]):
     `agents` are listed, or given by name; the first is the `entry`, unless one is named. `handoffs` are pairs of names, or a name with
     a `Handoff`, beside those that the agents have themselves. `patterns` are patterns or graphs by name; `pools` are names of agents
     that take turns under a name of their own. `memory` bounds what of the thread's conversation an agent is given (default: the last
-    20 messages). With `on_breakpoint`, calls wait at breakpoints, and it is asked: see `Hold`. The other options are a graph's.
+    20 messages). With `on_breakpoint`, calls wait at breakpoints, and it is asked: see `Hold`. The other options are a graph's;
+    `on_approval_required`, and `approval_timeout` with `on_expiry`, are for the agents here that have none of their own.
     It is run, stopped, resumed, forked, restored and watched as any run is. Raises `ConfigurationError`.
     """
 
@@ -169,7 +173,7 @@ class Orchestrator(Graph[Deps, Any]):
         if on_breakpoint is not None and hold is not None:
             raise ConfigurationError(f"{name!r}: give on_breakpoint to the hold")
         self.hold = Hold(on_breakpoint=on_breakpoint) if on_breakpoint is not None else hold
-        team = _copies(name, agents, handoffs, memory)
+        team = _copies(name, agents, handoffs, memory, options)
         self._members: dict[str, Any] = {**team, **_checked_patterns(name, patterns or {}, team)}
         self._pools = _checked_pools(name, pools or {}, team, self._members)
         self._entry = next(iter(team)) if entry is None else entry
@@ -297,10 +301,12 @@ class Orchestrator(Graph[Deps, Any]):
         return first.evolve(state=state_with(channels, arrivals_in(text), given_in(text)))
 
 
-_HELD: Final = ("invoke", "resume", "stream", "step")
+_HELD: Final = ("invoke", "resume", "stream")
 
 
-def _copies(where: str, agents: Any, handoffs: Iterable[Any], memory: Memory | None) -> dict[str, Agent[Any, Any]]:
+def _copies(
+    where: str, agents: Any, handoffs: Iterable[Any], memory: Memory | None, options: GraphOptions
+) -> dict[str, Agent[Any, Any]]:
     """Copies of the agents by name, with the ways between them: those that were given stay as they are. Raises `ConfigurationError`."""
     listed = dict(agents) if isinstance(agents, Mapping) else None
     if listed is None and is_series(agents):
@@ -321,7 +327,7 @@ def _copies(where: str, agents: Any, handoffs: Iterable[Any], memory: Memory | N
                 f"{where!r}: {name!r:.80} cannot name a member: give it 1 to 64 letters, digits, '_' and '-', as in"
                 " agents={'name': agent}"
             )
-    team = _Team(memory, listed)
+    team = _Team(memory, listed, options)
     made = team.made
     ways = {
         name: [team.onward(way) for way in as_handoffs(f"agent {name!r}", each.handoffs)] for name, each in made.items()
@@ -342,8 +348,9 @@ def _copies(where: str, agents: Any, handoffs: Iterable[Any], memory: Memory | N
 class _Team:
     """Copies of agents, and of those that they hand over to: none of those that were given is changed, or kept from being changed."""
 
-    def __init__(self, memory: Memory | None, listed: Mapping[str, Agent[Any, Any]]) -> None:
+    def __init__(self, memory: Memory | None, listed: Mapping[str, Agent[Any, Any]], options: GraphOptions) -> None:
         self._memory = memory
+        self._options = options
         self._known: list[tuple[Agent[Any, Any], Agent[Any, Any]]] = []
         self._others: list[Agent[Any, Any]] = []
         self.made = {name: self._copy(agent, name) for name, agent in listed.items()}
@@ -353,6 +360,11 @@ class _Team:
         made.__dict__.update(_spec=None, _fixed_for=None)
         made.name = name
         made.memory = made.memory if made.memory is not None else self._memory
+        handler, timeout = self._options.get("on_approval_required"), self._options.get("approval_timeout")
+        if handler is not None and made._handler is None:
+            made.on_approval_required(handler)
+        if timeout is not None and made.approval_timeout is None:
+            made.approval_timeout, made.on_expiry = timeout, self._options.get("on_expiry", made.on_expiry)
         self._known.append((agent, made))
         return made
 

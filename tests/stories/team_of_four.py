@@ -108,7 +108,10 @@ def work(driver: Driver, url: str, folder: Path, who: str) -> None:
     with store, carrier:
         team = team_of(driver, store, folder, carrier, *([Dies()] if who == "ann" else []))
         result = come(driver, team, who)
-        print(json.dumps({"status": result.status, "output": result.output, "run": result.run_id}), flush=True)
+        state = driver.call(team, "local_state", result.run_id)
+        members = {name: each.status for name, each in state.members.items()}
+        told = {"status": result.status, "output": result.output, "run": result.run_id, "members": members}
+        print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,8 @@ def tell(office: Office) -> None:
     # Given a lead who has asked the cashier and the carrier in one reply
     status, [asked] = office.comes("asks")
     # Then what both want to do waits, for different people, and nothing is done
-    assert (status, asked["status"]) == (0, "suspended")
+    three = dict.fromkeys(["lead", "cashier", "carrier"], "suspended")
+    assert (status, asked["status"], asked["members"]) == (0, "suspended", three)
     refund, ship = ("cashier", "refund", "approval"), ("carrier", "ship", "approval")
     assert sorted(office.waits()) == sorted([refund, refund, ship])
     assert office.done() == []
@@ -128,7 +129,9 @@ def tell(office: Office) -> None:
     status, [unknown, ended] = office.comes("carla")
     # Then the run goes on to its end: the lead reads both answers, and hands over to the scribe, who writes
     assert unknown == ["ship", "outcome_unknown", "carrier", digests["ship"]]
-    assert (status, ended) == (0, {**asked, "status": "completed", "output": "The customer knows."})
+    assert (status, ended["status"], ended["output"]) == (0, "completed", "The customer knows.")
+    assert ended["run"] == asked["run"]
+    assert ended["members"] == dict.fromkeys(["lead", "cashier", "carrier", "scribe"], "completed")
     # And each tool has run once, with nothing left to decide
     assert (office.done(), office.waits()) == (["ship", "refund", "write"], [])
     [branch] = office.store.branches()
