@@ -70,7 +70,7 @@ def test_what_waits_inside_is_listed_and_shown_with_its_place(begun: Checkpoint,
     assert {each["pending_id"]: each["path"] for each in listed} == {inner.id: "1.0", outer.id: ""}
     assert run("show", begun.run_id) == cli.DONE
     shown = said()
-    assert "agent desk, in clerk (clerk)" in shown
+    assert "agent desk, in clerk\n" in shown
     assert (inner.id in shown, outer.id in shown) == (True, True)
 
 
