@@ -74,7 +74,7 @@ class Debugger(Generic[Deps, Output]):
         self.breakpoints: Breakpoints = given if isinstance(given, Breakpoints) else Breakpoints(given)
         """Where `go` and every other move stop. May be changed at any time."""
         checked(self.breakpoints, agent.spec)
-        self._call: dict[str, Any] = dict(options)
+        self._call: dict[str, Any] = {**options, "hold": None}  # a team may have one, for all of its calls
         self._manner: dict[str, Any] = {"by": by, "channel": "debugger", "accept_changes": accept_changes}
         self._watches: dict[str, Expression] = {}
         self._checkpoint: Checkpoint | None = None

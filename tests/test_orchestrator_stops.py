@@ -32,6 +32,7 @@ from phronomy import (
     CheckpointAlreadyResumed,
     CheckpointError,
     ConfigurationError,
+    Debugger,
     Hold,
     LocalState,
     Orchestrator,
@@ -199,6 +200,19 @@ def test_a_hold_that_nobody_answers_or_that_is_cancelled_ends_the_run(driver: Dr
         ended = held.result()
     assert (ended.status, ended.checkpoint.ending.reason, hold.pending) == ("cancelled", "no more", [])
     assert desk.team.local_state(ended.checkpoint).members["ann"].status == "cancelled"
+
+
+def test_what_steps_through_a_run_is_never_held(driver: Driver, store: Store) -> None:
+    """A debugger and `step` look for themselves, whatever the team has a hold for."""
+    desk = Desk(store, driver=driver, breakpoints=[Breakpoint("pre_agent_run")], on_breakpoint=lambda hit: None)
+    debugger = Debugger(desk.team)
+    run(debugger.astart("hi")) if driver.is_async else debugger.start("hi")
+    run(debugger.ainto()) if driver.is_async else debugger.into()
+    assert stops_of(debugger.checkpoint) == ["pre_agent_run"]
+    result = driver.step(desk.team, "hi")
+    while result.status == "running":
+        result = driver.step(desk.team, result.checkpoint)
+    assert stops_of(result) == ["pre_agent_run"]
 
 
 # Checkpoints, and going back
@@ -383,6 +397,43 @@ def test_what_a_bearer_brings_goes_on_inside_where_it_stood(driver: Driver) -> N
         assert (done.output, desk.done, asked(desk.triage_model)) == ("Refunded.", ["billing"], []), how
         state = desk.team.local_state(done.checkpoint)
         assert (state.tokens, state.handoff_count, state.members["billing"].status) == (30, 1, "completed"), how
+
+
+def test_what_has_run_after_a_checkpoint_that_a_bearer_brings_is_not_run_again(driver: Driver) -> None:
+    """Laws 4 and 5: one whose worker died in the middle of a call is resumed, which asks; it is not gone back to."""
+    ran: list[str] = []
+
+    class Died(BaseException):
+        pass
+
+    def team(*, dies: bool) -> Orchestrator[Any]:
+        def look() -> str:
+            """Look."""
+            ran.append("look")
+            return "seen"
+
+        def pay() -> str:
+            """Pay."""
+            ran.append("pay")
+            if dies:
+                raise Died
+            return "paid"
+
+        calls = [[call("look"), call("pay")], "done"]
+        tools = [tool(driver.function(look)), tool(driver.function(pay))]
+        return Orchestrator([says("a", *calls, tools=tools, max_parallel=1)])
+
+    first = team(dies=True)
+    with pytest.raises(Died):
+        driver.call(first, "run", "go")
+    [branch] = first.store.branches()
+    brought = Checkpoint.model_validate_json(first.store.head(branch.id)[1].model_dump_json())
+    for with_timeline in (True, False):
+        with pytest.raises(CheckpointError, match="resume it"):
+            driver.call(team(dies=False), "restore", brought, restore_timeline=with_timeline)
+    second = team(dies=False)
+    asks = driver.resume(second, brought)
+    assert ([item.why for item in asks.checkpoint.pending], ran) == (["outcome_unknown"], ["look", "pay"])
 
 
 # Elsewhere
