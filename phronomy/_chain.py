@@ -81,7 +81,7 @@ def branch_off(
             lapses = call.expires_at and call.requested_at and at + (call.expires_at - call.requested_at)
             again = {"pending_id": ids[call.id], "requested_at": at, "expires_at": lapses}
             call = call.evolve(status="pending", approved=None, **again)
-        elif call.id in nested:
+        elif call.id in nested and call.result is None:
             call = call.evolve(status="nested" if (waits := nested[call.id].pending) else "ready", waiting=waits)
         elif call.waiting:  # its body asks anew
             call = call.evolve(status="ready", waiting=())

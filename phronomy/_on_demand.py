@@ -72,7 +72,9 @@ def restore(
     runner = Runner(spec, Ledger(store, branch, given), given, deps=None)
     opened = _session.Opened(branch=branch, head=given, runner=runner, live=False, lapsed={})
     _session.check_drift(opened, accept=accept_changes)
-    if where is not store and any(part.journal for part in (given, *given.nested)):  # what has run is known nowhere else
+    if where is not store and any(
+        part.journal for part in (given, *given.nested)
+    ):  # what has run is known nowhere else
         raise CheckpointError(
             f"checkpoint {given.id} was brought in with calls that ran after it, which a restored run would run again: resume it"
         )

@@ -133,8 +133,8 @@ def test_an_update_leaves_what_single_runs_were_given(driver: Driver, store: Sto
     assert (done.output.log, done.output.amount) == (["worked on 1", "worked on 2"], 7)
 
 
-def test_a_question_that_only_the_journal_has_is_asked_by_a_resume(store: Store) -> None:
-    """Whoever watched the run left before it stood still."""
+def test_a_question_is_found_though_whoever_watched_left_before_it_was_stored(store: Store) -> None:
+    """What was under way was waited for, and then the run stood still."""
     go_on = threading.Event()
 
     def waits(state: State) -> dict[str, Any]:
@@ -154,12 +154,11 @@ def test_a_question_that_only_the_journal_has_is_asked_by_a_resume(store: Store)
                 break
     (branch,) = store.branches(thread_id="t")
     assert branch.head is not None
-    assert store.load(branch.head).pending == ()
+    (waiting,) = store.pending(thread_id="t")
+    (item,) = store.load(branch.head).pending
+    assert (branch.status, item.why, waiting.approval) == ("suspended", "question", item)
 
-    told = graph.resume(branch.head)
-    (item,) = told.checkpoint.pending
-    assert (told.status, item.why) == ("suspended", "question")
-    done = graph.resume(told.checkpoint, decisions={item.id: Respond(content="me")})
+    done = graph.resume(branch.head, decisions={item.id: Respond(content="me")})
     assert done.output is not None and done.output.log == ["me", "quick", "waited"]
 
 

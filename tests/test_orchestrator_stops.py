@@ -399,6 +399,21 @@ def test_what_a_bearer_brings_goes_on_inside_where_it_stood(driver: Driver) -> N
         assert (state.tokens, state.handoff_count, state.members["billing"].status) == (30, 1, "completed"), how
 
 
+def test_what_a_bearer_brings_of_a_pattern_has_what_is_done_in_it(driver: Driver) -> None:
+    """Law 4: one of two steps is through, and is not run again; the other waits."""
+    desk = Desk(None, driver=driver)
+    asks = desk.ask("pair").checkpoint
+    left = next(item for item in asks.pending if item.agent == "left")
+    half = driver.resume(desk.team, asks, decisions={left.id: Approve()}).checkpoint
+    brought = Checkpoint.model_validate_json(half.model_dump_json())
+    for how in ("resume", "fork", "restore"):
+        fresh = Desk(None, driver=driver)
+        at = brought if how == "resume" else driver.call(fresh.team, how, brought)
+        assert [item.agent for item in at.pending] == ["right"]
+        done = driver.resume(fresh.team, at, approved=True)
+        assert (done.output, fresh.done) == ({"left": "left paid", "right": "right paid"}, ["right"])
+
+
 def test_what_has_run_after_a_checkpoint_that_a_bearer_brings_is_not_run_again(driver: Driver) -> None:
     """Laws 4 and 5: one whose worker died in the middle of a call is resumed, which asks; it is not gone back to."""
     ran: list[str] = []

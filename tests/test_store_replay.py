@@ -268,7 +268,13 @@ def test_what_waits_is_listed_with_what_is_asked(store: Store) -> None:
     assert store.pending() == []
     writer.seal(calls=(pending_call(2), pending_call(3)))
     two = PendingApproval(
-        id="p2", call_id="call2", tool=PAY, args={"amount": 5.0}, digest=pending_call(2).digest, requested_at=AT
+        id="p2",
+        call_id="call2",
+        tool=PAY,
+        args={"amount": 5.0},
+        digest=pending_call(2).digest,
+        agent="clerk",
+        requested_at=AT,
     )
     waiting = Waiting(approval=two, checkpoint_id="r1-4", run_id="r1", branch_id="r1", thread_id="t", agent="clerk")
     assert store.pending()[0] == waiting

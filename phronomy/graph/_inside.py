@@ -94,8 +94,11 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
     inner = node.inner.spec
     asked: Any = None
     if node.keeps_input:
-        told: dict[str, Any] = json.loads(content)
-        asked, content = told["input"], told["output"]
+        try:
+            told: dict[str, Any] = json.loads(content)
+            asked, content = told["input"], told["output"]
+        except (ValueError, TypeError, KeyError) as error:  # a bearer may bring anything
+            raise failed(node.name, "its result does not say what it was asked") from error
     if inner.kind == "graph" and inner.takes_value:
         value: Any = inner.output.value(content)
     elif inner.kind == "graph":

@@ -413,5 +413,6 @@ def _managing(where: str, manager: Any, staff: tuple[str, ...]) -> Any:
         )
     named: Any = Literal[staff]
     worker = Field(default=None, description="The worker to go on with; null with the answer.")
-    asked = create_model("Assignment", __base__=_Assignment, worker=(named | None, worker))
+    fields_of: Any = {"worker": (named | None, worker)}
+    asked = create_model("Assignment", __base__=_Assignment, **fields_of)
     return Step(_Managing(run, OutputType(asked)), **options)
