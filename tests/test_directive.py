@@ -57,12 +57,10 @@ ROWS = (
 )
 LEFT_OUT = {
     "D18": "what is on the timeline is in the tests of the timeline",
-    "D21": "the steps of a pattern are those of a team",
-    "DIR-A14": "a pipeline of agents is a team",
 }
 """The rows without a test, and why."""
 
-FILES = ("test_directive.py", "test_handoffs_stops.py")
+FILES = ("test_directive.py", "test_handoffs_stops.py", "test_patterns_stops.py", "test_directive_teams.py")
 """Where the tests of the rows are."""
 
 RUN: list[Any] = ["pre_input_guardrails", "pre_agent_run", "pre_output_guardrails", "post_run"]
@@ -76,7 +74,7 @@ def test_every_row_has_a_test_or_a_reason() -> None:
         for node in ast.parse(Path(__file__).with_name(file).read_text()).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 told |= set(re.findall(r"\b(?:DIR-A|D|W)\d+\b", (ast.get_docstring(node) or "").partition(":")[0]))
-    assert told == set(ROWS) - set(LEFT_OUT)
+    assert told & set(ROWS) == set(ROWS) - set(LEFT_OUT)
 
 
 @pytest.fixture(params=EVERY, ids=str)

@@ -36,19 +36,20 @@ from phronomy import (
 from phronomy.testing import ScriptedModel, call
 
 ROWS = (*(f"D{number}" for number in range(31, 43)), "DIR-A19", "DIR-A20", "DIR-A22")
-LEFT_OUT = {"D34": "the state of a team of agents comes with teams"}
-"""The rows without a test here, and why."""
+FILES = ("test_directive_store.py", "test_orchestrator.py")
+"""Where the tests of the rows are: the state of a team (D34) is with those of the orchestrator."""
 
 HOSTILE = ("__proto__", "constructor", "prototype", "toString", "valueOf", "hasOwnProperty")
 
 
-def test_every_row_has_a_test_or_a_reason() -> None:
+def test_every_row_has_a_test() -> None:
     """A row is met by a test whose docstring begins with its number."""
     told: set[str] = set()
-    for node in ast.parse(Path(__file__).read_text()).body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            told |= set(re.findall(r"\b(?:DIR-A|D)\d\d\b", (ast.get_docstring(node) or "").partition(":")[0]))
-    assert told == set(ROWS) - set(LEFT_OUT)
+    for file in FILES:
+        for node in ast.parse(Path(__file__).with_name(file).read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                told |= set(re.findall(r"\b(?:DIR-A|D)\d\d\b", (ast.get_docstring(node) or "").partition(":")[0]))
+    assert told & set(ROWS) == set(ROWS)
 
 
 class Clock:
