@@ -64,7 +64,7 @@ def cut_connections() -> int:
     """End every connection to the server but ours, as a restart of it or of a pooler does; how many there were."""
     with psycopg.connect(postgres_url(), autocommit=True) as db:
         ended = db.execute(
-            "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pid, pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
         ).fetchall()
         # Those, and not whoever connects meanwhile: pools make their connections anew by themselves.
