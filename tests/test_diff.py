@@ -177,6 +177,7 @@ OTHER: dict[str, Any] = {
     "original_input": "stop",
     "new_input": "stop",
     "messages": said("a"),
+    "handoffs": ({"source": "ann", "target": "bob", "call": "1.0", "said": 3},),
     "turn": 2,
     "called": 1,
     "refused": 1,

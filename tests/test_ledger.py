@@ -22,7 +22,7 @@ def test_a_worker_hears_what_others_wrote_of_the_run_and_not_what_is_of_a_run_in
     branch = Branch.of(head)
     store.create(branch, Append(branch_id="r1", seq=0, entries=(row_entry(None, head, {}),)), exclusive=False)
     ledger = Ledger(store, store.branches()[0], head)
-    signal = ledger.signal()
+    signal = ledger.signal("1.0")
 
     inside = Ending(status="cancelled", reason="inside", at=AT)
     store.append(Append(branch_id="r1", seq=1, entries=(journal_entry(inside, "2.0"),)))

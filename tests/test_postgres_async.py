@@ -592,7 +592,7 @@ def test_a_task_that_is_cancelled_during_its_commit_hears_of_it_once_it_is_known
         ledger = held_run(store)
         await native(store).lineage(branch_id="b1")
         proxy.holds = True
-        task = asyncio.ensure_future(ledger.awrite(lambda: ledger.change([note("j")])))
+        task = asyncio.ensure_future(ledger.awrite(lambda: ledger.change([note("j")]), lambda: None))
         assert await asyncio.to_thread(proxy.held.wait, 60)
         task.cancel()
         await asyncio.sleep(0)
