@@ -319,44 +319,50 @@ class Runner:
             ledger.breakpoints = spec.breakpoints
         for state in (self.state, *(ledger.nested.values() if self.root else ())):
             self._note_refusals(state)
-        self._of: Spec | None = None
+        self._look()
+
+    def _look(self) -> None:
+        """Take note of who has the conversation, and of what that changes."""
+        self._handed = self.state.handoffs
+        self._spec = spec = self.home.speaking(self.state)
+        self._armed = armed(self.ledger.breakpoints, self.home.breakpoints, spec.breakpoints)
+        own = self.home.policy if spec is self.home else (*spec.policy, *self.home.policy)
+        self._policies = (*own, *self._around)
+        self._definitions = cache(lambda: tuple(tool.definition() for tool in spec.tools.values()))
 
     @property
     def spec(self) -> Spec:
         """The spec of whoever has the conversation now; `home` is that of the run."""
-        return self.home.speaking(self.state)
+        if self.state.handoffs is not self._handed:
+            self._look()
+        return self._spec
 
     @property
     def policies(self) -> tuple[Rule, ...]:
         """The approval policies over the run, from the inside out: of who speaks, its own, those of the runs around it."""
-        spec = self.spec
-        own = self.home.policy if spec is self.home else (*spec.policy, *self.home.policy)
-        return (*own, *self._around)
+        if self.state.handoffs is not self._handed:
+            self._look()
+        return self._policies
 
-    def rules_about(self, tool: Tool) -> list[Rule]:
+    def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
-        if self.home.kind == "graph":
-            return []
-        return [rule for rule in self.policies if rule.covers(tool)]
+        if not self._policies and self.state.handoffs is self._handed:
+            return ()
+        return [rule for rule in self.policies if rule.covers(tool)] if self.home.kind != "graph" else ()
 
     @property
     def breakpoints(self) -> Armed | None:
         """The breakpoints that the run may stop at now. None: there are none, and never will be."""
-        self._look()
+        if self.state.handoffs is not self._handed:
+            self._look()
         return self._armed
 
     @property
     def definitions(self) -> tuple[dict[str, Any], ...]:
         """What the model is told of the tools."""
-        self._look()
+        if self.state.handoffs is not self._handed:
+            self._look()
         return self._definitions()
-
-    def _look(self) -> None:
-        """Take note of who has the conversation."""
-        if (spec := self.spec) is not self._of:
-            self._of = spec
-            self._armed = armed(self.ledger.breakpoints, self.home.breakpoints, spec.breakpoints)
-            self._definitions = cache(lambda: tuple(tool.definition() for tool in spec.tools.values()))
 
     @property
     def root(self) -> bool:
@@ -407,7 +413,7 @@ class Runner:
         fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
         if not journaled or fails or (turn_open and not self.state.calls):
             self.dirty = True
-        for id, why in self.spec.over(self.state).items():
+        for id, why in self.home.over(self.state).items() if self.home.kind == "graph" else ():
             self.dirty = True
             self.ledger.wanted.dismiss(self.path_in(id), why)
 
