@@ -205,7 +205,7 @@ class Journey:
                 assert not [call.name for call in nodes if call.result is not None and call.result.kind == "completed"]
 
 
-PLANS = 50
+PLANS = 30
 """So many graphs are drawn for each driver."""
 
 REPLAYED, EVERY = 12, 5
