@@ -287,13 +287,14 @@ def hits_in(runners: Iterable[Runner]) -> list[BreakpointHit]:
         names[state.path] = runner.spec.name
         places = [place for place in names if is_inside(state.path, place)]
         stack = tuple(names[place] for place in sorted(places, key=len))
-        for call in state.calls:
-            if call.status == "pending" and call.why == "breakpoint":
-                found.append(_hit(runner, call, stack, head))
+        held = [call for call in state.calls if call.status == "pending" and call.why == "breakpoint"]
+        if held:
+            following = _next(runner)  # once for the run: it costs a step for each call that is held
+            found += [_hit(runner, call, stack, head, following) for call in held]
     return found
 
 
-def _hit(runner: Runner, call: Call, stack: tuple[str, ...], head: str) -> BreakpointHit:
+def _hit(runner: Runner, call: Call, stack: tuple[str, ...], head: str, following: tuple[str, ...]) -> BreakpointHit:
     state = runner.state
     graph = runner.spec.kind == "graph"
     point = call.point or "pause"
@@ -311,7 +312,7 @@ def _hit(runner: Runner, call: Call, stack: tuple[str, ...], head: str) -> Break
         result=_result(state, call),
         output=_output(state, point),
         state=runner.spec.shown_state(state),
-        next=_next(runner),
+        next=following,
         stack=stack,
         path=state.path,
         requested_at=call.requested_at,  # type: ignore[arg-type]

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import ASYNC, DRIVERS, SYNC, Driver, outline, run
-from stop_scenes import EVERY, SECONDS, Arrivals, Case, desk, elsewhere, holding, nested, stops_of, works
+from drivers import ASYNC, DRIVERS, PATIENCE, SYNC, Driver, outline, run
+from stop_scenes import EVERY, Arrivals, Case, desk, elsewhere, holding, nested, stops_of, works
 
 import phronomy
 from phronomy import (
@@ -40,9 +40,11 @@ from phronomy import (
     Store,
     UnknownPending,
     _perform,
+    _stops,
     _waiting,
     tool,
 )
+from phronomy._runner import Runner
 from phronomy.graph import END, START, StateGraph
 from phronomy.testing import ScriptedModel, call
 
@@ -87,7 +89,7 @@ def test_a_call_waits_until_somebody_lets_it_go_on(driver: Driver, store: Store)
         assert (waits.done(), paid, len(model.requests)) == (False, [], 1), "nothing behind it has begun"
         hold.resume_breakpoint(hit.id, by="ann")
         assert (hold.pending, settled(hold)) == ([], [("pre_tool_call", "approved")])
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     assert (result.status, result.output, paid) == ("completed", "done", [7])
     [decision] = result.checkpoint.decisions
     assert (decision.kind, decision.by and decision.by.id, decision.channel) == ("approve", "ann", "breakpoint")
@@ -107,7 +109,7 @@ def test_an_answer_comes_through_the_hold_or_the_store(driver: Driver, store: St
             other = desk(store) if way == "another agent" else agent
             at = hit.checkpoint_id if way == "id" else store.load(hit.checkpoint_id)
             assert other.resume(at, decisions={hit.id: Approve()}).status == "running", "the worker carries it out"
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
     assert (paid, settled(hold)) == ([7], [("pre_tool_call", "approved")])
 
 
@@ -116,7 +118,7 @@ def test_an_answer_without_decisions_is_for_whoever_waits_there(store: Store) ->
     agent = desk(store)
     with elsewhere(lambda: agent.invoke("go", breakpoints=TOOL, hold=hold)) as waits:
         assert agent.resume(arrivals.next().checkpoint_id).status == "running"
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
 
 
 ANSWER = """
@@ -147,7 +149,7 @@ def test_an_answer_comes_from_another_process(driver: Driver, tmp_path: Path, mo
             command = [sys.executable, "-c", ANSWER, str(tmp_path / "runs.db"), hit.checkpoint_id, hit.id]
             done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **path}, check=False)
             assert (done.stderr, done.stdout) == ("", "running\n")
-            assert (waits.result(SECONDS).output, paid) == ("done", [3])
+            assert (waits.result(PATIENCE).output, paid) == ("done", [3])
     assert settled(hold) == [("pre_tool_call", "approved")]
 
 
@@ -166,7 +168,7 @@ def test_a_handler_answers_at_once(driver: Driver, store: Store, way: str) -> No
             agent.resume(hit.checkpoint_id, decisions={hit.id: Approve()})
         return None
 
-    hold = Hold(on_breakpoint=handler if way != "value" else driver.function(handler), timeout=SECONDS)
+    hold = Hold(on_breakpoint=handler if way != "value" else driver.function(handler), timeout=PATIENCE)
     agent = desk(store, paid=(paid := []))
     result = driver.invoke(agent, "go", breakpoints=[Breakpoint("tool"), Breakpoint("post_run")], hold=hold)
     assert (result.output, paid, [hit.type for hit in hits]) == ("done", [7], ["pre_tool_call", "post_run"])
@@ -207,12 +209,12 @@ def test_a_handler_that_raises_or_answers_nonsense_is_told_of_and_the_call_waits
 
     while answers:
         caplog.clear()
-        hold = Hold(on_breakpoint=handler, timeout=SECONDS)
+        hold = Hold(on_breakpoint=handler, timeout=PATIENCE)
         agent = desk(None, paid=(paid := []))
         with elsewhere(lambda: driver.invoke(agent, "go", breakpoints=TOOL, hold=hold)) as waits:  # noqa: B023
             hit = arrivals.next()
             hold.resume_breakpoint(hit.id, args={"n": 5})
-            assert (waits.result(SECONDS).output, paid) == ("done", [5])
+            assert (waits.result(PATIENCE).output, paid) == ("done", [5])
         told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
         assert len(told) == 1
         assert hit.id in told[0]
@@ -222,7 +224,7 @@ def test_a_handler_that_raises_or_answers_nonsense_is_told_of_and_the_call_waits
 
 def test_whoever_reads_a_stream_answers_while_it_stands_at_the_event(store: Store) -> None:
     """The event is given before the wait begins, and what it tells of can be answered from then on."""
-    hold = Hold(timeout=SECONDS)
+    hold = Hold(timeout=PATIENCE)
     agent = desk(store, paid=(paid := []))
     for event in agent.stream("go", breakpoints=TOOL, hold=hold):
         if event.type == "approval_requested":
@@ -249,7 +251,7 @@ def test_an_event_lets_the_run_go_on(store: Store, when: str) -> None:
         if when == "while it waits":
             threading.Thread(target=go_on.set).start()
 
-    hold = Hold(resume_event=go_on, timeout=SECONDS, on_breakpoint=shown)
+    hold = Hold(resume_event=go_on, timeout=PATIENCE, on_breakpoint=shown)
     if when == "before":
         go_on.set()
     stream = agent.stream("go", breakpoints=TOOL, hold=hold)
@@ -273,7 +275,7 @@ def test_an_event_of_asyncio_lets_the_run_go_on(store: Store, when: str) -> None
             if when == "while it waits":
                 loop.call_soon_threadsafe(go_on.set)
 
-        hold = Hold(resume_event=go_on, timeout=SECONDS, on_breakpoint=shown)
+        hold = Hold(resume_event=go_on, timeout=PATIENCE, on_breakpoint=shown)
         stream = agent.astream("go", breakpoints=TOOL, hold=hold)
         async for event in stream:
             if (event.type, when) in (("approval_requested", "at the event"), ("model_asked", "before")):
@@ -308,7 +310,7 @@ def test_of_many_that_answer_one_counts(driver: Driver, store: Store) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
     assert (paid, len(said), settled(hold)) == (said, 1, [("pre_tool_call", "approved")])
 
 
@@ -324,7 +326,7 @@ def test_what_a_hold_can_change(driver: Driver, store: Store) -> None:
         hold.resume_breakpoint(arrivals.next().id, input="stay")
         hold.resume_breakpoint(arrivals.next().id, args={"n": 3})
         hold.resume_breakpoint(arrivals.next().id, skip=True)
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     assert (model.requests[0].messages[0].text, paid) == ("stay", [3])
     assert (result.status, result.output) == ("skipped", None)
     assert [how for _, how in settled(hold)] == ["approved", "approved", "skipped"]
@@ -337,7 +339,7 @@ def test_an_empty_input_is_one(driver: Driver) -> None:
         lambda: driver.invoke(desk(None, model=model), "go", breakpoints=[Breakpoint("pre_agent_run")], hold=hold)
     ) as waits:
         hold.resume_breakpoint(arrivals.next().id, input="")
-        assert waits.result(SECONDS).checkpoint.input == ""
+        assert waits.result(PATIENCE).checkpoint.input == ""
     assert model.requests[0].messages[0].text == ""
 
 
@@ -349,7 +351,7 @@ def test_a_hold_changes_the_state_of_a_graph(driver: Driver, store: Store) -> No
         hit = arrivals.next()
         assert (hit.node, hit.state) == ("b", {"n": 1, "log": ["a 1"]})
         hold.resume_breakpoint(hit.id, state={"n": 9})
-        assert waits.result(SECONDS).output.log == ["a 1", "b 9", "c 9"]
+        assert waits.result(PATIENCE).output.log == ["a 1", "b 9", "c 9"]
 
 
 def test_what_a_hold_cannot_change_is_refused_and_it_waits_on(driver: Driver) -> None:
@@ -384,7 +386,7 @@ def test_what_a_hold_cannot_change_is_refused_and_it_waits_on(driver: Driver) ->
                 hold.resume_breakpoint(hit.id, **edit)
         assert (hold.pending, paid) == ([hit], [])
         hold.resume_breakpoint(hit.id)
-        assert (waits.result(SECONDS).output, paid) == ("done", [7])
+        assert (waits.result(PATIENCE).output, paid) == ("done", [7])
 
 
 # Ends
@@ -480,7 +482,7 @@ def test_a_stop_is_cancelled_with_a_reason(driver: Driver, store: Store) -> None
                 hold.cancel_breakpoint(hit.id, "enough", by="ann")
             else:
                 run(hold.acancel_breakpoint(hit.id, "enough", by="ann"))
-            result = waits.result(SECONDS)
+            result = waits.result(PATIENCE)
         assert (result.status, result.checkpoint.pending) == ("cancelled", ())
         ending = result.checkpoint.ending
         assert ending is not None
@@ -502,7 +504,7 @@ def test_what_is_unknown_or_settled_is_refused_and_histories_stay(driver: Driver
                     wrong(id)
         assert ([hit.id for hit in hold.pending], settled(hold)) == ([last.id], [("pre_tool_call", "approved")])
         hold.resume_breakpoint(last.id)
-        assert (waits.result(SECONDS).status, paid) == ("completed", [7])
+        assert (waits.result(PATIENCE).status, paid) == ("completed", [7])
 
 
 def test_history_is_bounded_and_what_waits_is_not() -> None:
@@ -513,9 +515,29 @@ def test_history_is_bounded_and_what_waits_is_not() -> None:
         hits = [arrivals.next() for _ in calls]
         assert [hit.id for hit in hold.pending] == [hit.id for hit in hits]
         agent.resume(hits[0].checkpoint_id)
-        assert waits.result(600).output == "done"
+        assert waits.result(PATIENCE).output == "done"
     assert ([each.hit.id for each in hold.settled], hold.pending) == ([hit.id for hit in hits[-200:]], [])
     assert Hold(history=0).settled == []
+
+
+def test_what_comes_next_is_looked_up_once_for_all_the_calls_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a step for each of them: once for each call would make the wait of many calls grow with the cube of their number."""
+    looked: list[Runner] = []
+
+    def counted(runner: Runner) -> tuple[str, ...]:
+        looked.append(runner)
+        return following(runner)
+
+    following = _stops._next
+    monkeypatch.setattr(_stops, "_next", counted)
+    hold, arrivals = holding()
+    agent = desk(None, [call("pay", {"n": n}) for n in range(20)], "done", max_parallel=4)
+    with elsewhere(lambda: agent.invoke("go", breakpoints=TOOL, hold=hold)) as waits:
+        hits = [arrivals.next() for _ in range(20)]
+        assert {hit.next for hit in hits} == {("run pay",) * 4}
+        assert len(looked) == 1
+        agent.resume(hits[0].checkpoint_id)
+        assert waits.result(PATIENCE).output == "done"
 
 
 def test_two_agents_stand_at_stops_at_once_and_one_goes_on(driver: Driver, store: Store) -> None:
@@ -528,10 +550,10 @@ def test_two_agents_stand_at_stops_at_once_and_one_goes_on(driver: Driver, store
         hits = {hit.agent: hit for hit in (arrivals.next(), arrivals.next())}
         assert {hit.agent for hit in hold.pending} == {"one", "other"}
         hold.resume_breakpoint(hits["one"].id)
-        assert first.result(SECONDS).output == "done"
+        assert first.result(PATIENCE).output == "done"
         assert (hold.pending, second.done()) == ([hits["other"]], False)
         hold.resume_breakpoint(hits["other"].id)
-        assert second.result(SECONDS).output == "done"
+        assert second.result(PATIENCE).output == "done"
 
 
 # Waiting is no work
@@ -553,7 +575,7 @@ class Clock:
 @pytest.mark.parametrize("point", ["pre_agent_run", "pre_tool_call", "post_tool_call", "post_run"])
 def test_no_limit_and_no_timeout_counts_the_wait(driver: Driver, point: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    hold = Hold(timeout=7200.0)
+    hold = Hold(timeout=PATIENCE)
 
     def wait(*_: Any) -> None:
         clock.now += 3600
@@ -585,7 +607,7 @@ def test_a_run_that_waits_holds_up_no_other() -> None:
         assert agent.invoke("go").output == "done"
         assert agent.invoke("go", breakpoints=TOOL).suspended
         hold.resume_breakpoint(hit.id)
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
 
 
 # Left
@@ -621,7 +643,7 @@ def test_a_worker_that_is_killed_while_it_waits_leaves_a_run_that_can_go_on(driv
             with closing(sqlite3.connect(here)) as source, closing(sqlite3.connect(there)) as copy:
                 source.backup(copy)
             hold.resume_breakpoint(hit.id)
-            assert waits.result(SECONDS).output == "done"
+            assert waits.result(PATIENCE).output == "done"
     with phronomy.SQLiteStore(there, clock=lambda: time.time() + 3600) as store:
         agent = desk(store, paid=(paid := []))
         assert [row.pending_id for row in store.pending_rows()] == [hit.id]
@@ -665,7 +687,7 @@ def test_a_run_that_was_left_is_held_again(driver: Driver, store: Store) -> None
     agent = desk(store, paid=(paid := []), breakpoints=TOOL)
     stopped = driver.invoke(agent, "go").checkpoint
     with elsewhere(lambda: driver.call(agent, "recover", stopped, hold=hold)) as waits:
-        assert stops_of(waits.result(SECONDS).checkpoint) == ["pre_tool_call"], "recover answers nothing"
+        assert stops_of(waits.result(PATIENCE).checkpoint) == ["pre_tool_call"], "recover answers nothing"
     both = desk(store, [call("pay", {"n": 1}), call("pay", {"n": 2})], "done", paid=paid)
     stopped = driver.invoke(both, "go", breakpoints=TOOL).checkpoint
     first, second = (item.id for item in stopped.pending)
@@ -673,7 +695,7 @@ def test_a_run_that_was_left_is_held_again(driver: Driver, store: Store) -> None
         hit = arrivals.next()
         assert (hit.id, paid) == (second, [1]), "what was let go on has run"
         hold.resume_breakpoint(hit.id)
-        assert (waits.result(SECONDS).output, paid) == ("done", [1, 2])
+        assert (waits.result(PATIENCE).output, paid) == ("done", [1, 2])
 
 
 # With all the rest
@@ -693,7 +715,7 @@ def test_breakpoints_change_while_a_call_waits(driver: Driver) -> None:
         assert (hit.type, hit.label) == ("post_run", "new")
         live.clear()
         hold.resume_breakpoint(hit.id)
-        assert waits.result(SECONDS).status == "completed"
+        assert waits.result(PATIENCE).status == "completed"
 
 
 def test_a_call_waits_at_breakpoints_and_returns_at_approvals(driver: Driver, store: Store) -> None:
@@ -702,7 +724,7 @@ def test_a_call_waits_at_breakpoints_and_returns_at_approvals(driver: Driver, st
     stops = [Breakpoint("pre_agent_run"), Breakpoint("approval")]
     with elsewhere(lambda: driver.invoke(agent, "go", breakpoints=stops, hold=hold)) as waits:
         hold.resume_breakpoint(arrivals.next().id)
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     assert ([item.why for item in result.checkpoint.pending], hold.pending, paid) == (["approval"], [], [])
     assert driver.resume(agent, result.checkpoint, approved=True, hold=hold).output == "done"
 
@@ -712,7 +734,7 @@ def test_a_call_returns_where_an_operator_has_paused_the_run(driver: Driver, sto
 
     def work(state: Case) -> dict[str, Any]:
         at_work.set()
-        assert go_on.wait(SECONDS)
+        assert go_on.wait(PATIENCE)
         return {"log": ["worked"]}
 
     graph = (
@@ -726,17 +748,17 @@ def test_a_call_returns_where_an_operator_has_paused_the_run(driver: Driver, sto
     )
     hold, arrivals = holding()
     with elsewhere(lambda: driver.invoke(graph, {}, hold=hold)) as waits:
-        assert at_work.wait(SECONDS)
+        assert at_work.wait(PATIENCE)
         [branch] = store.branches()
         graph.pause(branch.run_id, reason="lunch")
         go_on.set()
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     assert ([item.reason for item in result.checkpoint.pending], hold.pending, hold.settled) == (["lunch"], [], [])
     with elsewhere(lambda: driver.resume(graph, result.checkpoint, interrupt_before=["operator"], hold=hold)) as waits:
         hit = arrivals.next()
         assert (hit.type, hit.node) == ("pre_node", "operator")
         hold.resume_breakpoint(hit.id)
-        assert waits.result(SECONDS).output.log == ["worked", "operated"]
+        assert waits.result(PATIENCE).output.log == ["worked", "operated"]
 
 
 def test_what_is_decided_beside_a_stop_is_carried_out_while_the_call_waits_on(driver: Driver, store: Store) -> None:
@@ -763,10 +785,10 @@ def test_what_is_decided_beside_a_stop_is_carried_out_while_the_call_waits_on(dr
         hit = arrivals.next()
         [asked] = [item for item in store.load(hit.checkpoint_id).pending if item.why == "approval"]
         assert agent.resume(hit.checkpoint_id, decisions={asked.id: Approve()}).status == "running"
-        assert ran.get(timeout=SECONDS) == "shipped"
+        assert ran.get(timeout=PATIENCE) == "shipped"
         assert (hold.pending, waits.done()) == ([hit], False)
         hold.resume_breakpoint(hit.id)
-        assert (waits.result(SECONDS).output, ran.get(timeout=SECONDS)) == ("done", "paid")
+        assert (waits.result(PATIENCE).output, ran.get(timeout=PATIENCE)) == ("done", "paid")
 
 
 def test_an_edit_that_needs_an_approval_ends_the_wait(driver: Driver, store: Store) -> None:
@@ -774,7 +796,7 @@ def test_an_edit_that_needs_an_approval_ends_the_wait(driver: Driver, store: Sto
     agent = desk(store, requires_approval=lambda args: args["n"] > 9, paid=(paid := []))
     with elsewhere(lambda: driver.invoke(agent, "go", breakpoints=TOOL, hold=hold)) as waits:
         hold.resume_breakpoint(arrivals.next().id, args={"n": 500})
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     assert ([item.why for item in result.checkpoint.pending], paid) == (["approval"], [])
 
 
@@ -790,7 +812,7 @@ def test_a_run_inside_another_is_waited_for_at_the_root(driver: Driver, store: S
         hold.resume_breakpoint(hit.id, input="stay")
         hold.resume_breakpoint(arrivals.next().id, args={"n": 3})
         hold.resume_breakpoint(arrivals.next().id)
-        assert (waits.result(SECONDS).output.log, paid) == (["done"], [3])
+        assert (waits.result(PATIENCE).output.log, paid) == (["done"], [3])
     hold = Hold(timeout=0.05)
     with pytest.raises(BreakpointTimeout) as late:
         driver.invoke(graph, {}, breakpoints=stops, hold=hold)
@@ -804,7 +826,7 @@ def test_what_stops_while_siblings_run_can_be_answered_at_once(driver: Driver, s
     def work() -> str:
         """Work."""
         at_work.set()
-        assert go_on.wait(SECONDS)
+        assert go_on.wait(PATIENCE)
         return "worked"
 
     def pay() -> str:
@@ -816,15 +838,15 @@ def test_what_stops_while_siblings_run_can_be_answered_at_once(driver: Driver, s
         tools=[tool(work), tool(pay)],
         store=store,
     )
-    hold = Hold(timeout=SECONDS)
+    hold = Hold(timeout=PATIENCE)
     stop = [Breakpoint("tool", tools=["pay"])]
     with elsewhere(lambda: driver.invoke(agent, "go", breakpoints=stop, hold=hold)) as waits:
-        assert at_work.wait(SECONDS)
+        assert at_work.wait(PATIENCE)
         [hit] = hold.pending
         hold.resume_breakpoint(hit.id)
         assert (hold.pending, waits.done()) == ([], False)
         go_on.set()
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
     assert settled(hold) == [("pre_tool_call", "approved")]
 
 
