@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
@@ -102,6 +102,13 @@ class _Under:
 
     status: int = 0
 
+    left: bool = False
+    """Nobody waits for the answer any more."""
+
+    task: asyncio.Task[Any] | None = None
+
+
+Work = Coroutine[Any, Any, Answer | None]
 
 _UNDER: ContextVar[_Under | None] = ContextVar("phronomy_mcp_request", default=None)
 """The request that this task, and those that it makes, are for."""
@@ -159,7 +166,7 @@ class Connection:
 
     def refresh(self, timeout: float) -> dict[str, Listed]:
         """The tools as the server lists them now. Raises `MCPError` (ours)."""
-        answer = self._wait(self._relist(), _Under(), lambda: False, timeout)
+        answer = self._wait(self._relist, _Under(), lambda: False, timeout)
         if answer is not None:
             why = answer.text if answer.kind == "failed" else "closed the connection"
             raise Unreachable(f"the MCP server {self._where.name!r} {why}", server=self._where.name)
@@ -168,41 +175,51 @@ class Connection:
     def call(self, name: str, schema: str, args: dict[str, Any], key: str, cancelled: Callable[[], bool]) -> Answer:
         """Have the server run a tool, as long as its schema is the one that was listed and nobody has cancelled the call."""
         under = _Under()
-        answer = self._wait(self._request(under, name, schema, args, key), under, cancelled, None)
+        answer = self._wait(lambda: self._request(under, name, schema, args, key), under, cancelled, None)
         assert answer is not None
         return answer
 
     # In the thread of whoever calls
 
-    def _wait(self, work: Any, under: _Under, cancelled: Callable[[], bool], timeout: float | None) -> Answer | None:
+    def _wait(
+        self, work: Callable[[], Work], under: _Under, cancelled: Callable[[], bool], timeout: float | None
+    ) -> Answer | None:
+        assert self._loop is not None
+        followed = _followed(work, under)
         try:
-            assert self._loop is not None
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError:  # the loop is closed
-            work.close()
-            return self._ended(under)
-        done = threading.Event()
-        future.add_done_callback(lambda _: done.set())
-        left = timeout
-        try:
+            try:
+                future = asyncio.run_coroutine_threadsafe(followed, self._loop)
+            except RuntimeError:  # the loop is closed
+                followed.close()
+                return self._ended(under)
+            done = threading.Event()
+            future.add_done_callback(lambda _: done.set())
+            left = timeout
             while not done.wait(_TICK):
                 if cancelled():
-                    future.cancel()  # which tells the server
+                    self._leave(under)
                     return Answer("lost", f"The call was cancelled while the server worked on it. {MAY_HAVE}")
                 if not self._thread.is_alive():
                     return self._ended(under)
                 left = None if left is None else left - _TICK
                 if left is not None and left <= 0:
-                    future.cancel()
+                    self._leave(under)
                     return Answer("failed", f"did not answer within {timeout:g} s")
         except BaseException:
-            future.cancel()
+            self._leave(under)  # an interrupt may come while the request is on its way and its future not yet in hand
             raise
         try:
             answer: Answer | None = future.result()
         except CancelledError:
             return self._ended(under)
         return answer
+
+    def _leave(self, under: _Under) -> None:
+        """Stop waiting for a request, and tell the server."""
+        under.left = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(lambda: under.task and under.task.cancel())
 
     def _ended(self, under: _Under) -> Answer:
         self._lost = True
@@ -366,6 +383,14 @@ class _Http(httpx2.AsyncClient):
         if under is not None:
             under.reached, under.status = True, response.status_code
         return response
+
+
+async def _followed(work: Callable[[], Work], under: _Under) -> Answer | None:
+    """Do the work in a task that can be cancelled from the first moment on."""
+    under.task = asyncio.current_task()
+    if under.left:
+        raise asyncio.CancelledError
+    return await work()
 
 
 def _quiet(where: Where) -> str:

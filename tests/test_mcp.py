@@ -28,7 +28,7 @@ from typing import Any
 import mcp_types
 import psutil
 import pytest
-from drivers import SYNC, Driver
+from drivers import PATIENCE, SYNC, Driver
 
 from phronomy import (
     Agent,
@@ -51,6 +51,8 @@ from phronomy.mcp import MCPTool
 from phronomy.testing import ScriptedModel, call
 from phronomy.tools import InvalidArguments
 
+pytestmark = pytest.mark.unmeasured
+
 PROGRAM = Path(__file__).with_name("mcp_server.py")
 START = Path(__file__).with_name("mcp_start.py")
 TOKEN = "sesame-open-wide"
@@ -58,7 +60,7 @@ TOKEN = "sesame-open-wide"
 TRANSPORTS = ("stdio", "http")
 
 
-def until(told: Callable[[], Any], seconds: float = 60) -> Any:
+def until(told: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """What `told` gives, once it gives something."""
     end = time.monotonic() + seconds
     while not (found := told()):
@@ -1022,7 +1024,7 @@ def test_a_program_that_forgets_to_close_its_server_ends_and_takes_it_along(plac
         f"print([tool.name for tool in MCPServer('desk', command={place.command!r}, tools=['echo']).tools()])"
     )
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "['echo']\n", "")
     until(lambda: not psutil.pid_exists(place.pid()))
@@ -1095,6 +1097,24 @@ def test_a_child_that_was_forked_reaches_the_server_for_itself(place: Place) -> 
     assert os.waitpid(child, 0)[1] == 0
     assert ask(tools, call("echo", {"text": "from the parent"})) == [("completed", "from the parent")]
     assert len(place.did("started")) == 2
+
+
+def test_ctrl_c_as_soon_as_a_call_is_on_its_way_stops_it_at_the_server(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server may have the request before the caller has anything in hand to cancel it by."""
+    agent = place.agent(call("hang"), requires_approval=False)
+    submit = asyncio.run_coroutine_threadsafe
+
+    def interrupted(*work: Any) -> Any:
+        submit(*work)
+        until(lambda: place.did("hang"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        agent.invoke("go")
+    until(lambda: place.did("cancelled"))
 
 
 def test_ctrl_c_in_the_middle_of_a_call_stops_it_at_the_server(place: Place) -> None:
