@@ -33,7 +33,7 @@ from phronomy.cli._screen import Screen
 from phronomy.cli._words import DONE, INTERRUPTED, PENDING, login_name, who_decided
 from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
 from phronomy.messages import Message
-from phronomy.models.litellm import LiteLLMModel
+from phronomy.models.chat_completions import ChatCompletionsModel
 from phronomy.result import Result
 from phronomy.stores.rows import ENDED
 from phronomy.stores.sqlite import SQLiteStore
@@ -41,7 +41,7 @@ from phronomy.testing.scripted import call, say
 from phronomy.testing.server import ChatServer
 from phronomy.tools import ToolContext, tool
 
-MODEL: Final = "openai/gpt-4o-mini"
+MODEL: Final = "gpt-4o-mini"
 THREAD: Final = "refund-desk"
 LEASE: Final = 10.0
 """Seconds until the run of a demo that was killed at work may be taken over. One that was killed at the prompt holds none."""
@@ -195,9 +195,13 @@ class Desk:
         except BaseException:
             self.store.close()
             raise
-        model = LiteLLMModel(MODEL, api_key="none-is-needed", base_url=self.server.base_url)
+        self.model = ChatCompletionsModel(MODEL, api_key="none-is-needed", base_url=self.server.base_url)
         self.agent: Agent[Refunds] = Agent(
-            name="refund-desk", model=model, instructions=INSTRUCTIONS, tools=[lookup_order, refund], store=self.store
+            name="refund-desk",
+            model=self.model,
+            instructions=INSTRUCTIONS,
+            tools=[lookup_order, refund],
+            store=self.store,
         )
 
     def __enter__(self) -> Self:
@@ -206,6 +210,7 @@ class Desk:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.model.close()
         self.server.close()
         self.store.close()
 
@@ -283,7 +288,7 @@ class Session:
         """Ask until the run has ended. The exit status."""
         screen = self.screen
         screen.say("A refund desk: the agent looks orders up by itself, and asks before it refunds.", style="bold")
-        screen.say(f"A loopback server stands in for {MODEL}; litellm calls it over HTTP.")
+        screen.say(f"A loopback server stands in for {MODEL}; it is called over HTTP.")
         screen.say()
         result = self.opened()
         self.show_messages(result.checkpoint)
@@ -307,7 +312,7 @@ class Session:
         while True:
             branch_id = self.desk.open_run()
             try:
-                with self.screen.working("The agent is at work (litellm takes some seconds to load)"):
+                with self.screen.working("The agent is at work"):
                     if branch_id is None:
                         return self.desk.begin()
                     result = self.desk.carry_on(branch_id)

@@ -18,12 +18,15 @@ from typing import Any
 
 import pexpect
 import pytest
+from drivers import PATIENCE
 
 from phronomy import Agent, Approve, Checkpoint, ModelRequest, SQLiteStore, cli, demo, tool
 from phronomy.cli._apps import data_directory
 from phronomy.demo import INSTRUCTIONS, MODEL, THREAD, Refunds, answer, lookup_order, refund
 from phronomy.models._chat import request_messages
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.unmeasured
 
 PROMPT = r"\[a\]pprove, \[r\]eject, \[e\]dit or \[l\]ater\? "
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
@@ -94,6 +97,27 @@ def command(*options: str | Path) -> list[str]:
     return [sys.executable, "-m", "phronomy", "demo", *map(str, options)]
 
 
+SLOW = """
+import sys, time
+from pathlib import Path
+from phronomy import cli, demo
+
+def slow(body):
+    go_on = Path(sys.argv[1])
+    while len(body["messages"]) >= int(sys.argv[2]) and not go_on.exists():
+        time.sleep(0.01)
+    return answer(body)
+
+answer, demo.answer = demo.answer, slow
+sys.exit(cli.run(["demo", *sys.argv[3:]]))
+"""
+"""A demo whose model takes its time once a conversation has so many messages: until the file is there."""
+
+
+def slow_command(go_on: Path, messages: int, *options: str | Path) -> list[str]:
+    return [sys.executable, "-c", SLOW, str(go_on), str(messages), *map(str, options)]
+
+
 def demo_in_pipes(*options: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command(*options),
@@ -102,20 +126,20 @@ def demo_in_pipes(*options: str | Path, **env: str) -> subprocess.CompletedProce
         capture_output=True,
         text=True,
         env={**os.environ, **env},
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
 class Terminal:
     """A demo in a terminal of 80 columns, and somebody at its keys."""
 
-    def __init__(self, *options: str | Path, log: Path | None = None) -> None:
-        python, *arguments = command(*options)
+    def __init__(self, *options: str | Path, log: Path | None = None, line: list[str] | None = None) -> None:
+        python, *arguments = line or command(*options)
         if log is not None:
             python, arguments = "sh", ["-c", 'log=$1; shift; exec "$@" > "$log"', "sh", str(log), python, *arguments]
         self.seen = io.StringIO()
         self.child = pexpect.spawn(
-            python, arguments, env=dict(os.environ), dimensions=(24, 80), encoding="utf-8", timeout=60
+            python, arguments, env=dict(os.environ), dimensions=(24, 80), encoding="utf-8", timeout=PATIENCE
         )
         self.child.logfile_read = self.seen
 
@@ -145,8 +169,8 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*options: str | Path, log: Path | None = None) -> Iterator[Terminal]:
-    opened = Terminal(*options, log=log)
+def terminal(*options: str | Path, log: Path | None = None, line: list[str] | None = None) -> Iterator[Terminal]:
+    opened = Terminal(*options, log=log, line=line)
     try:
         yield opened
     finally:
@@ -173,7 +197,7 @@ def test_without_a_terminal_it_saves_and_says_how_to_decide(tmp_path: Path) -> N
         done.stdout
         == f"""\
 A refund desk: the agent looks orders up by itself, and asks before it refunds.
-A loopback server stands in for openai/gpt-4o-mini; litellm calls it over HTTP.
+A loopback server stands in for gpt-4o-mini; it is called over HTTP.
 
   customer  The kettle of order 1042 arrived broken. Please refund it.
   model     calls lookup_order {{"order_id": 1042}}
@@ -200,9 +224,10 @@ Nothing was decided. The run is saved, and waits for a decision.
 
 
 def test_in_a_terminal_it_shows_that_it_works_and_takes_no_answer_given_before_the_question(tmp_path: Path) -> None:
-    with terminal() as desk:
+    with terminal(line=slow_command(tmp_path / "go", 0)) as desk:
         desk.sees("The agent is at work")
         desk.types("a")
+        (tmp_path / "go").touch()
         desk.sees(PROMPT)
         desk.types("l")
         desk.sees("Nothing was decided")
@@ -211,6 +236,7 @@ def test_in_a_terminal_it_shows_that_it_works_and_takes_no_answer_given_before_t
     assert "\x1b[?25h" in desk.seen.getvalue(), "the cursor is left hidden"
 
 
+@pytest.mark.sweep
 def test_with_its_output_in_a_file_nobody_is_asked_what_they_cannot_see(file: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with terminal("--store", file, log=log) as desk:
@@ -221,7 +247,7 @@ def test_with_its_output_in_a_file_nobody_is_asked_what_they_cannot_see(file: Pa
 
 
 def test_yes_refunds_exactly_once_and_a_second_yes_is_a_new_request(file: Path) -> None:
-    """Also: over HTTP by litellm, and not by a proxy that the environment names for everything."""
+    """Also: over HTTP, and not by a proxy that the environment names for everything."""
     done = demo_in_pipes("--yes", "--store", file, HTTP_PROXY=DEAD_PROXY, ALL_PROXY=DEAD_PROXY)
     assert (done.returncode, done.stderr) == (cli.DONE, "")
     assert "The refund was approved by rita (--yes) at " in done.stdout
@@ -279,6 +305,7 @@ def test_killed_at_the_prompt_or_told_later_the_next_demo_asks_again_without_ask
         assert store.head(branch.id)[1].usage.requests == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("typed", "question"),
     [
@@ -337,6 +364,7 @@ def test_edited_arguments_are_validated_shown_run_and_told(file: Path) -> None:
     assert books(file) == [(1042, 20.0)]
 
 
+@pytest.mark.sweep
 def test_rejected_at_the_prompt_the_model_reads_why(file: Path) -> None:
     with terminal("--store", file) as desk:
         desk.sees(PROMPT)
@@ -348,14 +376,15 @@ def test_rejected_at_the_prompt_the_model_reads_why(file: Path) -> None:
     assert (books(file), waiting(file)) == ([], [])
 
 
-def test_interrupted_at_work_the_next_demo_finishes_without_refunding_again(file: Path) -> None:
-    with terminal("--store", file) as desk:
+def test_interrupted_at_work_the_next_demo_finishes_without_refunding_again(file: Path, tmp_path: Path) -> None:
+    with terminal(line=slow_command(tmp_path / "go", 6, "--store", file)) as desk:
         desk.sees(PROMPT)
         desk.types("a")
-        until = time.monotonic() + 60
-        while not result_is_kept(file) and time.monotonic() < until:
+        while not result_is_kept(file):
             time.sleep(0.01)
         desk.presses("c")
+        desk.sees("Interrupted")
+        (tmp_path / "go").touch()
         assert desk.status() == cli.INTERRUPTED
     assert desk.text.endswith(
         f"Interrupted. Nothing is lost, it is all in {file}; go on with: phronomy demo --store {file}\n"
@@ -395,6 +424,7 @@ def test_of_two_demos_at_the_same_prompt_one_decides_and_the_other_is_told_who_d
     assert books(file) == [(1042, 49.9)]
 
 
+@pytest.mark.sweep
 def test_decided_elsewhere_while_the_prompt_was_open(file: Path) -> None:
     with terminal("--store", file) as desk:
         desk.sees(PROMPT)
@@ -410,6 +440,7 @@ def test_decided_elsewhere_while_the_prompt_was_open(file: Path) -> None:
     assert books(file) == []
 
 
+@pytest.mark.sweep
 def test_two_fresh_demos_at_once_on_one_store_refund_each_request_once(tmp_path: Path) -> None:
     path = tmp_path / "desk.db"
     both = [
@@ -418,7 +449,7 @@ def test_two_fresh_demos_at_once_on_one_store_refund_each_request_once(tmp_path:
         )
         for _ in range(2)
     ]
-    ends = [(each.communicate(timeout=120), each.returncode) for each in both]
+    ends = [(each.communicate(timeout=PATIENCE), each.returncode) for each in both]
     for (_, complaint), status in ends:
         if status == cli.FAILED:  # the other was first at the request of both
             assert b"this was decided before: approved by rita (--yes)" in complaint
@@ -499,6 +530,7 @@ def test_nothing_a_model_or_customer_writes_acts_on_the_terminal_or_is_cut(tmp_p
     assert f"({len(HOSTILE):,} characters, all of them shown)" in shown
 
 
+@pytest.mark.sweep
 def test_without_colour_a_terminal_gets_none(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     with terminal("--store", file) as desk:
@@ -515,6 +547,7 @@ def test_without_colour_a_terminal_gets_none(file: Path, monkeypatch: pytest.Mon
     assert "\x1b" not in desk.seen.getvalue()
 
 
+@pytest.mark.sweep
 def test_text_that_an_old_terminal_cannot_show_is_written_out(tmp_path: Path) -> None:
     path = tmp_path / "desk.db"
     wanted = {"order_id": 1042, "amount": 1.0, "reason": "zerbrochen: Kanne fuer 5 \u20ac"}
@@ -597,8 +630,8 @@ def test_a_refund_whose_outcome_is_unknown_is_put_to_the_human_with_what_the_boo
 def test_a_model_that_cannot_be_reached_fails_in_one_line_and_the_next_demo_goes_on(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_terminal: None
 ) -> None:
-    replies: list[Any] = [ConnectionError("down"), "Done."]
-    monkeypatch.setattr(demo, "LiteLLMModel", lambda *_, **__: ScriptedModel([replies.pop(0)], name=MODEL))
+    told = ScriptedModel([ConnectionError("down"), "Done."], name=MODEL)
+    monkeypatch.setattr(demo.ChatCompletionsModel, "complete", lambda self, request: told.complete(request))
     assert in_process("--yes", "--store", file) == cli.FAILED
     assert re.fullmatch(
         rf"phronomy: error: model {MODEL} raised ConnectionError; [^\n]* \(go on with: phronomy demo --store {file}\)\n",
