@@ -1,4 +1,7 @@
-"""Each chore is a session: `nox` runs all, `nox -s tests` one, `nox -s tests -- tests/test_agent.py` a part of one."""
+"""Each chore is a session: `nox -j 2` runs those that must pass, `nox -s tests` one, `nox -s tests -- tests/test_gate.py` a part.
+
+With `-j` those that leave a processor idle run side by side, and the tests by themselves.
+"""
 
 import os
 import shutil
@@ -6,7 +9,7 @@ from pathlib import Path
 
 import nox
 
-nox.options.sessions = ["lint", "types", "smoke", "docs", "tests"]
+nox.needs_version = ">=2026.10.20"  # for `-j`
 nox.options.error_on_missing_interpreters = True
 
 PROJECT = nox.project.load_toml("pyproject.toml")
@@ -21,40 +24,6 @@ CORE = ",".join(
     )
 )
 
-# What starts processes by the hundred, and what tells whole stories of what others test piece by piece, is not measured: that would
-# take most of the time, and reaches nothing new.
-UNMEASURED = sorted(
-    str(path)
-    for pattern in (
-        *(
-            "stories/test_*",
-            "test_failures_[!o]*",
-            "test_directive*",
-            "test_uipath",
-            "test_graph_eino",
-            "test_*_article",
-        ),
-        *(
-            "test_canary*",
-            "test_cli_debug",
-            "test_cli_terminal",
-            "test_crash",
-            "test_demo",
-            "test_docs",
-            "test_examples",
-        ),
-        *(
-            "test_graph_machine",
-            "test_graph_properties",
-            "test_mcp",
-            "test_site",
-            "test_stops_killed",
-            "test_store_races",
-        ),
-    )
-    for path in Path("tests").glob(f"{pattern}.py")
-)
-
 # What is heavy and not always needed loads on use, never on `import phronomy`.
 HEAVY = [
     *("aiohttp", "docstring_parser", "httpx", "httpx_sse", "jsonschema", "litellm", "mcp", "openai"),
@@ -66,6 +35,9 @@ heavy = sorted(set({HEAVY}) & set(sys.modules))
 sys.exit(f"import phronomy loads {{', '.join(heavy)}}" if heavy else 0)
 """
 
+# Much of the time goes by waiting for servers and other processes, so there are more workers than processors.
+WORKERS = (f"--numprocesses={2 * (os.cpu_count() or 1)}", "--dist=worksteal")
+
 # What each way through the demo must say.
 DEMO = {"--yes": "approved", "--no": "rejected"}
 
@@ -75,7 +47,7 @@ def group(name: str) -> tuple[str, ...]:
     return nox.project.dependency_groups(PROJECT, name)
 
 
-@nox.session
+@nox.session(allow_parallel=True)
 def lint(session: nox.Session) -> None:
     """Check style and format."""
     session.install(*group("lint"))
@@ -83,7 +55,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
 
 
-@nox.session
+@nox.session(allow_parallel=True)
 def types(session: nox.Session) -> None:
     """Check types, with both checkers."""
     session.install("-e", ".", *group("types"))
@@ -91,7 +63,7 @@ def types(session: nox.Session) -> None:
     session.run("pyright", "--warnings", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
 
 
-@nox.session
+@nox.session(allow_parallel=True)
 def smoke(session: nox.Session) -> None:
     """Install the wheel where nothing else is, and use it as its first user does."""
     home = Path(session.create_tmp()).resolve() / "home"
@@ -110,7 +82,7 @@ def smoke(session: nox.Session) -> None:
                 session.error(f"phronomy demo {answer} must say {word!r}")
 
 
-@nox.session
+@nox.session(allow_parallel=True)
 def docs(session: nox.Session) -> None:
     """Build the site, strictly, and check that it loads nothing from elsewhere."""
     session.install("-e", ".", *group("docs"))
@@ -119,17 +91,31 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests; without arguments, measure what they reach."""
-    session.install("-e", ".", *group("test"))
-    if session.posargs:
-        session.run("pytest", *session.posargs)
-        return
+    """Run the tests: each once for each of its values, going round the drivers and stores."""
+    install_tests(session)
+    session.run("pytest", *(session.posargs or [*WORKERS, "--durations=20"]))
+
+
+@nox.session(default=False)
+def sweep(session: nox.Session) -> None:
+    """Run every test with every driver on every store, every kill and race, and measure what they reach."""
+    install_tests(session)
     session.run("coverage", "erase")
-    # Most of the time goes by waiting for disks and servers, so there are more workers than processors.
-    workers = f"--numprocesses={2 * (os.cpu_count() or 1)}"
-    session.run("pytest", workers, *UNMEASURED)
-    session.run("coverage", "run", "-m", "pytest", workers, *(f"--ignore={path}" for path in UNMEASURED))
+    session.run("coverage", "run", "-m", "pytest", "--sweep", *WORKERS, "--durations=20")
     session.run("coverage", "combine", "--quiet")
     session.run("coverage", "report")
     session.run("coverage", "report", f"--omit={CORE}", "--format=total")
     session.run("coverage", "report", f"--include={CORE}", "--fail-under=100")
+
+
+@nox.session(default=False)
+def mutants(session: nox.Session) -> None:
+    """Break copies of the project by hand, and say which breaks the tests see."""
+    install_tests(session)
+    session.run("python", "tests/mutants.py", *(session.posargs or ["run"]))
+
+
+def install_tests(session: nox.Session) -> None:
+    """Install the project and what its tests need. What they start is compiled once, whatever the environment says."""
+    session.install("-e", ".", *group("test"))
+    session.env["PYTHONDONTWRITEBYTECODE"] = ""

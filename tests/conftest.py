@@ -1,25 +1,110 @@
-"""Hypothesis profiles: `dev` searches anew at each run, `ci` repeats the same examples at any speed of machine. What was counted.
+"""What all tests have: which of them run, what they share, both drivers, the stores that need no server, and what was counted."""
 
-And what most tests are run with: both drivers, and the stores that need no server.
-"""
-
+import gc
 import os
+import signal
+import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import shared
 from drivers import DRIVERS, STORES, Driver, open_kind
 from hypothesis import HealthCheck, settings
+from selection import begin_sweep, chosen, scaled
 
+from phronomy import SQLiteStore
 from phronomy.models import litellm
 from phronomy.stores.base import Store
 
-settings.register_profile("dev", deadline=None, max_examples=100)
-settings.register_profile(
-    "ci", deadline=None, derandomize=True, max_examples=200, suppress_health_check=[HealthCheck.too_slow]
+REPEATABLE: dict[str, Any] = (
+    {"derandomize": True, "suppress_health_check": [HealthCheck.too_slow]} if os.environ.get("CI") == "true" else {}
 )
-settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
+"""Where nobody looks, the same examples are tried each time, at any speed of the machine; elsewhere others each time."""
+
+
+TEMPORARY = tempfile.gettempdir()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--sweep` runs every test in every world."""
+    parser.addoption(
+        "--sweep", action="store_true", help="run every test with every driver and store, and the long ones"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what only the sweep runs, unless single tests were named."""
+    if config.getoption("sweep") or any("::" in each for each in config.args):
+        return
+    kept = chosen(items)
+    left = set(items) - set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in left])
+    items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """What is there before the first test stays: no collection of garbage looks at it again, and many tests ask for one."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
+    """What is marked `unmeasured` is not: that takes most of the time, and reaches nothing that other tests do not."""
+    tracer, of_threads = sys.gettrace(), threading.gettrace()
+    if not type(tracer).__module__.startswith("coverage") or item.get_closest_marker("unmeasured") is None:
+        return (yield)
+    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
+    try:
+        return (yield)
+    finally:
+        threading.settrace(of_threads)  # type: ignore[arg-type]
+        sys.settrace(tracer)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whoever begins the run makes what its workers share. How much is tried is known before a test is read."""
+    if config.getoption("sweep"):
+        begin_sweep()
+    settings.register_profile("tests", deadline=None, max_examples=scaled(30, sweep=200), **REPEATABLE)
+    settings.load_profile("tests")
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shared.begin()
+    if "PYTEST_XDIST_WORKER" in os.environ or not config.getoption("numprocesses", None):
+        os.environ.pop("COVERAGE_PROCESS_CONFIG", None)  # the processes that tests start are not measured
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_is_heard() -> Iterator[None]:
+    """Here, and in what a test starts: a shell has its background jobs ignore SIGINT, and they pass that on."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def nothing_waits_for_the_disk(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Files of SQLite are not flushed to the disk by default, unless the test is marked `durable`: no other cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("durable") is None:
+            patch.setitem(SQLiteStore.__init__.__kwdefaults__, "synchronous", "OFF")
+        yield
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Any]:
+    """A PostgreSQL server that the test may kill."""
+    from servers import own_server
+
+    with own_server() as server:
+        yield server
 
 
 @pytest.fixture(params=DRIVERS, ids=str)
@@ -34,6 +119,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store of each kind that needs no server."""
     with open_kind(request.param, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def programs_of_a_test_end_with_it() -> Iterator[None]:
+    """A module that a test wrote into its own directory is imported by no other test, whatever their order."""
+    path, known = [*sys.path], {*sys.modules}
+    yield
+    sys.path[:] = path
+    for name in {*sys.modules} - known:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(TEMPORARY):
+            del sys.modules[name]
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,9 @@ from phronomy.models.litellm import _SOON as LITELLM_LOADS
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch, Claim, Lineage
 
+PATIENCE = 600.0
+"""Seconds that a test waits for what must come, at any speed of the machine: only what hangs takes so long."""
+
 STORES = ("memory", "sqlite")
 """The kinds of store that `open_kind` opens."""
 

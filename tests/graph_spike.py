@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crash_worker import NEVER, Bomb, BombedStore, effects, outline
-from drivers import Driver
+from drivers import PATIENCE, Driver
 
 from phronomy import (
     Agent,
@@ -308,7 +308,7 @@ class Slow(Desk):
     def act(self, name: str, context: ToolContext[Any]) -> str:
         if name == self.slow:
             self.entered.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(PATIENCE)
             self.seen.append(context.cancelled)
         return super().act(name, context)
 
@@ -317,7 +317,7 @@ class Slow(Desk):
         results: list[Result[Any]] = []
         thread = threading.Thread(target=lambda: results.append(work()))
         thread.start()
-        assert self.entered.wait(30)
+        assert self.entered.wait(PATIENCE)
         return thread, results
 
 

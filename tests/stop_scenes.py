@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Annotated, Any
 
-from drivers import DRIVERS, STREAMED, Driver
+from drivers import DRIVERS, PATIENCE, STREAMED, Driver
 from pydantic import BaseModel
 
 from phronomy import Agent, BreakpointHit, Checkpoint, Hold, Result, Store, tool
@@ -30,9 +30,6 @@ OF_AGENTS: list[Any] = [
 """The points of an agent, in the order in which a run comes to them."""
 
 OF_RUNS = [point for point in OF_AGENTS if "tool" not in point]
-
-SECONDS = 30.0
-"""How long a test waits for what must come. It is never waited out."""
 
 
 def desk(store: Store | None, *replies: Any, paid: list[int] | None = None, **options: Any) -> Agent[Any, Any]:
@@ -78,7 +75,7 @@ class Arrivals:
 
     def next(self) -> BreakpointHit:
         """The next stop that a call waits at."""
-        return self._hits.get(timeout=SECONDS)
+        return self._hits.get(timeout=PATIENCE)
 
 
 @contextmanager
@@ -91,7 +88,7 @@ def elsewhere(work: Callable[[], Any]) -> Iterator[Future[Any]]:
 def holding(**options: Any) -> tuple[Hold, Arrivals]:
     """A hold, and what arrives there."""
     arrivals = Arrivals()
-    return Hold(on_breakpoint=arrivals, **{"timeout": SECONDS, **options}), arrivals
+    return Hold(on_breakpoint=arrivals, **{"timeout": PATIENCE, **options}), arrivals
 
 
 class Case(BaseModel):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypedDict
 
 import pytest
-from drivers import ASYNC, SYNC, Driver, outline
+from drivers import ASYNC, PATIENCE, SYNC, Driver, outline
 from nested_scenes import asking, passing, told
 from pydantic import BaseModel
 
@@ -521,7 +521,7 @@ def test_one_agent_serves_many_threads_at_once() -> None:
     def meet(request: Any) -> str:
         if len(first) < 4:
             first.append(1)
-            barrier.wait(10)
+            barrier.wait(PATIENCE)
         return f"heard {request.messages[-1].text}"
 
     shared = Agent(name="shared", model=ScriptedModel.by_turn([meet]))

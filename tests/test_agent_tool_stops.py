@@ -17,8 +17,9 @@ from typing import Any, TypedDict
 
 import nested_scenes
 import pytest
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from nested_scenes import BOTH, HOUR, Firm, asking, firm, passing, tools_of
+from selection import scaled
 from test_failures_stores import place_of
 
 from phronomy import (
@@ -167,7 +168,7 @@ def test_a_decision_on_one_side_reaches_the_worker_that_is_busy_on_the_other(des
         told(name, who, amount, ctx)
         if (name, who) == ("pay", "left"):
             entered.set()
-            assert let_go.wait(10)
+            assert let_go.wait(PATIENCE)
 
     desk.effect = effect  # type: ignore[method-assign]
     stop = desk.invoke().checkpoint
@@ -181,10 +182,10 @@ def test_a_decision_on_one_side_reaches_the_worker_that_is_busy_on_the_other(des
 
     with ThreadPoolExecutor(1) as pool:
         busy = pool.submit(resume, left.id)
-        assert entered.wait(10)
+        assert entered.wait(PATIENCE)
         handed = resume(right.id)
         let_go.set()
-        ended = busy.result(10)
+        ended = busy.result(PATIENCE)
     assert (handed.status, ended.status) == ("running", "completed")
     assert ended.output == "saw left & paid left 10 & saw right & paid right 10 & saw root"
     assert desk.done == [*SEEN, "pay left 10", "pay right 10"]
@@ -567,9 +568,12 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_tool_inside(desk: Firm, how:
     assert desk.done == [*SEEN, "pay left 10", "pay right 10"]
 
 
+@pytest.mark.few(1)
 def test_a_worker_killed_at_any_write_loses_nothing_inside(driver: Driver, tmp_path: Path) -> None:
     """Two runs inside, side by side with a payment; whoever recovers is killed as well."""
     url = f"sqlite:///{tmp_path}/runs.db?synchronous=normal"
-    report = sweep(partial(nested_scenes.delegated, driver=str(driver)), store=url, every=4, deaths=2)
-    assert report.kills >= report.places // 4 >= 12
+    scenario = partial(nested_scenes.delegated, driver=str(driver))
+    report = sweep(scenario, store=url, every=scaled(16, sweep=4), deaths=scaled(1, sweep=2))
+    assert report.kills >= report.places // scaled(16, sweep=4)
+    assert report.places >= 48
     assert BOTH

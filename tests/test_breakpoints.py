@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivers import Driver, outline
+from drivers import PATIENCE, Driver, outline
 from stop_scenes import EVERY, OF_AGENTS, desk, stops_of, walk
 
 from phronomy import (
@@ -170,7 +170,7 @@ def test_a_stop_is_made_once_though_somebody_else_writes_meanwhile() -> None:
     def work() -> str:
         """Work."""
         at_work.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         return "worked"
 
     @tool(requires_approval=True)
@@ -186,7 +186,7 @@ def test_a_stop_is_made_once_though_somebody_else_writes_meanwhile() -> None:
     begun: list[Any] = []
     thread = threading.Thread(target=lambda: begun.append(agent.invoke("go")))
     thread.start()
-    assert at_work.wait(30)
+    assert at_work.wait(PATIENCE)
     [branch] = agent.store.branches()
     waits = agent.store.head(branch.id)[1]
     assert agent.resume(waits, decisions={waits.pending[0].id: Reject()}).status == "running"

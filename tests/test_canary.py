@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -58,6 +59,8 @@ from phronomy import (
 from phronomy.events import replay
 from phronomy.stores import CheckpointFilter, Store
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
 
 DEPS = "sk-canary-deps-31337"
 CARD = 'canary-card-4711-"quoted"-ü'
@@ -539,7 +542,7 @@ def test_a_server_that_refuses_the_password_is_said_without_it(spy: Spy, driver:
                 spy.see(store, agent)
                 if user == "nobody":
                     spy.raises(StoreError, partial(driver.invoke, agent, "go"))
-    url = postgres_url().replace("postgres@/postgres", f"postgres:{PASSWORD}@/nobody")
+    url = re.sub(r"postgres@/[^?]*", f"postgres:{PASSWORD}@/nobody", postgres_url())
     with open_store(url) as store:
         spy.raises(
             StoreError, partial(driver.invoke, Agent(name="clerk", model=ScriptedModel(["x"]), store=store), "go")

@@ -13,6 +13,8 @@ from test_failures_stores import KINDS, Place
 
 from phronomy import Checkpoint, cli, open_store
 
+pytestmark = pytest.mark.unmeasured
+
 __all__ = ["place", "spy"]  # fixtures
 
 
@@ -45,6 +47,7 @@ def make():
 """
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # no other process sees a memory
 def test_the_command_line_tells_nobody(
     place: Place, spy: Spy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import respx
+from drivers import PATIENCE
 
 from phronomy.errors import (
     AuthenticationError,
@@ -262,6 +263,7 @@ def test_a_fault_has_its_error_and_its_number_of_requests(mocked: ChatCompletion
     check(mocked, FAULTS[name], SYNC[ask])
 
 
+@pytest.mark.few(14)
 @pytest.mark.parametrize("name", [name for name in FAULTS if name != "redirect"])  # litellm follows those
 @pytest.mark.parametrize("ask", SYNC)
 def test_a_fault_is_the_same_through_litellm(through_litellm: LiteLLMModel, name: str, ask: str) -> None:
@@ -367,7 +369,7 @@ def test_a_provider_that_does_not_answer_in_time_is_a_fault_of_the_way(asked: st
     go_on = threading.Event()
 
     def late(body: dict[str, Any]) -> str:
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
         return "too late"
 
     settings = ModelSettings(timeout=0.05)
@@ -456,7 +458,7 @@ with ChatServer(lambda body: "Hello") as server:
         asyncio.run(main())
         print(model.complete(request).message.text)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert done.stdout.split() == ["0", "Hello", "Hello"], done.stderr
 
 
@@ -464,7 +466,7 @@ def test_two_hundred_calls_are_in_flight_at_once() -> None:
     everyone = threading.Barrier(200)
 
     def together(body: dict[str, Any]) -> str:
-        everyone.wait(60)  # nobody is answered before all have asked
+        everyone.wait(PATIENCE)  # nobody is answered before all have asked
         return "Hello"
 
     async def main(model: ChatCompletionsModel) -> list[str]:
@@ -506,7 +508,7 @@ def test_cancelling_the_task_cancels_the_call() -> None:
 
     def hang(body: dict[str, Any]) -> str:
         arrived.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
         return "too late"
 
     async def main(model: ChatCompletionsModel) -> None:
@@ -541,7 +543,7 @@ def test_pieces_come_as_they_come() -> None:
 
     def slowly() -> Iterator[Any]:
         yield chunk(content="One ")
-        heard.wait(30)  # the second piece is not sent before the first was given out
+        heard.wait(PATIENCE)  # the second piece is not sent before the first was given out
         yield chunk("stop", content="two")
 
     with ChatServer([Fault(status=200, events=slowly())]) as server, model_at(server) as model:

@@ -17,6 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from drivers import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -30,7 +31,7 @@ from phronomy.cli._words import ago
 def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, *arguments]
     return subprocess.run(
-        line, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, **options
+        line, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, **options
     )
 
 
@@ -168,7 +169,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
         done = subprocess.run(
-            [sys.executable, "-m", "phronomy"], check=False, stdout=pipe, stderr=subprocess.PIPE, timeout=60
+            [sys.executable, "-m", "phronomy"], check=False, stdout=pipe, stderr=subprocess.PIPE, timeout=PATIENCE
         )
     assert (done.returncode, done.stderr) == (cli.FAILED, b"")
 
@@ -177,7 +178,7 @@ def test_closed_streams_are_no_traceback(tmp_path: Path) -> None:
     line = 'exec "$0" -m phronomy demo --store "$1" '
     for closed, status in (("<&- >&-", cli.FAILED), ("2>&- <&-", cli.FAILED)):
         shell = ["sh", "-c", line + closed, sys.executable, str(tmp_path)]
-        done = subprocess.run(shell, check=False, capture_output=True, timeout=60)
+        done = subprocess.run(shell, check=False, capture_output=True, timeout=PATIENCE)
         assert done.returncode == status
         assert b"Traceback" not in done.stderr
 

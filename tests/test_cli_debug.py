@@ -10,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from drivers import PATIENCE
 from test_cli_terminal import comes, terminal
 
 from phronomy import SQLiteStore, cli
 from phronomy.cli._debug import COMMANDS
+
+pytestmark = pytest.mark.unmeasured
 
 PAGE = Path(__file__).parents[1] / "docs" / "debugging.md"
 STORE = "sqlite:///runs.db"
@@ -113,7 +116,7 @@ def piped(place: Path) -> Piped:
     ) -> tuple[int, list[str], str]:
         line = [sys.executable, "-m", "phronomy", "debug", "--app", app, *(["--store", store] if store else [])]
         done = subprocess.run(
-            [*line, *arguments], input=typed, capture_output=True, text=True, timeout=120, check=False
+            [*line, *arguments], input=typed, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
         return done.returncode, done.stdout.splitlines(), done.stderr
 
@@ -155,7 +158,7 @@ def test_the_transcript_of_the_page_is_what_a_session_prints(place: Path, piped:
         input="reject no receipt\ncontinue\n",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stderr) == (cli.DONE, "")
@@ -183,6 +186,7 @@ def test_the_page_lists_the_commands(piped: Piped) -> None:
 # What is typed
 
 
+@pytest.mark.sweep
 def test_what_is_no_command_is_said_kindly_and_nothing_happens(piped: Piped) -> None:
     typed = [
         "nonsense",
@@ -214,6 +218,7 @@ def test_what_is_no_command_is_said_kindly_and_nothing_happens(piped: Piped) -> 
     assert all(line.startswith(("error: ", "Give ", "Say ", "There ")) for line in said.values())
 
 
+@pytest.mark.sweep
 def test_wrong_arguments_at_a_stop_leave_the_run_where_it_stands(piped: Piped) -> None:
     typed = [
         "into",
@@ -273,6 +278,7 @@ def test_of_several_that_wait_another_one_is_taken(piped: Piped) -> None:
     assert shown[3] == "  tool      A human left this call out, so it was not run."
 
 
+@pytest.mark.sweep
 def test_an_answer_in_place_of_a_tool_and_going_on_at_another_pace(piped: Piped) -> None:
     status, lines, _ = piped(
         'break approval\nc\nrespond {"paid": true}\nc\nback 2\napprove continue\nnext\n', "Refund it"
@@ -288,6 +294,7 @@ def test_an_answer_in_place_of_a_tool_and_going_on_at_another_pace(piped: Piped)
     assert lines[lines.index("(debug) approve continue") + 1] == "  tool      10.42 euros are on their way"
 
 
+@pytest.mark.sweep
 def test_what_a_tool_redacts_is_shown_only_if_wanted(piped: Piped) -> None:
     for reveal in ((), ("--reveal",)):
         _, lines, _ = piped("break approval\nc\n", "Refund it", *reveal)
@@ -305,6 +312,7 @@ def test_text_that_a_terminal_would_act_on_is_written_out(place: Path, piped: Pi
 # Runs
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("app", ["flow:sync", "flow:asynchronous"])
 def test_a_graph_with_an_agent_in_it(app: str, piped: Piped) -> None:
     typed = "s\ni\ni\nw\no\nset state.tries 7\ninfo\nc\np state['tries']\n"
@@ -347,6 +355,7 @@ def test_a_graph_with_an_agent_in_it(app: str, piped: Piped) -> None:
     ]
 
 
+@pytest.mark.sweep
 def test_the_stops_of_a_graph_itself_are_stops_too(piped: Piped) -> None:
     status, lines, _ = piped("continue\ncontinue\n", '{"question": "Is it paid?"}', app="flow:own")
     assert status == cli.DONE
@@ -371,6 +380,7 @@ def test_the_breakpoints_of_the_app_are_there_and_can_be_taken_away(piped: Piped
     ]
 
 
+@pytest.mark.sweep
 def test_a_graph_begins_with_json(piped: Piped) -> None:
     status, lines, complaints = piped("", "Is it paid?", app="flow:sync")
     assert (status, lines) == (cli.MISUSED, [])
@@ -380,6 +390,7 @@ def test_a_graph_begins_with_json(piped: Piped) -> None:
     assert lines[3].startswith("error: graph 'case' cannot begin with this input")
 
 
+@pytest.mark.sweep
 def test_a_failure_is_told_and_the_next_move_tries_again(place: Path, piped: Piped) -> None:
     (place / "down").touch()
     status, lines, complaints = piped("into\n", "Hello", app="flow:plain")
@@ -399,6 +410,7 @@ def test_a_failure_is_told_and_the_next_move_tries_again(place: Path, piped: Pip
     ]
 
 
+@pytest.mark.sweep
 def test_what_others_did_meanwhile_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal("debug", "Refund it", app="desk:agent") as desk:
         desk.sees(PROMPT)
@@ -428,6 +440,7 @@ def test_what_others_did_meanwhile_is_told(place: Path, monkeypatch: pytest.Monk
         assert desk.status() == cli.DONE
 
 
+@pytest.mark.sweep
 def test_in_memory_it_is_said_that_nothing_is_kept(piped: Piped) -> None:
     status, lines, complaints = piped("quit\n", "Refund it", store=None)
     assert status == cli.PENDING
@@ -455,6 +468,7 @@ def test_wrong_usage_is_one_line(
     assert "the store knows no pending approval, checkpoint or run run_1" in capsys.readouterr().err
 
 
+@pytest.mark.sweep
 def test_a_pending_id_picks_a_run_up_too(place: Path, piped: Piped) -> None:
     _, lines, _ = piped("info\n", "Refund it")
     pending = next(line.split()[0] for line in lines if "pend_" in line)
@@ -488,6 +502,7 @@ def test_at_a_terminal_it_prompts_and_each_line_is_a_command(place: Path) -> Non
     assert re.search(r"\n +phronomy debug --run run_[0-9a-f]{24} --app desk:agent --store sqlite:///runs.db\n$", shown)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("key", "status"), [("c", cli.INTERRUPTED), ("d", cli.PENDING)])
 def test_leaving_at_the_prompt_by_a_key_loses_nothing(key: str, status: int, place: Path, piped: Piped) -> None:
     with terminal("debug", "Refund it", app="desk:agent") as desk:
@@ -506,6 +521,7 @@ def test_leaving_at_the_prompt_by_a_key_loses_nothing(key: str, status: int, pla
     assert "Stopped before tool look_up, in desk (pre_tool_call)" in lines
 
 
+@pytest.mark.sweep
 def test_ctrl_c_before_anything_has_begun_is_an_end(place: Path) -> None:
     with terminal("debug", app="desk:agent") as desk:
         desk.sees(PROMPT)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivers import PATIENCE
 from test_cli_runs import APP, STORE, begin, place, refunds, run, said, told, waiting
 
 from phronomy import Approve, SQLiteStore, cli
@@ -368,7 +369,7 @@ def test_a_decision_on_a_run_that_works_elsewhere_is_left_for_its_worker(place: 
     assert run("recover", begun.run_id, "--yes", "--json") == cli.FAILED, "its worker lives"
     assert said() == ""
     (place / "hang").unlink()
-    assert worker.wait(60) == 0
+    assert worker.wait(PATIENCE) == 0
     assert run("show", second.id, "--json") == cli.FAILED
     assert (waiting(), refunds()) == ([], ["1042 49.9 s3cret", "2000 49.9 s3cret"])
 

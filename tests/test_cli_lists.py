@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivers import PATIENCE
 from redis_server import redis_url
 from servers import postgres_url
 from test_cli_runs import STORE, place, said, told
@@ -320,7 +321,7 @@ def test_a_reader_of_the_trail_that_has_had_enough_is_no_error_message(place: Pa
     os.close(writer)
     assert os.read(reader, 10) == b'{"version"'
     os.close(reader)
-    assert done.communicate(timeout=60)[1] == b""
+    assert done.communicate(timeout=PATIENCE)[1] == b""
     assert done.returncode == cli.FAILED
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from drivers import PATIENCE
 from test_cli_runs import STORE, begin, place, refunds, waiting
 from test_cli_terminal import CHOICE, Terminal, chat, comes, terminal
 
@@ -115,6 +116,7 @@ def test_interrupted_it_leaves_the_terminal_as_it_was(place: Path) -> None:
     assert waiting() == [item.id]
 
 
+@pytest.mark.sweep
 def test_a_dumb_terminal_gets_a_line_and_nothing_moves(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
     (item,) = begin().pending
@@ -125,6 +127,7 @@ def test_a_dumb_terminal_gets_a_line_and_nothing_moves(place: Path, monkeypatch:
     assert "\x1b" not in desk.seen.getvalue()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("plain", [False, True])
 def test_no_color_is_heeded(plain: bool, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (item,) = begin().pending
@@ -175,5 +178,5 @@ def test_a_slow_command_in_pipes_says_what_it_found_alone(place: Path) -> None:
     with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         comes(place / "loading")
         (place / "load").unlink()
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=PATIENCE)
     assert (out, err) == (b"Nothing waits for a decision.\n", b"desk is loaded\n")

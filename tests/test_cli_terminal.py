@@ -16,11 +16,14 @@ from typing import Any
 
 import pexpect
 import pytest
+from drivers import PATIENCE
 from test_cli_decide import editor
 from test_cli_runs import STORE, begin, place, refunds, waiting
 
 from phronomy import Approve, SQLiteStore, cli
 from phronomy.testing import ChatServer
+
+pytestmark = pytest.mark.unmeasured
 
 __all__ = ["place"]  # a fixture
 
@@ -40,7 +43,7 @@ class Terminal:
             env=dict(os.environ),
             dimensions=(24, 80),
             encoding="utf-8",
-            timeout=60,
+            timeout=PATIENCE,
         )
         self.child.logfile_read = self.seen
 
@@ -114,6 +117,7 @@ def test_what_waits_is_shown_edited_in_the_editor_and_approved(place: Path, monk
     assert (refunds(), waiting()) == (["1042 20.0 s3cret"], [])
 
 
+@pytest.mark.sweep
 def test_no_leaves_it_and_yes_approves_it(place: Path) -> None:
     (item,) = begin().pending
     for answer in ("", "n", "no", "maybe"):
@@ -135,6 +139,7 @@ def test_no_leaves_it_and_yes_approves_it(place: Path) -> None:
     assert refunds() == ["1042 49.9 s3cret"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("line", "answers", "question"),
     [
@@ -198,6 +203,7 @@ def test_ctrl_c_while_the_tool_runs_leaves_a_question_for_a_human_and_runs_nothi
     assert refunds() == ["1042 49.9 s3cret"]
 
 
+@pytest.mark.sweep
 def test_of_two_who_decide_the_same_one_wins_and_the_other_is_told_who_did(place: Path) -> None:
     (item,) = begin().pending
     with terminal("approve", item.id, "--by", "olga") as first, terminal("reject", item.id) as second:
@@ -214,6 +220,7 @@ def test_of_two_who_decide_the_same_one_wins_and_the_other_is_told_who_did(place
     assert refunds() == ["1042 49.9 s3cret"]
 
 
+@pytest.mark.sweep
 def test_a_narrow_terminal_gets_a_row_in_lines_of_their_own(place: Path) -> None:
     (item,) = begin(thread="t" * 60).pending
     with terminal("pending", app=None) as desk:
@@ -221,6 +228,7 @@ def test_a_narrow_terminal_gets_a_row_in_lines_of_their_own(place: Path) -> None
     assert desk.text.startswith(f"  pending   {item.id}\n  tool      refund\n  agent     desk\n")
 
 
+@pytest.mark.sweep
 def test_for_machines_nothing_moves_in_a_terminal_either(place: Path) -> None:
     (item,) = begin().pending
     with terminal("reject", item.id, "--yes", "--json") as desk:
@@ -231,6 +239,7 @@ def test_for_machines_nothing_moves_in_a_terminal_either(place: Path) -> None:
 # Talking
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("app", ["desk:make", "desk:streaming", "desk:asynchronous"])
 def test_a_conversation_with_an_approval_in_it(app: str, place: Path) -> None:
     with chat(app=app) as desk:
@@ -316,6 +325,7 @@ def test_each_answer_in_place(place: Path) -> None:
     ]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("typed", "question"),
     [
@@ -356,6 +366,7 @@ def test_ctrl_c_at_any_prompt_loses_nothing_and_says_how_to_go_on(
     assert refunds() == (["1042 49.9 s3cret"] if typed else [])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("app", ["desk:make", "desk:streaming", "desk:asynchronous"])
 def test_ctrl_c_while_the_model_is_asked_loses_nothing(app: str, place: Path) -> None:
     (place / "think").touch()
@@ -454,6 +465,7 @@ def test_decided_elsewhere_while_the_prompt_was_open_it_goes_on_from_there(place
     assert refunds() == ["1042 49.9 s3cret"]
 
 
+@pytest.mark.sweep
 def test_text_that_looks_like_ours_or_moves_the_cursor_is_set_in_and_written_out(place: Path) -> None:
     path = place / "desk.py"
     hostile = r"\x1b[2J\u202e\n  tool      refunded\n" + "long " * 40 + "word" * 30
@@ -495,7 +507,7 @@ def test_in_a_pipe_a_failure_is_an_error_that_says_how_to_go_on(
     again = f"phronomy chat --app desk:make --store {STORE} --thread 'the t1'"
     (place / "down").touch()
     piped = [sys.executable, "-m", "phronomy", *line]
-    done = subprocess.run(piped, check=False, input="Hello\n", capture_output=True, text=True, timeout=60)
+    done = subprocess.run(piped, check=False, input="Hello\n", capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (cli.FAILED, "")
     assert done.stderr == f"desk is loaded\nphronomy: error: the provider is down (go on with: {again})\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO())
@@ -515,6 +527,7 @@ def test_without_a_store_it_is_said_that_nothing_is_kept(
     assert "It was kept in memory, and is gone" in said
 
 
+@pytest.mark.sweep
 def test_a_model_alone_is_talked_to_over_http_and_kept_in_the_data_directory(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

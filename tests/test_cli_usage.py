@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from drivers import PATIENCE
 from test_cli_runs import STORE, begin, place, refunds, run, said, told
 
 from phronomy import SQLiteStore, cli
@@ -148,7 +149,7 @@ def test_a_url_is_never_printed_since_it_may_hold_a_password(url: str, capsys: p
 )
 def test_a_driver_that_is_missing_is_one_line_that_says_how_to_get_it(url: str, module: str, extra: str) -> None:
     line = f"import sys; sys.modules[{module!r}] = None; from phronomy import cli; sys.exit(cli.run(['pending', '--store', {url!r}]))"
-    done = subprocess.run([sys.executable, "-c", line], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", line], check=False, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (cli.FAILED, "")
     assert done.stderr.startswith("phronomy: error: ") and done.stderr.endswith(f": pip install 'phronomy[{extra}]'\n")
     assert done.stderr.count("\n") == 1
@@ -225,7 +226,7 @@ def test_in_pipes_there_are_no_colours_and_no_line_is_wrapped(place: Path) -> No
     line = [sys.executable, "-m", "phronomy", "pending", "--store", STORE]
     env = {**os.environ, "COLUMNS": "40"}
     done = subprocess.run(
-        line, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, timeout=60
+        line, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, timeout=PATIENCE
     )
     assert (done.returncode, done.stderr) == (cli.DONE, "")
     _, row = done.stdout.splitlines()

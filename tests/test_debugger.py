@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import SYNC, Driver, outline, rows
+from drivers import PATIENCE, SYNC, Driver, outline, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from selection import scaled
 from test_structure import RENAMED, TREES, Stripped
 
 from phronomy import (
@@ -593,7 +594,7 @@ MOVES = st.lists(
 
 
 @pytest.mark.parametrize("kind", ["agent", "graph"])
-@settings(max_examples=60)
+@settings(max_examples=scaled(10, sweep=60))
 @given(moves=MOVES)
 def test_whatever_is_done_a_run_ends_as_it_would_have_and_runs_nothing_twice(kind: str, moves: list[str]) -> None:
     """Any moves in any order: an approval is asked before each refund, and no call runs more than once."""
@@ -653,6 +654,7 @@ store.close()
 """
 
 
+@pytest.mark.few(1)
 def test_what_was_left_is_picked_up_next_week_in_another_process(tmp_path: Path, driver: Driver) -> None:
     file = tmp_path / "runs.db"
     with SQLiteStore(file) as store:
@@ -670,7 +672,7 @@ def test_what_was_left_is_picked_up_next_week_in_another_process(tmp_path: Path,
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         check=False,
         env={"PYTHONPATH": f"{folder.parent}:{folder}"},
     )

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import Driver, outline, run
-from stop_scenes import EVERY, SECONDS, Arrivals, Case, desk, elsewhere, holding, nested, stops_of, walk, works
+from drivers import PATIENCE, Driver, outline, run
+from stop_scenes import EVERY, Arrivals, Case, desk, elsewhere, holding, nested, stops_of, walk, works
 
 from phronomy import (
     Agent,
@@ -49,6 +49,8 @@ from phronomy import (
 from phronomy.graph import END, START, StateGraph
 from phronomy.guardrails import MaxLength, Refuse, Transform, guardrail
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.unmeasured
 
 ROWS = (
     *(f"D{number}" for number in range(1, 31)),
@@ -200,13 +202,13 @@ def test_who_looks_on_changes_nothing(driver: Driver, caplog: pytest.LogCaptureF
         arrivals(hit)
         raise LookupError
 
-    hold = Hold(on_breakpoint=handler, timeout=SECONDS)
+    hold = Hold(on_breakpoint=handler, timeout=PATIENCE)
     agent = desk(None, hooks=[Broken()])
     with elsewhere(lambda: driver.invoke(agent, "go", breakpoints=[Breakpoint("tool")], hold=hold)) as waits:
         hit = arrivals.next()
         assert (hold.pending, waits.done()) == ([hit], False)
         hold.resume_breakpoint(hit.id)
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
     assert any("the handler of breakpoint" in record.getMessage() for record in caplog.records)
 
 
@@ -228,7 +230,7 @@ def test_another_input(driver: Driver, store: Store) -> None:
             hit = arrivals.next()
             assert (hold.pending, hold.settled) == ([hit], [])
             hold.resume_breakpoint(hit.id, input=given)
-            result = waits.result(SECONDS)
+            result = waits.result(PATIENCE)
         assert (hold.pending, kinds(hold)) == ([], ["approved"])
         assert (seen, [message.text for message in model.requests[0].messages]) == ([given], [given])
         assert result.checkpoint.original_input == "go"
@@ -265,7 +267,7 @@ def test_a_cancelled_stop(driver: Driver, store: Store) -> None:
     hold, arrivals = holding()
     with elsewhere(lambda: driver.invoke(agent, "go", breakpoints=[Breakpoint("tool")], hold=hold)) as waits:
         hold.cancel_breakpoint(arrivals.next().id, "not today")
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     ending = result.checkpoint.ending
     assert (result.status, ending and ending.reason, ran, len(model.requests)) == ("cancelled", "not today", [], 1)
     assert (kinds(hold), store.pending_rows()) == (["cancelled"], [])
@@ -318,7 +320,7 @@ def test_history_is_bounded() -> None:
         first = arrivals.next()
         assert len(waits.pending) == 210
         agent.cancel(first.branch_id)
-        assert done.result(SECONDS).status == "cancelled"
+        assert done.result(PATIENCE).status == "cancelled"
 
 
 def test_two_at_once(driver: Driver, store: Store) -> None:
@@ -333,10 +335,10 @@ def test_two_at_once(driver: Driver, store: Store) -> None:
         hits = {hit.agent: hit for hit in (arrivals.next(), arrivals.next())}
         hold.pending.clear()
         hold.resume_breakpoint(hits["one"].id)
-        assert first.result(SECONDS).output == "done"
+        assert first.result(PATIENCE).output == "done"
         assert ([hit.agent for hit in hold.pending], second.done()) == (["other"], False)
         hold.resume_breakpoint(hits["other"].id)
-        assert second.result(SECONDS).output == "done"
+        assert second.result(PATIENCE).output == "done"
 
 
 def test_what_is_not_there_cannot_be_answered(driver: Driver, store: Store) -> None:
@@ -359,7 +361,7 @@ def test_what_is_not_there_cannot_be_answered(driver: Driver, store: Store) -> N
             agent.resume(first.checkpoint_id, decisions={first.id: Reject()})
         assert (kinds(hold), hold.pending) == (["approved"], [last])
         hold.resume_breakpoint(last.id)
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
     assert paid == [3]
 
 
@@ -538,7 +540,7 @@ def test_an_answer_from_within_the_notification(driver: Driver, store: Store) ->
     def handler(hit: Any) -> None:
         hold.resume_breakpoint(hit.id)
 
-    hold = Hold(on_breakpoint=handler, timeout=SECONDS)
+    hold = Hold(on_breakpoint=handler, timeout=PATIENCE)
     agent = desk(store, paid=(paid := []))
     assert driver.invoke(agent, "go", breakpoints=[Breakpoint("*"), Breakpoint("post_run")], hold=hold).output == "done"
     assert (paid, kinds(hold)) == ([7], ["approved", "approved"])
@@ -584,7 +586,7 @@ def test_a_pause_is_no_work(driver: Driver, store: Store) -> None:
         second = driver.invoke(agent, "go", breakpoints=[Breakpoint("tool")])
         assert stops_of(second) == ["pre_tool_call"]
         hold.resume_breakpoint(hit.id)
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     assert result.output == "done"
     assert result.checkpoint.elapsed <= (datetime.now(UTC) - begun).total_seconds() * 1000
 
@@ -629,7 +631,7 @@ def test_a_checkpoint_needs_no_debug_mode(driver: Driver, store: Store) -> None:
                 at_work()
         assert len(store.branches()) == 1
         hold.resume_breakpoint(hit.id)
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
     restored = agent.restore(hit.checkpoint_id)
     assert stops_of(restored) == ["pre_tool_call"]
     assert driver.resume(agent, restored).output == "done"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import STORES, open_kind, outline
+from drivers import PATIENCE, STORES, open_kind, outline
 
 from phronomy import (
     Agent,
@@ -34,6 +34,8 @@ from phronomy import (
     validate_checkpoint,
 )
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = [pytest.mark.unmeasured, pytest.mark.product]
 
 ROWS = (*(f"D{number}" for number in range(31, 43)), "DIR-A19", "DIR-A20", "DIR-A22")
 FILES = ("test_directive_store.py", "test_orchestrator.py")
@@ -413,7 +415,7 @@ def test_saves_at_the_same_time_lose_nothing(store: Store) -> None:
 
     def save(worker: int) -> None:
         try:
-            start.wait(30)
+            start.wait(PATIENCE)
             for number in range(10):
                 store.save(elsewhere(100 * worker + number, ended="completed"))
             store.save(elsewhere(10_000, ended="completed"))
@@ -424,7 +426,7 @@ def test_saves_at_the_same_time_lose_nothing(store: Store) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert failures == []
     assert sorted(ids(store)) == sorted(
         elsewhere(number).id for number in (*(100 * worker + each for worker in range(8) for each in range(10)), 10_000)

@@ -42,6 +42,8 @@ from phronomy import (
 from phronomy.models.base import ModelRequest
 from phronomy.testing import ScriptedModel, call
 
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
+
 PAID = {"chief": "paid ann 10", "triage": "paid bob 10", "line": "paid go+ 10"}
 """What a run comes to that is let go on everywhere."""
 

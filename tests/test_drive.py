@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from drivers import ASYNC, SYNC, Driver
+from drivers import ASYNC, PATIENCE, SYNC, Driver
 
 from phronomy import Agent, MemoryStore, ModelError, _session, tool
 from phronomy._drive import asteps, steps
@@ -63,13 +63,13 @@ def test_a_run_that_is_cancelled_while_its_calls_run_keeps_their_results(driver:
     @tool
     def left() -> str:
         """Go left."""
-        both.wait(30)
+        both.wait(PATIENCE)
         return "left is done"
 
     @tool
     def right() -> str:
         """Go right."""
-        both.wait(30)
+        both.wait(PATIENCE)
         return "right is done"
 
     model = ScriptedModel([[call("left"), call("right")], "never said"])

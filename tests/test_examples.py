@@ -19,10 +19,13 @@ from typing import Any
 
 import httpx
 import pytest
+from drivers import PATIENCE
 
 from phronomy import Event
 from phronomy.events import Suspended, event_from
 from phronomy.testing import ChatServer, call
+
+pytestmark = pytest.mark.unmeasured
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -79,7 +82,7 @@ class Reader:
             input=typed,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             cwd=self.folder,
             env=self.environ | ({} if example in WITH_LITELLM else BY_ITSELF),
             check=False,
@@ -97,6 +100,7 @@ def test_every_example_has_a_test() -> None:
     assert {example.name for example in EXAMPLES.glob("*.py")} <= run_here
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("typed", "end"),
     [
@@ -152,6 +156,7 @@ def test_resume_next_day_on_a_shared_store(reader: Reader, server: ChatServer) -
     assert len(server.requests) == 2
 
 
+@pytest.mark.sweep
 def test_resume_next_day_by_the_bearer_of_the_file(reader: Reader) -> None:
     """The file alone is enough, for whoever has it, and as often as they like: what the example warns of is so."""
     assert reader.run("resume_next_day.py", "ask", "--bearer")[0] == 0
@@ -198,6 +203,7 @@ def test_chat_loop_goes_on_after_it_was_left_at_the_prompt(reader: Reader) -> No
     ]
 
 
+@pytest.mark.sweep
 def test_chat_loop_goes_on_after_the_provider_was_away(reader: Reader, server: ChatServer) -> None:
     away = {**reader.environ, "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
     there, reader.environ = reader.environ, away
@@ -248,6 +254,7 @@ def test_structured_output(reader: Reader, server: ChatServer) -> None:
     assert {request["response_format"]["type"] for request in server.requests} == {"json_schema"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("more", [True, False], ids=["more", "no more"])
 def test_limits(reader: Reader, more: bool) -> None:
     """What was read is not read again, and no page is read that nobody allowed."""
@@ -304,6 +311,7 @@ def test_serverless(reader: Reader, server: ChatServer) -> None:
     assert len(server.requests) == 2
 
 
+@pytest.mark.sweep
 def test_serverless_refuses_what_it_cannot_take_and_a_failed_run_goes_on_later(
     reader: Reader, server: ChatServer
 ) -> None:
@@ -350,7 +358,7 @@ class Desk:
         self.complaints = self.process.stderr
         for line in self.complaints:  # ends when the process does
             if (found := re.search(r"running on (http://[\d.:]+)", line)) is not None:
-                self.client = httpx.Client(base_url=found[1], trust_env=False, timeout=60)
+                self.client = httpx.Client(base_url=found[1], trust_env=False, timeout=PATIENCE)
                 return
         raise AssertionError(f"{example} did not start")
 
@@ -362,7 +370,7 @@ class Desk:
     def close(self) -> None:
         self.client.close()
         self.process.terminate()
-        self.process.wait(60)
+        self.process.wait(PATIENCE)
         self.complaints.close()
 
 
@@ -413,6 +421,7 @@ def test_fastapi_app(start: Callable[[str], Desk], server: ChatServer) -> None:
     assert len(server.requests) == 2
 
 
+@pytest.mark.sweep
 def test_fastapi_app_tells_clients_little_of_failures(start: Callable[[str], Desk], server: ChatServer) -> None:
     desk = start("fastapi_app.py")
     server.close()
@@ -484,12 +493,13 @@ def test_sse(start: Callable[[str], Desk]) -> None:
     assert told(events(desk, "GET", path, "carl", after=waits.id)) == told(ended)
 
 
+@pytest.mark.sweep
 def test_sse_goes_on_after_a_page_went_away(tmp_path: Path) -> None:
     """The connection is cut while the model is asked; whoever comes back reads what was stored and carries the run on."""
     goes_on = threading.Event()
 
     def slow(body: dict[str, Any]) -> Any:
-        assert goes_on.wait(60)
+        assert goes_on.wait(PATIENCE)
         return clerk(body)
 
     carl = {"Authorization": "Bearer token-of-carl"}
@@ -516,6 +526,7 @@ def alone(reader: Reader) -> Reader:
     return reader
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("typed", "end"),
     [("y\n", "85.00 euros are on their way"), ("\n", "the desk refused it")],
@@ -527,6 +538,7 @@ def test_graph_react(alone: Reader, typed: str, end: str) -> None:
     assert said == ["The graph asks for refund: 85.00 euros.", f"Approve? [y/N] This came of it: {end}."]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("typed", "end"),
     [
@@ -613,6 +625,7 @@ def test_support_desk_pays_small_sums_at_once(alone: Reader) -> None:
     assert done == (0, ["I was told: 20.00 euros for order 1042 are on their way."], "")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("where", ["here", "the command line"])
 def test_support_desk_goes_on_where_it_was_left(alone: Reader, where: str) -> None:
     """The first process ends at the prompt; another asks the same again, or is the command line, where somebody else decides."""
@@ -635,6 +648,7 @@ def test_support_desk_goes_on_where_it_was_left(alone: Reader, where: str) -> No
         assert "The run is completed." in done.stdout
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("typed", "end"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STORES, STREAMED, Driver, open_kind, outline
+from drivers import DRIVERS, PATIENCE, STORES, STREAMED, Driver, open_kind, outline
 
 from phronomy import Agent, ConfigurationError, tool
 from phronomy.approvals import Approve, Reject, Respond
@@ -253,7 +253,7 @@ def test_a_worker_that_holds_the_run_settles_what_lapsed_meanwhile(store: Store,
     def slow(n: int) -> str:
         """Takes until it may leave."""
         entered.set()
-        assert leave.wait(30)
+        assert leave.wait(PATIENCE)
         return "slow"
 
     gated = tool(requires_approval=True, approval_timeout=60)(wipe)
@@ -261,7 +261,7 @@ def test_a_worker_that_holds_the_run_settles_what_lapsed_meanwhile(store: Store,
     agent: Agent[Any, str] = Agent(name="ops", model=model, tools=[gated, slow], store=store)
     worker = threading.Thread(target=lambda: agent.invoke("Wipe it"))
     worker.start()
-    assert entered.wait(30)
+    assert entered.wait(PATIENCE)
     (waiting,) = store.pending()
     clock.now += 20
     store.renew(claim_of(store, waiting.branch_id))
@@ -272,8 +272,8 @@ def test_a_worker_that_holds_the_run_settles_what_lapsed_meanwhile(store: Store,
         agent.resume(waiting.checkpoint_id, approved=True)
     assert late.value.result.status == "running"
     leave.set()
-    worker.join(30)
-    ended = store.wait(waiting.run_id, timeout=30)
+    worker.join(PATIENCE)
+    ended = store.wait(waiting.run_id, timeout=PATIENCE)
     assert [message.settlement for message in ended.messages if message.role == "tool"] == ["expired", "completed"]
     assert [record.kind for record in store.audit()] == ["expire"]
 

@@ -48,6 +48,8 @@ from phronomy.cli import Screen
 from phronomy.demo import Session
 from phronomy.testing import ScriptedModel, call, say
 
+pytestmark = pytest.mark.unmeasured
+
 ROWS = range(1, 118)
 """The rows that concern authority, replay, nested runs, history and stores; the others are about time and channels."""
 
@@ -760,6 +762,7 @@ ROUTES = (
 )
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.__name__)
 @pytest.mark.parametrize("gate", [True, lambda args: True], ids=["always", "predicate"])

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import psycopg_pool
 import pytest
-from drivers import Driver, outline
+from drivers import PATIENCE, Driver, outline
 from servers import postgres_url
 from test_failures_authority import posted, unchanged
 from test_failures_once import at_once, pays
@@ -37,6 +37,8 @@ from phronomy import (
     tool,
 )
 from phronomy.testing import ScriptedModel, call, say
+
+pytestmark = pytest.mark.unmeasured
 
 
 @pytest.fixture(params=KINDS)
@@ -61,11 +63,11 @@ def postgres(driver: Driver, tmp_path: Path) -> Iterator[Shop]:
 
 
 def cut_connections() -> int:
-    """End every connection to the server but ours, as a restart of it or of a pooler does; how many there were."""
+    """End every connection to the database but ours, as a restart of it or of a pooler does; how many there were."""
     with psycopg.connect(postgres_url(), autocommit=True) as db:
         ended = db.execute(
             "SELECT pid, pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
-            " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND datname = current_database()"
         ).fetchall()
         # Those, and not whoever connects meanwhile: pools make their connections anew by themselves.
         while db.execute("SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s)", ([pid for pid, _ in ended],)).fetchone():
@@ -151,7 +153,7 @@ def test_others_write_while_the_model_thinks_and_a_tool_runs(desk: Shop) -> None
         other = desk.worker(model=ScriptedModel(["hello"]), name="other")
         done = threading.Thread(target=lambda: wrote.append(desk.driver.invoke(other, "hi", thread_id="u").status))
         done.start()
-        done.join(60)
+        done.join(PATIENCE)
 
     def pay(order: int) -> str:
         """Pay."""
@@ -240,6 +242,7 @@ print("done")
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # memory has no second process
 def test_two_processes_that_write_at_once_wait_for_each_other(desk: Shop) -> None:
     """None is told that the database is locked, and all that each has written is there. field failure 105"""
@@ -257,7 +260,7 @@ def test_two_processes_that_write_at_once_wait_for_each_other(desk: Shop) -> Non
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    told = [writer.communicate(timeout=120) for writer in writers]
+    told = [writer.communicate(timeout=PATIENCE) for writer in writers]
     assert told == [("done\n", "")] * 2
     branches = desk.store().branches()
     assert sorted(branch.thread_id or "" for branch in branches) == sorted(f"{w}-{n}" for w in "ab" for n in range(12))

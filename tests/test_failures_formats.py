@@ -39,6 +39,8 @@ from phronomy.stores.log import replay
 from phronomy.stores.rows import Append, Branch, Entry
 from phronomy.testing import ScriptedModel, call, say
 
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
+
 ROOT = Path(phronomy.__file__).parent
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from graph_scenes import NO, YES, Job, Works, asked, linked, once, posted, refused, says
 from test_failures_once import HOUR, PowerCut, at_once, counted
 from test_failures_stores import KINDS, Place, lose, place_of
@@ -32,6 +32,8 @@ from phronomy import (
 )
 from phronomy.graph import END, START, Pause, Send, StateGraph, interrupt
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
 
 
 @pytest.fixture(params=KINDS)
@@ -497,7 +499,7 @@ def test_an_edit_while_another_works_is_refused_and_not_lost(desk: Works) -> Non
 
     def slow(state: Any) -> Any:
         entered.set()
-        assert leave.wait(60)
+        assert leave.wait(PATIENCE)
         return {"log": ["slow"]}
 
     def draw() -> Any:
@@ -515,7 +517,7 @@ def test_an_edit_while_another_works_is_refused_and_not_lost(desk: Works) -> Non
     )
     worker.start()
     try:
-        assert entered.wait(60)
+        assert entered.wait(PATIENCE)
         answer = {ids["question"]: says("told")}
         for change in ({"update": {"plan": "x"}}, {"modify_state": lambda path, state: {"plan": "x"}}):
             with pytest.raises(RunBusy):
@@ -523,7 +525,7 @@ def test_an_edit_while_another_works_is_refused_and_not_lost(desk: Works) -> Non
         assert desk.driver.resume(other, stop, decisions=answer).status == "running"  # type: ignore[arg-type]
     finally:
         leave.set()
-        worker.join(60)
+        worker.join(PATIENCE)
     result = came[0] if came[0].status == "completed" else desk.recover(stop.branch_id)
     assert (result.status, result.output.plan, result.output.results) == ("completed", "", {"ask.q": "told"})
 

@@ -11,11 +11,14 @@ import pytest
 from drivers import Driver
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from selection import scaled
 from test_failures_once import pays
 from test_failures_stores import KINDS, Place, Shop, bare, place_of
 
 from phronomy import Agent, Approve, Checkpoint, Reject, Respond
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
 
 
 @pytest.fixture(params=KINDS)
@@ -79,7 +82,7 @@ def walk(driver: Driver, agent: Agent[Any, str], first: Checkpoint, answers: lis
 
 
 @settings(
-    max_examples=8,
+    max_examples=scaled(2, sweep=8),
     phases=(Phase.explicit, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

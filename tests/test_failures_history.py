@@ -41,6 +41,8 @@ from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, check_history, say
 from phronomy.types import CallResult
 
+pytestmark = pytest.mark.unmeasured
+
 
 @pytest.fixture(params=(*DRIVERS, *STREAMED), ids=str)
 def driver(request: pytest.FixtureRequest) -> Driver:

@@ -36,6 +36,8 @@ from phronomy.graph import END, START, StateGraph
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
+
 HERE = Path(__file__).parent
 SEEN = ["look left 0", "look right 0", "look root 0"]
 """What is done before anybody decides."""
@@ -344,6 +346,7 @@ def in_a_process(desk: Firm, *words: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.few(1)
 def test_a_worker_that_was_never_there_goes_on(desk: Firm) -> None:
     """Begun in one process, decided on in two more: they are given an id. field failure 65"""
     desk.place.close()

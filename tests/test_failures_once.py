@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import Driver, outline
+from drivers import PATIENCE, Driver, outline
 from pydantic import BaseModel
 from test_failures_authority import Desk, posted, unchanged
 
@@ -36,6 +36,8 @@ from phronomy import (
 from phronomy.messages import Message
 from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call, say
+
+pytestmark = pytest.mark.product
 
 HOUR = 3600.0
 
@@ -558,7 +560,7 @@ def test_the_open_calls_of_a_turn_are_kept_as_a_whole(desk: Desk) -> None:
     def look(order: int) -> str:
         """Look."""
         desk.done.append(f"look {order}")
-        met.wait(30)
+        met.wait(PATIENCE)
         return f"look {order} is done"
 
     desk.script([[call("look", {"order": n}) for n in range(3)], "end"], tool(timeout=60)(look))

@@ -21,7 +21,7 @@ from urllib.parse import quote
 import psycopg
 import pytest
 import redis as redis_py
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from drivers import rows as sqlite_text
 from psycopg.sql import SQL, Identifier
 from redis_server import redis_url
@@ -49,6 +49,8 @@ from phronomy import (
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Claim, PendingFilter
 from phronomy.testing import ScriptedModel
+
+pytestmark = pytest.mark.unmeasured
 
 KINDS = ("memory", "sqlite", "postgres", "redis")
 """The kinds of store."""
@@ -237,6 +239,7 @@ def lost_run(desk: Shop, **options: Any) -> Checkpoint:
     return checkpoint
 
 
+@pytest.mark.product
 @pytest.mark.parametrize("idempotent", [False, True], ids=["once", "idempotent"])
 def test_of_those_that_recover_a_run_at_once_one_does(desk: Shop, idempotent: bool) -> None:
     """Nobody before the lease is over; then one of eight, and all that are told anything are told the same. field failure 41"""
@@ -276,7 +279,7 @@ def test_a_worker_that_was_taken_for_lost_cannot_change_what_its_successor_did(d
         desk.done.append(threading.current_thread().name)
         if len(desk.done) == 1:
             entered.set()
-            assert leave.wait(60)
+            assert leave.wait(PATIENCE)
             return "late"
         return "in time"
 
@@ -293,7 +296,7 @@ def test_a_worker_that_was_taken_for_lost_cannot_change_what_its_successor_did(d
 
     late = threading.Thread(target=work, name="late")
     late.start()
-    assert entered.wait(60)
+    assert entered.wait(PATIENCE)
     held = desk.beside().head(checkpoint.branch_id)[0]
     with pytest.raises(RunBusy) as busy:
         desk.driver.recover(desk.worker(), checkpoint)
@@ -302,7 +305,7 @@ def test_a_worker_that_was_taken_for_lost_cannot_change_what_its_successor_did(d
     desk.later = HOUR
     result = desk.driver.recover(desk.worker(), checkpoint)
     leave.set()
-    late.join(60)
+    late.join(PATIENCE)
 
     assert (result.status, result.messages[2].text) == ("completed", "in time")
     [error] = came
@@ -326,7 +329,7 @@ def test_whoever_is_told_of_a_request_can_answer_it_at_once(desk: Shop) -> None:
 
             clicker = threading.Thread(target=answer)
             clicker.start()
-            clicker.join(60)
+            clicker.join(PATIENCE)
 
     desk.script([], desk.tool("pay"))
     desk.model = ScriptedModel.by_turn([*pays(1), "end"])
@@ -337,6 +340,7 @@ def test_whoever_is_told_of_a_request_can_answer_it_at_once(desk: Shop) -> None:
     unchanged(desk, partial(desk.approve, asked.checkpoint), CheckpointAlreadyResumed)
 
 
+@pytest.mark.product
 def test_of_simultaneous_clicks_one_counts_on_every_store(desk: Shop) -> None:
     """Eight processes decide one request: one decision is in the record and in the trail. field failure 46"""
     desk.script(pay_once, desk.tool("pay"))
@@ -515,6 +519,7 @@ def test_a_cursor_is_a_place_and_carries_no_question(desk: Shop) -> None:
 NAMES = tuple(text for text in INJECTIONS if text and text.isprintable())
 
 
+@pytest.mark.few(2)
 def test_whatever_text_something_is_called_by_is_its_name_alone(desk: Shop) -> None:
     """Threads, labels, risks, agents and tenants of those names live beside each other. field failure 96"""
     for text in NAMES[:: 3 if desk.place.kind in ("postgres", "redis") else 1]:
@@ -548,6 +553,7 @@ def tree(place: Place) -> list[str]:
     return sorted(f"{path} {path.stat().st_size if path.is_file() else ''}" for path in theirs)
 
 
+@pytest.mark.few(2)
 def test_an_id_is_text_and_never_a_path(desk: Shop) -> None:
     """As an id of a thread it is kept as it is or refused whole; as that of a checkpoint it is unknown. field failure 99"""
     desk.store()

@@ -16,6 +16,8 @@ from phronomy.approvals import call_digest
 from phronomy.testing import call
 from phronomy.testing.server import ChatServer, Fault
 
+pytestmark = pytest.mark.unmeasured
+
 
 @pytest.fixture(params=(*DRIVERS, *STREAMED), ids=str)
 def driver(request: pytest.FixtureRequest) -> Driver:
@@ -37,6 +39,7 @@ def pay(order: int, **more: Any) -> Any:
     return call("pay", {"order": order}, **more)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("answer", [Approve(), Approve(args={"order": 9}), Reject(), Respond(content="x")], ids=repr)
 def test_a_request_says_where_its_tool_comes_from_and_stays_ours(desk: Desk, answer: Any) -> None:
     """The origin is stored with the request and is part of what is approved; an approval is never sent to a provider,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from graph_scenes import NO, YES, Job, Works, asked, linked, posted, refused, says
 from pydantic import BaseModel
 from test_failures_once import HOUR, PowerCut
@@ -44,6 +44,8 @@ from phronomy.graph import (
     merge,
     replace,
 )
+
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
 
 
 @pytest.fixture(params=KINDS)
@@ -218,6 +220,7 @@ else:
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # memory is gone with its process
 def test_a_killed_process_is_gone_on_from_by_id_in_a_fresh_one(desk: Works) -> None:
     """CMP-A04, and P6: killed while a graph inside a graph asks, it continues at the same node with equal state, by its id alone."""
@@ -238,7 +241,7 @@ def test_a_killed_process_is_gone_on_from_by_id_in_a_fresh_one(desk: Works) -> N
     assert lines[:3] == ["did a", "did x", "did y"], lines
 
     second = start(lines[3].split()[1])
-    said, complained = second.communicate(timeout=60)
+    said, complained = second.communicate(timeout=PATIENCE)
     assert (second.returncode, complained) == (0, "")
     assert said.splitlines() == [lines[3], "did y", "did z", "ended completed a x told z"]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import pytest
-from drivers import Driver, rows
+from drivers import PATIENCE, Driver, rows
 from pydantic import BaseModel
 
 from phronomy import Agent, Hooks, MemoryStore, tool
@@ -661,7 +661,7 @@ def test_one_graph_serves_many_threads_and_tasks_at_once() -> None:
     barrier = threading.Barrier(many)
 
     def meet(state: Sum) -> dict[str, int]:
-        barrier.wait(30)
+        barrier.wait(PATIENCE)
         return {"total": state.own}
 
     def again(state: Sum) -> dict[str, int]:
@@ -678,7 +678,7 @@ def test_one_graph_serves_many_threads_and_tasks_at_once() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert found == {own: 2 * own for own in range(many)}
 
     async def drive_all() -> list[Any]:

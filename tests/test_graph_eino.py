@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
-from drivers import STREAMED, Driver
+from drivers import PATIENCE, STREAMED, Driver
 from graph_scenes import NO, YES, Job, Works, asked, linked, once, posted, refused, says
 from pydantic import BaseModel, PrivateAttr
 from test_failures_once import HOUR, PowerCut, at_once
@@ -44,6 +44,8 @@ from phronomy import (
 from phronomy._json import JsonText
 from phronomy.graph import END, START, Pause, Send, StateGraph, append, interrupt, register_type
 from phronomy.testing import ScriptedModel, call, say
+
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
 
 SCENARIOS = (1, 3, 4, 5, 7, 8, 10, 12, 13, 15, 16, 17, 18, 20, 21, 22, 23, 25)
 WEAKNESSES = tuple(range(1, 17))
@@ -1033,8 +1035,8 @@ class Held:
     def body(self, desk: Works, name: str, state: Any) -> Any:
         desk.done.append(name)
         if not self.go_on.is_set():
-            self.entered.wait(30)
-            assert self.go_on.wait(30)
+            self.entered.wait(PATIENCE)
+            assert self.go_on.wait(PATIENCE)
         return {"count": 1}
 
 
@@ -1049,12 +1051,12 @@ def test_a_stop_from_outside_leaves_or_waits_for_what_runs(desk: Works, grace: f
         target=lambda: results.append(desk.driver.invoke(graph, {"plan": "p"}, thread_id="t"))  # type: ignore[arg-type]
     )
     worker.start()
-    held.entered.wait(30)
+    held.entered.wait(PATIENCE)
     (branch,) = store.branches(thread_id="t")
     assert graph.pause(branch.id, grace=grace, reason="look").status == "running"
     if grace is None:
         held.go_on.set()
-    worker.join(30)
+    worker.join(PATIENCE)
     held.go_on.set()
     (stopped,) = results
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Annotated, Any
 
 import pytest
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, LimitExceeded, ModelError, NodeFailed, Respond
@@ -138,7 +138,7 @@ def test_a_question_is_found_though_whoever_watched_left_before_it_was_stored(st
     go_on = threading.Event()
 
     def waits(state: State) -> dict[str, Any]:
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         return {"log": ["waited"]}
 
     builder = StateGraph(State).add_node("ask", lambda state: {"log": [interrupt("who?", answer=str)]})

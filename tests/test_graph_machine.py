@@ -7,11 +7,13 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
+import pytest
 from drivers import ASYNC, SYNC, Driver
 from graph_maker import GraphPlan, World, builder, compiled, draw_graph, saying, state_of
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from selection import scaled
 
 from phronomy import (
     Approve,
@@ -34,6 +36,8 @@ from phronomy._rules import current
 from phronomy.checkpoint import decode, encode
 from phronomy.graph import StateGraph
 from phronomy.stores.rows import ENDED, OPEN, Append, Branch
+
+pytestmark = pytest.mark.unmeasured
 
 HOUR = 3600.0
 
@@ -252,5 +256,5 @@ def machine(life: type[Life], examples: int) -> Any:
     return case
 
 
-TestLife = machine(Life, 25)
-TestAsyncLife = machine(AsyncLife, 25)
+TestLife = machine(Life, scaled(5, sweep=25))
+TestAsyncLife = machine(AsyncLife, scaled(5, sweep=25))

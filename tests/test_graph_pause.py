@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import STORES, Driver, open_kind, rows
+from drivers import PATIENCE, STORES, Driver, open_kind, rows
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, Checkpoint, Reject, Respond, Result, SQLiteStore, _rules, tool
@@ -30,9 +30,6 @@ from phronomy.errors import (
 from phronomy.graph import END, START, Graph, StateGraph, append
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-
-LONG = 60
-"""Seconds after which a test gives up. None of them takes that long unless it fails."""
 
 
 class Job(BaseModel):
@@ -72,7 +69,7 @@ class Hall:
             def body(state: Job, ctx: Any) -> Any:
                 told = note(True)
                 if self.holds:
-                    assert self.gone.wait(LONG)
+                    assert self.gone.wait(PATIENCE)
                     self.left.append(ctx.cancelled)
                 note(False)
                 return told
@@ -99,7 +96,7 @@ class Hall:
     def arrive(self, count: int = 1) -> None:
         """Wait until so many are in flight."""
         for _ in range(count):
-            assert self.in_flight.acquire(timeout=LONG)
+            assert self.in_flight.acquire(timeout=PATIENCE)
 
     @contextmanager
     def driving(self, graph: Graph[Any, Any], input: Any = None, **options: Any) -> Iterator[Driven]:
@@ -121,7 +118,7 @@ class Hall:
             yield driven
         finally:
             self.gone.set()
-            thread.join(LONG)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
 
 
@@ -142,7 +139,7 @@ class Driven:
 
     def end(self) -> Result[Any]:
         """What it came to."""
-        assert self.over.wait(LONG)
+        assert self.over.wait(PATIENCE)
         if self.error is not None:
             raise self.error
         return self.result
@@ -190,7 +187,7 @@ def test_without_a_grace_time_what_runs_ends_and_nothing_new_begins(driver: Driv
     stop = graph.stop_of(result.checkpoint)
     assert asked(graph, result.checkpoint) == [("operator", "breakpoint")]
     assert (stop.pending[0].pending.reason, stop.after, stop.before) == ("lunch", ("a",), ())
-    assert store.wait(result.run_id, timeout=LONG, stops=True) == result.checkpoint
+    assert store.wait(result.run_id, timeout=PATIENCE, stops=True) == result.checkpoint
     over = driver.resume(graph, result.checkpoint)
     assert (over.output.log, hall.ended) == (["a", "b"], ["a", "b"])
 
@@ -218,7 +215,7 @@ def test_a_stop_that_comes_while_it_is_found_where_to_go_on_is_not_lost(driver: 
     def route(state: Job) -> str:
         asked_for.append("b")
         hall.in_flight.release()
-        assert not hall.holds or hall.gone.wait(LONG)
+        assert not hall.holds or hall.gone.wait(PATIENCE)
         return "b"
 
     graph = StateGraph(Job, name="works").add_node("a", hall.quick("a")).add_node("b", hall.quick("b"))
@@ -280,7 +277,7 @@ def test_a_node_left_behind_that_ends_late_changes_nothing(driver: Driver, store
         before = rows(store)
         hall.gone.set()
         if not driver.is_async:  # in an event loop the body is cancelled where it waits
-            deadline = time.monotonic() + LONG
+            deadline = time.monotonic() + PATIENCE
             while hall.ended != ["a"] and time.monotonic() < deadline:
                 threading.Event().wait(0.001)
             assert (hall.ended, hall.left) == (["a"], [True]), "it is told that nobody waits, and ends all the same"
@@ -300,7 +297,7 @@ def test_siblings_that_are_through_keep_what_they_gave(driver: Driver, store: St
     graph = fan(("a", hall.quick("a")), ("s", hall.slow("s")), ("t", hall.slow("t")), t=AGAIN).compile(store=store)
     with hall.driving(graph) as driven:
         hall.arrive(2)
-        deadline = time.monotonic() + LONG
+        deadline = time.monotonic() + PATIENCE
         while not any(call.name == "a" and call.result for call in now(store, driven.run_id).calls):
             assert time.monotonic() < deadline
         driver.call(graph, "pause", driven.run_id, grace=0)
@@ -389,7 +386,7 @@ def test_an_agent_in_a_node_is_waited_for(driver: Driver, store: Store) -> None:
     def look(order: int) -> str:
         """Look an order up."""
         begun.set()
-        assert gone.wait(LONG)
+        assert gone.wait(PATIENCE)
         ran.append(order)
         return "shipped"
 
@@ -406,7 +403,7 @@ def test_an_agent_in_a_node_is_waited_for(driver: Driver, store: Store) -> None:
         .compile(store=store)
     )
     with Hall(driver).driving(graph, {"plan": "where is order 7"}) as driven:
-        assert begun.wait(LONG)
+        assert begun.wait(PATIENCE)
         driver.call(graph, "pause", driven.run_id, grace=0)
         gone.set()
         result = driven.end()
@@ -602,12 +599,12 @@ def test_another_task_of_the_same_event_loop_stops_it(store: Store) -> None:
             began.clear()
             before = {branch.id for branch in store.branches()}
             task = asyncio.create_task(graph.ainvoke({}))
-            await asyncio.wait_for(arrived.wait(), LONG)
+            await asyncio.wait_for(arrived.wait(), PATIENCE)
             (run_id,) = {branch.id for branch in store.branches()} - before
             assert (await graph.apause(run_id, grace=grace)).status == "running"
             if grace is None:
                 gone.set()
-            result = await asyncio.wait_for(task, LONG)
+            result = await asyncio.wait_for(task, PATIENCE)
             stop = graph.stop_of(result.checkpoint)
             assert (result.status, list(stop.rerun)) == ("suspended", ["a"] if grace == 0 else [])
             gone.set()
@@ -695,7 +692,7 @@ class Elsewhere:
 
     def arrive(self) -> str:
         """Wait until its first node is in flight; the run."""
-        deadline = time.monotonic() + LONG
+        deadline = time.monotonic() + PATIENCE
         while not self.ran():
             assert time.monotonic() < deadline
             assert self.process.poll() is None, self.process.communicate()
@@ -727,6 +724,7 @@ def elsewhere(
         there.close()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("elsewhere", "grace"),
     [(True, None), (True, 0), (True, 0.1), (False, None), (False, 0)],
@@ -739,11 +737,11 @@ def test_another_process_is_told_and_stops(driver: Driver, elsewhere: Elsewhere,
     assert told.status == "running"
     if grace is None:
         (elsewhere.folder / "hold").unlink()
-    stop = elsewhere.store.wait(run_id, timeout=LONG, stops=True)
+    stop = elsewhere.store.wait(run_id, timeout=PATIENCE, stops=True)
     if grace is not None:
         assert elsewhere.ran() == ["a"]
         (elsewhere.folder / "hold").unlink()
-    printed, errors = elsewhere.process.communicate(timeout=LONG)
+    printed, errors = elsewhere.process.communicate(timeout=PATIENCE)
     assert (printed, errors) == ("suspended\n", "")
     told_of = asked(elsewhere.graph, stop)
     idempotent = elsewhere.graph.spec.nodes["a"].idempotent
@@ -762,7 +760,7 @@ def test_a_worker_that_dies_before_it_has_stopped_is_recovered_at_the_stop(
     driver.call(elsewhere.graph, "pause", run_id, reason="look")
     driver.call(elsewhere.graph, "pause", run_id, reason="look again")
     elsewhere.process.kill()
-    elsewhere.process.wait(LONG)
+    elsewhere.process.wait(PATIENCE)
     (elsewhere.folder / "hold").unlink()
     elsewhere.store.clock = lambda: time.time() + 60  # its lease is over
     result = driver.recover(elsewhere.graph, run_id)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from crash_worker import NEVER
-from drivers import ASYNC, SYNC, Driver, open_kind, rows
+from drivers import ASYNC, PATIENCE, SYNC, Driver, open_kind, rows
 from graph_spike import Desk, Graph, Inside, Slow, carry_on
+from selection import scaled
 
 from phronomy import (
     Agent,
@@ -370,7 +371,7 @@ def test_a_second_decision_on_a_nested_agent_arrives_while_it_carries_out_the_fi
             driver.resume(graph, stop.checkpoint, decisions=wire)
     finally:
         desk.go_on.set()
-        worker.join(30)
+        worker.join(PATIENCE)
     assert [(result.status, result.output) for result in results] == [("completed", "clerk has finished")]
     assert desk.done == ["clerk_reads", "pay", "wire"]
 
@@ -385,7 +386,7 @@ def test_a_graph_that_is_cancelled_while_an_agent_inside_works_stops_that_agent(
         assert driver.cancel(graph, store.branches(thread_id="t")[-1].id).status == "running"
     finally:
         desk.go_on.set()
-        worker.join(30)
+        worker.join(PATIENCE)
     assert [(result.status, asked(result)) for result in results] == [("cancelled", [])]
     assert desk.seen == [True]
     assert desk.done == ["clerk_reads", "count", "scout_reads"]
@@ -406,7 +407,7 @@ def test_an_interrupted_worker_leaves_no_nested_run_going(tmp_path: Path, store:
             raise KeyboardInterrupt
 
     def interrupt() -> None:
-        desk.entered.wait(30)
+        desk.entered.wait(PATIENCE)
         while not raised.wait(0.001):  # a signal just before a thread waits for a lock is heard only afterwards
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
@@ -416,7 +417,7 @@ def test_an_interrupted_worker_leaves_no_nested_run_going(tmp_path: Path, store:
         interrupter.start()
         with pytest.raises(KeyboardInterrupt):
             graph.invoke("Monday", thread_id="t")
-        interrupter.join(30)
+        interrupter.join(PATIENCE)
     finally:
         raised.set()
         signal.signal(signal.SIGINT, usual)
@@ -424,7 +425,7 @@ def test_an_interrupted_worker_leaves_no_nested_run_going(tmp_path: Path, store:
     desk.go_on.set()
     for thread in threading.enumerate():
         if thread.name == "phronomy-call":
-            thread.join(30)
+            thread.join(PATIENCE)
     assert desk.seen == [True]
     assert rows(store) == before
     assert store.branches(thread_id="t")[-1].owner is None
@@ -483,6 +484,7 @@ def processes() -> Any:
     return context
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("scenario", ["office", "tower"])
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
 def test_killed_at_every_boundary_and_inside_every_node_a_graph_ends_as_the_unkilled_one(
@@ -495,12 +497,12 @@ def test_killed_at_every_boundary_and_inside_every_node_a_graph_ends_as_the_unki
     carry_on(str(unkilled), scenario, driver, NEVER, 0.0)
     wanted, names = (unkilled / "end").read_text(), Desk(unkilled, driver).done
     kills = 0
-    for kill_at in range(1, NEVER):
+    for kill_at in range(1, NEVER, scaled(12, sweep=1)):
         folder = tmp_path / str(kill_at)
         folder.mkdir()
         process = processes.Process(target=carry_on, args=(str(folder), scenario, driver, kill_at, 0.0))
         process.start()
-        process.join(60)
+        process.join(PATIENCE)
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL
@@ -508,4 +510,4 @@ def test_killed_at_every_boundary_and_inside_every_node_a_graph_ends_as_the_unki
         carry_on(str(folder), scenario, driver, NEVER, HOUR)
         assert (folder / "end").read_text() == wanted, f"killed at {kill_at}"
         assert Desk(folder, driver).done == names, f"killed at {kill_at}"
-    assert kills > 40
+    assert kills > scaled(3, sweep=40)

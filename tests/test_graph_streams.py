@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, ForwardRef, Literal, NewType, NotRequired
 
 import pytest
-from drivers import ASYNC, SYNC, Driver
+from drivers import ASYNC, PATIENCE, SYNC, Driver
 from pydantic import BaseModel, JsonValue, create_model
 from test_stream import take, take_until, types
 from typing_extensions import TypeAliasType, TypedDict
@@ -59,9 +59,6 @@ from phronomy.graph import (
 from phronomy.graph.streams import Unmergeable, kind_of_pieces, merged
 from phronomy.messages import ToolCall
 from phronomy.stores.base import Store
-
-LONG = 30.0
-"""Seconds after which a test that waits for a thread has failed."""
 
 HOUR = 3600.0
 
@@ -359,7 +356,7 @@ def test_a_sync_generator_runs_in_async_calls_and_holds_up_no_loop(store: Store)
 
     def body(state: Talk) -> Iterator[Any]:
         yield {"answer": "a"}
-        assert heard.wait(LONG)
+        assert heard.wait(PATIENCE)
         yield {"answer": "b"}
 
     async def main() -> Any:
@@ -579,7 +576,7 @@ def test_of_many_threads_that_register_one_class_one_does_and_none_of_the_others
     refused: list[str] = []
 
     def register() -> None:
-        together.wait(LONG)
+        together.wait(PATIENCE)
         for cls in classes:
             try:
                 register_concat(cls, lambda pieces: pieces[-1])
@@ -590,7 +587,7 @@ def test_of_many_threads_that_register_one_class_one_does_and_none_of_the_others
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(LONG)
+        thread.join(PATIENCE)
     assert len(refused) == 3 * len(classes)
     for cls in classes:
         values = [cls(), cls()]
@@ -627,9 +624,9 @@ def test_each_piece_comes_before_the_next_is_made_between_the_start_and_the_end_
 
     def body(state: Talk) -> Iterator[Any]:
         yield {"answer": "a"}
-        assert heard["a"].wait(LONG)  # whoever watches has the first piece before there is a second
+        assert heard["a"].wait(PATIENCE)  # whoever watches has the first piece before there is a second
         yield {"answer": "b"}
-        assert heard["b"].wait(LONG)
+        assert heard["b"].wait(PATIENCE)
         yield {"answer": "c", "score": 1}
 
     def listen(event: Any) -> bool:
@@ -675,7 +672,7 @@ def test_pieces_of_nodes_side_by_side_come_interleaved_each_in_its_own_order(dri
         def body(state: Talk) -> Iterator[Any]:
             for number in (1, 2, 3):
                 if number in waits:
-                    assert turn[waits[number]].wait(LONG)
+                    assert turn[waits[number]].wait(PATIENCE)
                 yield {"notes": [f"{name} {number}"]}
 
         return body if driver is SYNC else threaded(body)
@@ -717,7 +714,7 @@ def test_a_slow_consumer_holds_up_no_node_and_its_waiting_is_no_work_of_the_node
 
     def listen(event: Any) -> None:
         if event.type == "node_piece" and event.update == {"answer": "a"}:
-            assert settled.wait(LONG)
+            assert settled.wait(PATIENCE)
             clock.now += HOUR
 
     events = attended(driver, talk(store, abc), listen)
@@ -786,7 +783,7 @@ def test_leaving_while_one_node_has_settled_and_another_still_gives_pieces_waits
     def slow(state: Talk) -> Iterator[Any]:
         calls.append("slow")
         yield {"answer": "a"}
-        assert through.wait(LONG)
+        assert through.wait(PATIENCE)
         yield {"answer": "b"}
         yield {"answer": "c"}
 
@@ -864,7 +861,7 @@ def test_pieces_of_graphs_inside_come_live_with_their_path(driver: Driver, store
 
     def body(state: Talk) -> Iterator[Any]:
         yield {"answer": "a"}
-        assert heard.wait(LONG)
+        assert heard.wait(PATIENCE)
         yield {"answer": "b"}
 
     inner = talk(store, body if driver is SYNC else threaded(body))
@@ -925,7 +922,7 @@ class Opened:
                 yield {"answer": piece}
                 if (number, piece) == (1, "a"):
                     self.drawn.set()
-                    assert self.may_go.wait(LONG)
+                    assert self.may_go.wait(PATIENCE)
         finally:
             self.closed.append(number)
             self.gone.set()
@@ -949,11 +946,11 @@ def stopped_while_it_drains(driver: Driver, store: Store, opened: Opened, **opti
     box: list[Result[Any]] = []
     thread = threading.Thread(target=lambda: box.append(driver.invoke(graph, {})))
     thread.start()
-    assert opened.drawn.wait(LONG)
+    assert opened.drawn.wait(PATIENCE)
     graph.pause(store.branches()[0].id, grace=0, reason="enough for today")
-    thread.join(LONG)
+    thread.join(PATIENCE)
     opened.may_go.set()
-    assert opened.gone.wait(LONG)
+    assert opened.gone.wait(PATIENCE)
     return graph, box[0]
 
 
@@ -983,7 +980,7 @@ def test_a_generator_that_overran_is_closed_and_the_next_attempt_gives_the_whole
     graph = talk(store, opened.body, idempotent=True, timeout=0.5, retry_wait=0)
     events, result = take(driver, graph, {})
     opened.may_go.set()
-    assert opened.gone.wait(LONG)
+    assert opened.gone.wait(PATIENCE)
     assert (result.output.seen, opened.begun) == (["abc"], [1, 2])
     pieces = [(event.attempt, event.update["answer"]) for event in events if event.type == "node_piece"]
     assert pieces == [(1, "a"), (2, "a"), (2, "b"), (2, "c")]
@@ -993,7 +990,7 @@ def test_a_generator_that_overran_is_closed_and_the_next_attempt_gives_the_whole
 def wait_for(condition: Callable[[], bool]) -> bool:
     """Whether it comes to be true: a thread that was left closes its generator when it notices."""
     tick = threading.Event()
-    return any(condition() or tick.wait(0.01) for _ in range(int(LONG * 100)))
+    return any(condition() or tick.wait(0.01) for _ in range(int(PATIENCE * 100)))
 
 
 def test_a_node_that_is_left_is_closed_at_its_next_piece_and_told_no_more(driver: Driver, store: Store) -> None:
@@ -1036,10 +1033,10 @@ def test_a_run_that_is_cancelled_closes_the_generator_at_its_next_piece(driver: 
     box: list[Result[Any]] = []
     thread = threading.Thread(target=lambda: box.append(driver.invoke(graph, {})))
     thread.start()
-    assert opened.drawn.wait(LONG)
+    assert opened.drawn.wait(PATIENCE)
     graph.cancel(store.branches()[0].id, reason="no longer wanted")
     opened.may_go.set()
-    thread.join(LONG)
+    thread.join(PATIENCE)
     assert (box[0].status, opened.given, opened.closed) == ("cancelled", ["a1", "b1"], [1])
     assert graph.state_of(box[0].checkpoint).answer == ""
 
@@ -1147,7 +1144,7 @@ def test_killed_while_draining_a_node_runs_again_or_is_asked_about_and_is_seen_o
 ) -> None:
     command = [sys.executable, __file__, str(tmp_path), driver.name, str(int(is_idempotent))]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    killed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    killed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert (tmp_path / "given").read_text() == "ab"
 

@@ -14,6 +14,7 @@ import pytest
 from drivers import STREAMED, Driver, outline, run
 from handoff_scenes import KINDS, Office, kept, order, settle, to, went
 from pydantic import BaseModel
+from selection import scaled
 from stop_scenes import EVERY
 from test_telemetry import Desk, facts
 
@@ -379,5 +380,6 @@ def made_once(scene: Scene) -> None:
 
 
 def test_a_worker_that_is_killed_anywhere_hands_over_once(tmp_path: Path) -> None:
-    report = sweep(order, recover=settle, store=f"sqlite:///{tmp_path}/runs.db?synchronous=normal", check=made_once)
-    assert report.kills > 10
+    url = f"sqlite:///{tmp_path}/runs.db?synchronous=normal"
+    report = sweep(order, recover=settle, store=url, check=made_once, every=scaled(4, sweep=1))
+    assert report.kills > scaled(2, sweep=10)

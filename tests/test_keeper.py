@@ -6,15 +6,12 @@ import threading
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, Driver
+from drivers import DRIVERS, PATIENCE, Driver
 
 from phronomy import Agent, MemoryStore, tool
 from phronomy.stores._keeper import Keeper
 from phronomy.stores.rows import Branch, Claim
 from phronomy.testing import ScriptedModel, call
-
-PATIENCE = 30.0
-"""Seconds after which something that was to happen is taken not to. Nothing that goes well takes as long."""
 
 
 class Kept:

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from drivers import Driver, outline, rows
+from drivers import PATIENCE, Driver, outline, rows
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, ModelError, Reject, tool
 from phronomy.messages import Message
@@ -305,7 +305,7 @@ def test_parallel_calls_run_side_by_side_within_the_bound(driver: Driver) -> Non
             running.append(n)
             most.append(len(running))
         if n < 9:
-            meeting.wait(30)
+            meeting.wait(PATIENCE)
         with lock:
             running.remove(n)
         return str(n)
@@ -477,6 +477,7 @@ def test_a_huge_result_is_cut_and_the_model_is_told(driver: Driver, store: Store
     kept(result.checkpoint, store)
 
 
+@pytest.mark.few(1)
 def test_a_huge_result_that_the_tool_allows_is_kept_whole(driver: Driver, store: Store) -> None:
     """A huge result of 3 MB, allowed: it is stored once, and the checkpoint can be loaded and resumed."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from drivers import ASYNC, SYNC, Around, Driver, open_kind, outline
+from drivers import ASYNC, PATIENCE, SYNC, Around, Driver, open_kind, outline
 
 from phronomy import Agent, Approve, PendingApproval, Respond, Result, ToolContext, tool
 from phronomy.approvals import Answer
@@ -137,7 +137,7 @@ def calls_ended() -> None:
     """Wait for the threads of calls that nobody waits for any more: a thread cannot be stopped."""
     for thread in threading.enumerate():
         if thread.name == "phronomy-call":
-            thread.join(60)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
 
 
@@ -272,7 +272,7 @@ def test_a_tool_that_is_left_behind_in_its_thread_is_told(driver: Driver, store:
     def slow(ctx: ToolContext[Any]) -> str:
         """Be slow."""
         seen.append(ctx.cancelled)
-        assert release.wait(60)
+        assert release.wait(PATIENCE)
         seen.append(ctx.cancelled)
         return "slow is done"
 
@@ -408,7 +408,7 @@ def test_cancellation_in_a_tool_asks_about_it_or_runs_it_again(
         if tool_name != name or begun.is_set():
             return None
         begun.set()
-        return asyncio.Event().wait() if async_tools else release.wait(60)
+        return asyncio.Event().wait() if async_tools else release.wait(PATIENCE)
 
     desk = Desk(store, is_async=async_tools, strike=hang)
 
@@ -484,7 +484,7 @@ def test_cancellation_in_each_save_in_turn_leaves_nothing_half_done(tmp_path: Pa
         def hold(save: int, number: int = number, entered: threading.Event = entered, go: threading.Event = go) -> None:
             if save == number:
                 entered.set()
-                assert go.wait(60)
+                assert go.wait(PATIENCE)
 
         store.before = hold
         desk = Desk(store)
@@ -516,7 +516,7 @@ def test_a_save_that_is_cut_off_takes_the_tools_that_still_run_along(tmp_path: P
         if any('"started"' in entry.body for entry in store.lineage(branch_id=branch.id).entries):
             store.calm()
             entered.set()
-            assert go.wait(60)
+            assert go.wait(PATIENCE)
             if end == "store-fails":
                 raise OSError("the disk is gone")
 

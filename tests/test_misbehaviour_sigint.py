@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import ASYNC, SYNC, Driver
+from drivers import ASYNC, PATIENCE, SYNC, Driver
 
 import phronomy
 from phronomy import Agent, Respond, SQLiteStore, ToolContext, tool
@@ -60,7 +60,7 @@ def make_agent(folder: Path, place: str, kind: str, *, hangs: bool) -> Agent[Any
     def hang() -> None:
         if hangs:
             ready()
-            threading.Event().wait(60)
+            threading.Event().wait(PATIENCE)
 
     async def ahang() -> None:
         if hangs:
@@ -142,6 +142,7 @@ def child(folder: Path, place: str, kind: str) -> None:
         print(json.dumps(said), flush=True)
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
 def test_sigint_leaves_nothing_half_done(tmp_path: Path, place: str, kind: str) -> None:
@@ -161,7 +162,7 @@ def test_sigint_leaves_nothing_half_done(tmp_path: Path, place: str, kind: str) 
     for _ in range(2 if place == "parallel" else 1):
         assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(input="go on", timeout=60)
+    said, _ = process.communicate(input="go on", timeout=PATIENCE)
     assert process.returncode == 0
 
     unknown = {"tool": 1, "parallel": 2, "timeout": 1, "save": int(kind == "sync")}.get(place, 0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivers import ASYNC, SYNC, Driver, outline
+from drivers import ASYNC, PATIENCE, SYNC, Driver, outline
 
 from phronomy import (
     Agent,
@@ -221,7 +221,7 @@ class Hanging:
     def __call__(self, context: ToolContext[Any]) -> str:
         self.keys.append(context.idempotency_key)
         self.begun.set()
-        assert self.release.wait(60)
+        assert self.release.wait(PATIENCE)
         self.cancelled.append(context.cancelled)
         self.ended.set()
         return "late"
@@ -251,7 +251,7 @@ def test_a_hanging_tool_is_an_unknown_outcome(driver: Driver, store: Store, hang
     assert store.load(result.checkpoint.id).pending == (item,)
 
     hanging.release.set()
-    assert hanging.ended.wait(60)
+    assert hanging.ended.wait(PATIENCE)
     assert hanging.cancelled == [True]
     assert store.load(result.checkpoint.id).pending == (item,)
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 import respx
-from drivers import DRIVERS, Driver, run
+from drivers import DRIVERS, PATIENCE, Driver, run
 
 from phronomy import Agent
 from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError, RateLimitError
@@ -234,7 +234,7 @@ def test_whoever_listens_to_litellm_hears_of_a_call(driver: Driver, monkeypatch:
     with ChatServer(["Hi"]) as server:
         model = LiteLLMModel("openai/my-own", base_url=server.base_url, api_key=KEY)
         assert ask_once(model, driver, wait=heard) == "Hi"
-    assert heard.wait(30)
+    assert heard.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("driver", DRIVERS, ids=str)
@@ -256,6 +256,7 @@ def test_where_nobody_listens_litellm_prepares_nothing_to_tell(driver: Driver, m
 # Loading
 
 
+@pytest.mark.sweep
 def test_preparing_returns_at_once_and_is_begun_once() -> None:
     code = """
 import sys, threading, time
@@ -274,10 +275,11 @@ with ChatServer(["Hello"]) as server:
     model = LiteLLMModel("openai/gpt-4o-mini", base_url=server.base_url, api_key="none-is-needed")
     print(model.complete(ModelRequest(messages=(Message(role="user", content="hi"),))).message.text)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
     assert done.stdout.splitlines() == ["1 True", "Hello"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("then", ["pass", "import os; os._exit(os.waitpid(os.fork() or os._exit(ask()), 0)[1])"])
 def test_a_process_may_end_or_fork_while_it_prepares(then: str) -> None:
     """Else a thread would end inside an import, and the next import of that module would wait for ever."""
@@ -294,7 +296,7 @@ def ask():
 LiteLLMModel.prepare()
 {then}
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE)
 
 
 def test_an_import_that_fails_is_heard_of_by_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +310,7 @@ def test_an_import_that_fails_is_heard_of_by_the_call(monkeypatch: pytest.Monkey
     module._load.cache_clear()
     monkeypatch.setattr(module, "_SOON", _retry.Background(module._load_all))
     LiteLLMModel.prepare()
-    assert tried.wait(10)
+    assert tried.wait(PATIENCE)
     with pytest.raises(ImportError, match="no litellm"):
         LiteLLMModel("m").complete(REQUEST)
     with pytest.raises(ImportError, match="no litellm"):
@@ -319,6 +321,7 @@ def test_an_import_that_fails_is_heard_of_by_the_call(monkeypatch: pytest.Monkey
         assert model.complete(REQUEST).message.text == "Hello"
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("at", ["litellm.utils", "litellm.main", "litellm.llms.cohere.embed.handler"])
 def test_an_import_that_is_interrupted_may_be_made_again(at: str) -> None:
     """Ctrl-C in the seconds that it takes, at a prompt or in a notebook, does not cost the process its models."""
@@ -345,7 +348,7 @@ with ChatServer(["Hello"]) as server:
         print("interrupted")
     print(model.complete(request).message.text)
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout.splitlines(), done.stderr) == (["interrupted", "Hello"], "")
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import respx
+from drivers import PATIENCE
 from pydantic import ValidationError
 
 from phronomy.errors import ConfigurationError, ModelError
@@ -368,6 +369,7 @@ def test_no_error_tells_the_key_or_the_request(ask: Ask, capsys: pytest.CaptureF
     assert "Give Feedback" not in capsys.readouterr().out
 
 
+@pytest.mark.sweep
 def test_the_first_call_loads_litellm_off_the_event_loop_and_keeps_it_quiet() -> None:
     code = """
 import asyncio, os, sys
@@ -429,7 +431,7 @@ def test_cancelling_the_task_cancels_the_call() -> None:
 
     def hang(body: dict[str, Any]) -> str:
         arrived.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         return "too late"
 
     async def main(server: ChatServer) -> None:

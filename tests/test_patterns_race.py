@@ -12,9 +12,10 @@ from typing import Any
 
 import pattern_worker
 import pytest
-from drivers import DRIVERS, Driver, rows
+from drivers import DRIVERS, PATIENCE, Driver, rows
 from pattern_scenes import SCENES, kinds, payer, plain, says, waits
-from stop_scenes import EVERY, SECONDS
+from selection import scaled
+from stop_scenes import EVERY
 
 from phronomy import (
     Agent,
@@ -49,7 +50,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 
 def waiting(event: threading.Event) -> None:
     """Wait for what must come."""
-    assert event.wait(SECONDS), "it never came"
+    assert event.wait(PATIENCE), "it never came"
 
 
 class Slow:
@@ -125,7 +126,7 @@ def test_the_fastest_wins_and_nobody_waits_for_a_model(driver: Driver, store: St
     if not driver.is_async:
         for thread in threading.enumerate():
             if thread.name == "phronomy-call":
-                thread.join(SECONDS)
+                thread.join(PATIENCE)
     assert rows(store).startswith(before[:40])
     assert store.load(result.checkpoint.id) == result.checkpoint
     assert settled(store, result.run_id) == {"tortoise": "cancelled", "hare": "completed"}, (
@@ -346,9 +347,10 @@ def test_a_racer_that_comes_to_a_limit_of_its_own_has_failed(driver: Driver, sto
     assert "LimitExceeded" in raised.value.failures["loop"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", DRIVERS, ids=str)
 def test_a_race_that_is_killed_anywhere_has_a_winner(name: Driver, tmp_path: Path) -> None:
     play: Callable[..., Any] = partial(pattern_worker.play, kind="race", driver=str(name))
     url = f"sqlite:///{tmp_path}/runs.db?synchronous=normal"
-    report = sweep(play, store=url, check=pattern_worker.check_race, every=4)
-    assert report.kills > 5
+    report = sweep(play, store=url, check=pattern_worker.check_race, every=scaled(16, sweep=4))
+    assert report.kills > scaled(1, sweep=5)

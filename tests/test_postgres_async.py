@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 import psycopg
 import pytest
+from drivers import PATIENCE
 from postgres_scenes import PASSWORD, Proxy, asking, end_others, everything, handed, opened
 from psycopg.rows import dict_row
 from psycopg_pool import AsyncConnectionPool
-from servers import postgres, postgres_schema, postgres_url
+from servers import Postgres, postgres, postgres_schema, postgres_url
 from store_scenes import MINE, asked, begin, bodies, note, row
 
 import phronomy.stores
@@ -289,6 +290,7 @@ class Through(PostgresStore):
             self.loop.close()
 
 
+@pytest.mark.sweep
 class TestThroughALoop(StoreContract):
     """The native primitives keep the contract of those that block."""
 
@@ -338,7 +340,7 @@ def test_two_loops_in_two_threads_use_one_store_at_once(schema: str) -> None:
     gate = threading.Barrier(2)
 
     async def main() -> list[Any]:
-        gate.wait(60)
+        gate.wait(PATIENCE)
         return await asyncio.gather(*(clerk(store).ainvoke("go") for _ in range(20)))
 
     with opened(schema, named("two"), clock=time.time) as store:
@@ -447,31 +449,33 @@ def test_a_closed_store_says_so_in_a_loop_and_closes_its_connections(schema: str
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["its own connections", "somebody else's"])
-def test_a_run_goes_on_when_its_server_was_killed_and_started_again(schema: str, own: bool) -> None:
+def test_a_run_goes_on_when_its_server_was_killed_and_started_again(
+    own_postgres: Postgres, schema: str, own: bool
+) -> None:
     async def main() -> None:
         async with lent(min_size=4) as pool:
             with opened(schema, **({} if own else {"async_pool": pool})) as store:
                 begin(store, take="me")
                 await asyncio.gather(*(native(store).lineage(branch_id="b1") for _ in range(4)))
                 for turn in range(2):
-                    postgres().kill()
-                    postgres().start()
+                    own_postgres.kill()
+                    own_postgres.start()
                     await native(store).append(append(1 + turn, f"{turn}", claim=MINE))
                     lineage = await native(store).lineage(branch_id="b1")
                     assert [entry.body for entry in lineage.entries][1:] == ["0", "1"][: turn + 1]
-                postgres().kill()
-                postgres().start()
+                own_postgres.kill()
+                own_postgres.start()
                 assert (await native(store).lineage(branch_id="b1")).branch.seq == 3
 
     asyncio.run(main())
 
 
-def test_a_server_that_is_down_is_a_store_error_and_comes_back(schema: str) -> None:
+def test_a_server_that_is_down_is_a_store_error_and_comes_back(own_postgres: Postgres, schema: str) -> None:
     async def main() -> None:
         with opened(schema, timeout=1.0) as store:
             begin(store)
             await native(store).append(append(1, "j"))
-            postgres().kill()
+            own_postgres.kill()
             try:
                 with pytest.raises(StoreError, match=r"no connection could be had in 1 seconds") as refused:
                     await native(store).append(append(2, "k"))
@@ -479,7 +483,7 @@ def test_a_server_that_is_down_is_a_store_error_and_comes_back(schema: str) -> N
                 with pytest.raises(StoreError, match="no connection could be had"):
                     await native(store).lineage(branch_id="b1")
             finally:
-                postgres().start()
+                own_postgres.start()
             await native(store).append(append(2, "k"))
             assert bodies(store) == ["j", "k"]
 
@@ -859,4 +863,4 @@ def test_a_forked_child_leaves_the_connections_of_its_parent_alone(schema: str) 
     here = Path(__file__).parent
     program = f"import {Path(__file__).stem} as tests; tests.run_forks(*{(postgres_url(), schema)!r})"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(phronomy.stores.__file__).parents[2]), str(here)])}
-    subprocess.run([sys.executable, "-W", "error", "-c", program], env=env, check=True, timeout=300)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], env=env, check=True, timeout=PATIENCE)

@@ -14,9 +14,10 @@ from typing import Any
 import psycopg
 import psycopg_pool
 import pytest
+from drivers import PATIENCE
 from postgres_scenes import PASSWORD, Proxy, asking, end_others, everything, handed, opened
 from psycopg.rows import dict_row
-from servers import postgres, postgres_schema, postgres_url
+from servers import Postgres, postgres, postgres_schema, postgres_url
 from store_scenes import MINE, asked, begin, bodies, note
 
 import phronomy.stores
@@ -57,7 +58,7 @@ def outcomes(work: Callable[[int], Any], count: int) -> list[str]:
     gate = threading.Barrier(count)
 
     def one(number: int) -> str:
-        gate.wait(60)
+        gate.wait(PATIENCE)
         try:
             work(number)
         except Exception as error:
@@ -147,7 +148,9 @@ def test_threads_do_not_wait_for_each_other_and_a_call_within_a_call_is_refused(
                     store.branches()
                 refused.append(str(error.value))
                 with ThreadPoolExecutor(1) as threads:  # another branch, in the middle of this write
-                    threads.submit(store.append, Append(branch_id="b2", seq=1, entries=(note("other"),))).result(30)
+                    threads.submit(store.append, Append(branch_id="b2", seq=1, entries=(note("other"),))).result(
+                        PATIENCE
+                    )
             return 1000.0
 
         store.clock = clock
@@ -164,7 +167,7 @@ def apart(name: str, *args: str) -> None:
     here = Path(__file__).parent
     program = f"import {Path(__file__).stem} as tests; tests.{name}(*{args!r})"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(phronomy.stores.__file__).parents[2]), str(here)])}
-    subprocess.run([sys.executable, "-W", "error", "-c", program], env=env, check=True, timeout=300)
+    subprocess.run([sys.executable, "-W", "error", "-c", program], env=env, check=True, timeout=PATIENCE)
 
 
 def forked(work: Callable[[], str]) -> Callable[[], str]:
@@ -393,25 +396,27 @@ def test_a_store_needs_one_way_to_its_server(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["its own pool", "somebody else's"])
-def test_the_store_goes_on_when_its_server_was_killed_and_started_again(schema: str, own: bool) -> None:
+def test_the_store_goes_on_when_its_server_was_killed_and_started_again(
+    own_postgres: Postgres, schema: str, own: bool
+) -> None:
     with handed(min_size=4) as pool, opened(schema, **({"min_size": 4} if own else {"pool": pool})) as store:
         begin(store, take="me")
         assert outcomes(lambda n: store.branches(), 4) == ["won"] * 4  # all connections have been used
         for turn in range(2):
-            postgres().kill()
-            postgres().start()
+            own_postgres.kill()
+            own_postgres.start()
             store.append(Append(branch_id="b1", seq=1 + turn, entries=(note(f"{turn}"),), claim=MINE))
             assert bodies(store) == ["0", "1"][: turn + 1]
-        postgres().kill()
-        postgres().start()
+        own_postgres.kill()
+        own_postgres.start()
         assert bodies(store) == ["0", "1"]
 
 
-def test_a_server_that_is_down_is_a_store_error_and_comes_back(schema: str) -> None:
+def test_a_server_that_is_down_is_a_store_error_and_comes_back(own_postgres: Postgres, schema: str) -> None:
     with opened(schema) as store:
         begin(store)
     with handed() as pool, opened(schema, pool=pool, timeout=0.3) as store:
-        postgres().kill()
+        own_postgres.kill()
         try:
             for work in (store.branches, lambda: store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))):
                 with pytest.raises(StoreError, match="PostgreSQL: "):
@@ -419,7 +424,7 @@ def test_a_server_that_is_down_is_a_store_error_and_comes_back(schema: str) -> N
             with opened(schema, timeout=0.3) as fresh, pytest.raises(StoreError, match="no connection"):
                 fresh.branches()
         finally:
-            postgres().start()
+            own_postgres.start()
     with opened(schema) as store:
         store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
         assert bodies(store) == ["j"]
@@ -646,7 +651,7 @@ def test_a_row_that_others_keep_locked_is_a_store_error(schema: str) -> None:
 
 
 def run_forks(url: str, schema: str) -> None:
-    with opened(schema, url, max_size=2) as store, psycopg_pool.ConnectionPool(url, min_size=1, open=True) as pool:
+    with opened(schema, url, max_size=1) as store, psycopg_pool.ConnectionPool(url, min_size=1, open=True) as pool:
         begin(store)
         other = opened(schema, pool=pool)
         other.branches()

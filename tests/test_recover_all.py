@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import STORES, Driver, open_kind, run
+from drivers import PATIENCE, STORES, Driver, open_kind, run
 
 from phronomy import Agent, ConfigurationError, ModelError, tool
 from phronomy.approvals import Reject, Respond
 from phronomy.errors import CheckpointNotFound, RunFailed, WaitTimeout
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
+
+pytestmark = pytest.mark.product
 
 
 class Clock:
@@ -118,7 +120,7 @@ def test_a_run_that_is_held_is_left_alone(driver: Driver, store: Store, clock: C
     def refund(order: int) -> str:
         """Refund an order."""
         entered.set()
-        assert leave.wait(30)
+        assert leave.wait(PATIENCE)
         return "refunded"
 
     gated = tool(requires_approval=True)(refund)
@@ -126,11 +128,11 @@ def test_a_run_that_is_held_is_left_alone(driver: Driver, store: Store, clock: C
     suspended = agent.invoke("Refund 1042")
     worker = threading.Thread(target=lambda: agent.resume(suspended.checkpoint, approved=True))
     worker.start()
-    assert entered.wait(30)
+    assert entered.wait(PATIENCE)
     assert driver.call(Desk(driver, store).agent, "recover_all") == []
     leave.set()
-    worker.join(30)
-    assert store.wait(suspended.run_id, timeout=30).output == "Done."
+    worker.join(PATIENCE)
+    assert store.wait(suspended.run_id, timeout=PATIENCE).output == "Done."
 
 
 def test_the_runs_of_another_agent_are_left_alone(driver: Driver, store: Store, clock: Clock) -> None:
@@ -180,7 +182,7 @@ def test_ten_workers_carry_it_on_once(driver: Driver, store: Store, clock: Clock
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     assert worker.done == [1042]
     assert {each.result.output for each in found if each.result.status == "completed"} == {"Done."}
 
@@ -214,8 +216,8 @@ def test_whoever_waits_hears_of_the_end_wherever_it_happens(driver: Driver, stor
     suspended = driver.invoke(desk.agent, "Refund 1042")
     worker = threading.Thread(target=lambda: driver.resume(desk.agent, suspended.checkpoint, approved=True))
     worker.start()
-    ended = wait(driver, store, suspended.run_id, timeout=30)
-    worker.join(30)
+    ended = wait(driver, store, suspended.run_id, timeout=PATIENCE)
+    worker.join(PATIENCE)
     assert (ended.status, ended.output) == ("completed", "Done.")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import crash_worker
 import pytest
 from crash_worker import BOTH, PAY, clerk, effects
+from drivers import PATIENCE
 
 from phronomy import Checkpoint, Respond, RunBusy, SQLiteStore
 
@@ -38,7 +39,7 @@ def store(tmp_path: Path) -> Callable[[], SQLiteStore]:
 def run(processes: Any, target: Any, *args: Any) -> int:
     process = processes.Process(target=target, args=args)
     process.start()
-    process.join(60)
+    process.join(PATIENCE)
     code: int = process.exitcode
     return code
 
@@ -62,7 +63,7 @@ def test_a_run_suspends_in_one_process_and_is_resumed_by_id_in_another(
     checkpoint = suspended(store, BOTH, tmp_path)
     place = (checkpoint.id, checkpoint.pending[0].id)
     assert run(processes, crash_worker.decide, store, str(tmp_path), *place, None, verdicts) == 0
-    assert verdicts.get(timeout=30) == ("suspended", None)
+    assert verdicts.get(timeout=PATIENCE) == ("suspended", None)
     assert done(tmp_path) == ["pay"]
 
 
@@ -76,7 +77,7 @@ def test_two_people_decide_two_pendings_of_one_checkpoint_from_two_processes(
     for place in order:
         args = (store, str(tmp_path), checkpoint.id, checkpoint.pending[place].id, None, verdicts)
         assert run(processes, crash_worker.decide, *args) == 0
-    assert [verdicts.get(timeout=30) for _ in order] == [("suspended", None), ("completed", "both done")]
+    assert [verdicts.get(timeout=PATIENCE) for _ in order] == [("suspended", None), ("completed", "both done")]
     assert done(tmp_path) == ["pay", "wire"]
 
 
@@ -97,9 +98,9 @@ def test_two_people_decide_two_pendings_at_the_same_moment(processes: Any, tmp_p
         for person in people:
             person.start()
         start.set()
-        said = [verdicts.get(timeout=60) for _ in people]
+        said = [verdicts.get(timeout=PATIENCE) for _ in people]
         for person in people:
-            person.join(60)
+            person.join(PATIENCE)
             assert person.exitcode == 0
         assert ("completed", "both done") in said
         assert {status for status, _ in said} <= {"completed", "suspended", "running"}

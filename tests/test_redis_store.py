@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from drivers import PATIENCE
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.backoff import NoBackoff
@@ -77,10 +78,10 @@ def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(servers: Ca
     threads = [threading.Thread(target=work, args=(f"b{number}",)) for number in range(4)]
     for thread in threads:
         thread.start()
-    assert enough.wait(60)
+    assert enough.wait(PATIENCE)
     server.kill()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     with pytest.raises(StoreError, match="Redis cannot be reached"):
         store.branches()
 
@@ -246,7 +247,7 @@ def test_a_store_goes_on_after_a_restart_of_the_server(servers: Callable[..., Re
 
 
 def _race(store: RedisStore, name: str, gate: threading.Barrier) -> str:
-    gate.wait(60)
+    gate.wait(PATIENCE)
     try:
         store.append(Append(branch_id="b1", seq=1, entries=(note(name),)))
     except Exception as error:
@@ -262,7 +263,7 @@ def _racers(store: RedisStore, name: str, count: int) -> list[str]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     return sorted(found)
 
 
@@ -280,6 +281,7 @@ def program(text: str, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.sweep
 def test_of_32_threads_in_4_processes_one_wins(store: RedisStore, url: str) -> None:
     begin(store)
     text = """
@@ -296,7 +298,7 @@ print(json.dumps(_racers(store, sys.argv[2], 8)))
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    found = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    found = [json.loads(process.communicate(timeout=PATIENCE)[0]) for process in processes]
     assert sorted(itertools.chain(*found)) == ["Behind"] * 31 + ["won"]
     assert len(bodies(store)) == 1
 
@@ -309,7 +311,7 @@ def test_of_many_that_take_an_expired_claim_over_one_has_it(url: str) -> None:
     gate, found = threading.Barrier(16), []
 
     def take(name: str) -> None:
-        gate.wait(60)
+        gate.wait(PATIENCE)
         with suppress(Behind):
             found.append(store.append(Append(branch_id="b1", seq=1, entries=(note(name),), take=name)))
 
@@ -317,7 +319,7 @@ def test_of_many_that_take_an_expired_claim_over_one_has_it(url: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     [after] = found
     assert after.fence == 2 and [after.owner] == bodies(store)
     with pytest.raises(LeaseLost):
@@ -338,7 +340,7 @@ assert os.waitpid(pid, 0)[1] == 0
 print(len(store.branches()))
 """
     process = program(text, url)
-    assert process.communicate(timeout=60)[0] == "41\n" and process.returncode == 0
+    assert process.communicate(timeout=PATIENCE)[0] == "41\n" and process.returncode == 0
 
 
 # Tenants, names and numbers

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
+from tables import each
 
 from phronomy._chain import begin, branch_off, seal
 from phronomy._gate import authorize, idempotency_key
@@ -144,7 +145,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "now", "outcome"), PAIRS)
+@each(("name", "now", "outcome"), PAIRS)
 def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Checkpoint, outcome: Outcome) -> None:
     before = now.model_dump_json()
     legal = type(outcome) in TABLE[phase(now)]

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import redis as redis_py
-from drivers import Driver, outline
+from drivers import PATIENCE, Driver, outline
 from test_failures_authority import posted, unchanged
 from test_failures_once import HOUR, PowerCut, pays, vandalise
 from test_failures_stores import KINDS, Place, Shop, bare, lose, place_of
@@ -40,6 +40,8 @@ from phronomy import (
 from phronomy.stores import MemoryStore, PostgresStore, RedisStore, SQLiteStore
 from phronomy.stores.rows import Append, Branch, Entry
 from phronomy.testing import ScriptedModel, call, say
+
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
 
 SCENARIOS = ("A01", "A03", "A04", "A05", "A07", "A08", "A10", "A11", "A13", "A15")
 DEFECTS = tuple(f"P{number}" for number in range(1, 13))
@@ -118,6 +120,7 @@ else:
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # memory is gone with its process
 def test_a_killed_process_is_gone_on_from_by_id_in_a_fresh_one(desk: Shop) -> None:
     """CMP-A04, and P6: killed while it waits, the run continues at the same call with equal state, known by its id alone."""
@@ -139,7 +142,7 @@ def test_a_killed_process_is_gone_on_from_by_id_in_a_fresh_one(desk: Shop) -> No
     assert [line[0] for line in lines] == ["did", "waits"], lines
 
     second = start(lines[1][1])
-    said, complained = second.communicate(timeout=60)
+    said, complained = second.communicate(timeout=PATIENCE)
     assert (second.returncode, complained) == (0, "")
     assert said.splitlines() == [" ".join(lines[1]), "did pay 2", "did look 3", "ended completed end"]
 

@@ -20,6 +20,8 @@ import phronomy
 import phronomy.graph
 import phronomy.testing
 
+pytestmark = pytest.mark.unmeasured
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^()\s]+)\)")

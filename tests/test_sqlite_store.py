@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivers import PATIENCE
 from store_scenes import MINE, asked, begin, bodies, note
 
 import phronomy.stores
@@ -49,7 +50,9 @@ def apart(name: str, path: Path) -> None:
     here = Path(__file__).parent
     program = f"import {Path(__file__).stem} as tests; tests.{name}({str(path)!r})"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(phronomy.stores.__file__).parents[2]), str(here)])}
-    subprocess.run([sys.executable, "-W", "error", "-c", program], env=env, cwd=path.parent, check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], env=env, cwd=path.parent, check=True, timeout=PATIENCE
+    )
 
 
 def forked(work: Callable[[], str]) -> tuple[int, int]:
@@ -609,6 +612,7 @@ def test_what_is_looked_for_is_found_by_an_index_in_its_order(tmp_path: Path, wa
             assert "SCAN" not in str(plan(store, *_select.pending_count(_SQL, "", wanted)))
 
 
+@pytest.mark.durable
 def test_what_is_written_survives_a_loss_of_power_by_default(tmp_path: Path) -> None:
     with SQLiteStore(tmp_path / "runs.db") as store:
         assert store._file.ready().execute("PRAGMA synchronous").fetchall() == [(2,)]

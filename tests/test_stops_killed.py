@@ -10,11 +10,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from servers import postgres_schema, postgres_url
 from stop_worker import PLACES
 
 import phronomy
+
+pytestmark = pytest.mark.unmeasured
 
 PATHS = os.pathsep.join([str(Path(phronomy.__file__).parents[1]), str(Path(__file__).parent)])
 
@@ -29,12 +31,13 @@ def start(driver: Driver, url: str, folder: Path, form: str) -> subprocess.Popen
 
 def ends(driver: Driver, url: str, folder: Path, form: str) -> dict[str, object]:
     process = start(driver, url, folder, form)
-    said, complained = process.communicate(timeout=120)
+    said, complained = process.communicate(timeout=PATIENCE)
     assert (process.returncode, complained) == (0, "")
     found: dict[str, object] = json.loads(said)
     return found
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("form", ["stop", "hold"])
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_run_killed_at_any_breakpoint_ends_as_one_that_never_stopped(

@@ -56,6 +56,7 @@ PRIMITIVES = sorted(Store.__abstractmethods__ - {"for_tenant"})
 Reopened = type("Reopened", (Opening,), {name: through(name) for name in PRIMITIVES})
 
 
+@pytest.mark.sweep
 class TestSQLiteStoreReopened(TestSQLiteStore):
     def make_store(self, **options: Any) -> Store:
         store: Store = Reopened(self.path, **options)

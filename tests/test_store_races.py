@@ -15,16 +15,20 @@ import crash_worker
 import pytest
 import servers
 from crash_worker import PAY, clerk, effects
+from drivers import PATIENCE
 from redis_server import redis_url
+from selection import scaled
 
 from phronomy import SQLiteStore
 from phronomy.stores.postgres import PostgresStore
 from phronomy.stores.redis import RedisStore
 
+pytestmark = pytest.mark.unmeasured
+
 HOUR = 3600.0
-PROCESSES, RACERS = 8, 8
-RUNS = 500
-WORKERS, ABANDONED, LAPSED = 10, 50, 20
+PROCESSES, RACERS = scaled((4, 4), sweep=(8, 8))
+RUNS = scaled(20, sweep=500)
+WORKERS, ABANDONED, LAPSED = scaled((4, 10, 5), sweep=(10, 50, 20))
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -56,9 +60,9 @@ def all_at_once(processes: Any, target: Any, jobs: list[tuple[Any, ...]]) -> lis
         for worker in workers:
             worker.start()
         start.set()
-        said = [verdicts.get(timeout=600) for _ in workers]
+        said = [verdicts.get(timeout=PATIENCE) for _ in workers]
         for worker in workers:
-            worker.join(60)
+            worker.join(PATIENCE)
             assert worker.exitcode == 0
     finally:
         for worker in workers:
@@ -66,7 +70,7 @@ def all_at_once(processes: Any, target: Any, jobs: list[tuple[Any, ...]]) -> lis
     return said
 
 
-def test_of_64_racers_on_500_pending_approvals_one_wins_each(
+def test_of_many_racers_on_many_pending_approvals_one_wins_each(
     processes: Any, store: Any, tmp_path: Path, record_property: Any
 ) -> None:
     """Law 3: each tool runs once, and whoever came too late is told who decided, and how far it is. field failure 46"""
@@ -105,13 +109,13 @@ def test_of_64_racers_on_500_pending_approvals_one_wins_each(
     )
 
 
-def test_ten_workers_recover_everything_at_once_and_each_run_is_carried_on_once(
+def test_many_workers_recover_everything_at_once_and_each_run_is_carried_on_once(
     processes: Any, store: Any, tmp_path: Path, record_property: Any
 ) -> None:
     """Law 5: of all that call `recover_all`, one carries a lost run on, and one settles an approval that came to nothing."""
     lost = processes.Process(target=crash_worker.abandon, args=(store, str(tmp_path), ABANDONED))
     lost.start()
-    lost.join(60)
+    lost.join(PATIENCE)
     assert lost.exitcode == -signal.SIGKILL
     begun = effects(tmp_path)
     assert len(begun) == len(set(begun)) == ABANDONED

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import ASYNC, SYNC, Driver, outline
+from drivers import ASYNC, PATIENCE, SYNC, Driver, outline
 
 from phronomy import (
     Agent,
@@ -349,7 +349,7 @@ def test_whoever_leaves_while_calls_are_under_way_waits_for_them_all(driver: Dri
     def work(n: int) -> str:
         """The first is quick; the others are not done before somebody has heard of it."""
         if n:
-            assert told.wait(30)
+            assert told.wait(PATIENCE)
         done.append(n)
         return f"done {n}"
 
@@ -484,7 +484,7 @@ def test_calls_side_by_side_are_told_as_they_settle(driver: Driver) -> None:
     @tool
     def slow() -> str:
         """Waits for the other."""
-        assert second.wait(30)
+        assert second.wait(PATIENCE)
         return "slow"
 
     @tool
@@ -573,7 +573,7 @@ def test_a_decision_left_for_the_worker_that_holds_the_run_is_a_stream_of_nothin
     def slow(n: int) -> str:
         """Takes until it may leave."""
         entered.set()
-        assert leave.wait(30)
+        assert leave.wait(PATIENCE)
         return f"slow {n}"
 
     with SQLiteStore(tmp_path / "runs.db") as store:
@@ -588,11 +588,11 @@ def test_a_decision_left_for_the_worker_that_holds_the_run_is_a_stream_of_nothin
         results: list[Result[Any]] = []
         worker = threading.Thread(target=lambda: results.append(agent.resume(waiting, decisions={first.id: Approve()})))
         worker.start()
-        assert entered.wait(30)
+        assert entered.wait(PATIENCE)
         stream = agent.stream(waiting, decisions={second.id: Approve()})
         assert (list(stream), stream.result.status) == ([], "running")
         leave.set()
-        worker.join(30)
+        worker.join(PATIENCE)
         assert (results[0].output, results[0].status) == ("done", "completed")
 
 

@@ -58,6 +58,7 @@ MAKE: dict[str, Any] = {
 }
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("taken", range(1, 9))
 @pytest.mark.parametrize("kind", MAKE)
 def test_a_stream_that_is_left_open_lets_its_run_go(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import each
 
 import phronomy
 from phronomy import errors, tool
@@ -334,7 +335,7 @@ def test_every_async_function_has_a_twin_or_is_listed() -> None:
     assert len(PAIRS) > 20
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@each("name", PAIRS)
 def test_twins_are_alike_once_async_is_stripped(name: str) -> None:
     module, twin = PAIRS[name]
     mine, theirs = functions(module)[name], functions(module)[twin]
@@ -458,7 +459,7 @@ def test_every_public_name_and_method_has_a_docstring() -> None:
 # Length
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_no_file_is_over_600_lines_and_no_function_over_80(name: str) -> None:
     assert len(FILES[name].read_text().splitlines()) <= 600
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import DRIVERS, STREAMED, SYNC, Driver, open_kind, run
+from drivers import DRIVERS, PATIENCE, STREAMED, SYNC, Driver, open_kind, run
 from opentelemetry import trace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -384,7 +384,7 @@ def test_a_call_of_which_nobody_knows_the_outcome_is_an_error_of_that_kind(drive
     @tool(timeout=0.01)
     def slow() -> str:
         """Wait."""
-        over.wait(30)
+        over.wait(PATIENCE)
         return "late"
 
     waiting = driver.invoke(clerk(call("slow"), tools=[slow], hooks=[desk.telemetry()]), "go").checkpoint

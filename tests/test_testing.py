@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from drivers import PATIENCE
 
 import phronomy.testing
 from phronomy.errors import ConfigurationError, ModelConnectionError, ModelError
@@ -453,7 +454,7 @@ def test_a_client_that_goes_away_is_no_news(capfd: pytest.CaptureFixture[str]) -
 
     def late(asked: dict[str, Any]) -> str:
         arrived.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
         left.set()
         return "x" * 10_000_000  # more than the socket buffers hold
 
@@ -461,9 +462,9 @@ def test_a_client_that_goes_away_is_no_news(capfd: pytest.CaptureFixture[str]) -
     with ChatServer(late) as server, httpx.Client(trust_env=False, timeout=impatient) as client:
         with pytest.raises(httpx.TimeoutException):
             client.post(f"{server.base_url}/chat/completions", json=body())
-        assert arrived.wait(10)
+        assert arrived.wait(PATIENCE)
         go_on.set()
-        assert left.wait(10)
+        assert left.wait(PATIENCE)
     assert capfd.readouterr().err == ""
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from drivers import Driver, run
+from drivers import PATIENCE, Driver, run
 from pydantic import BaseModel
-from stop_scenes import EVERY, SECONDS, desk, elsewhere, holding, nested, stops_of, walk, works
+from stop_scenes import EVERY, desk, elsewhere, holding, nested, stops_of, walk, works
 
 from phronomy import (
     Agent,
@@ -42,6 +42,8 @@ from phronomy.breakpoints import trace
 from phronomy.graph import END, START, StateGraph, append, interrupt
 from phronomy.models.base import Delta, ModelReply, ModelRequest, TextDelta
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.unmeasured
 
 ROWS = (
     *(f"Q{number}" for number in range(1, 12)),
@@ -84,7 +86,7 @@ def test_a_pause_stops_whoever_produces(driver: Driver, store: Store) -> None:
         assert (paid, len(model.requests), waits.done()) == ([], 1, False)
         assert store.lineage(branch_id=hit.branch_id).entries == log, "not even the intent is stored"
         hold.resume_breakpoint(hit.id)
-        assert (waits.result(SECONDS).output, paid, len(model.requests)) == ("done", [7], 2)
+        assert (waits.result(PATIENCE).output, paid, len(model.requests)) == ("done", [7], 2)
 
 
 def test_the_consumer_of_a_stream_holds_the_run_too(store: Store) -> None:
@@ -103,7 +105,7 @@ def test_the_consumer_of_a_stream_holds_the_run_too(store: Store) -> None:
 def test_the_event_is_set_while_the_stop_is_looked_at(store: Store) -> None:
     """Q2: the consumer sets the event while it has the stop in hand, and the run goes on."""
     go_on = threading.Event()
-    stream = desk(store).stream("go", breakpoints=[Breakpoint("*")], hold=Hold(resume_event=go_on, timeout=SECONDS))
+    stream = desk(store).stream("go", breakpoints=[Breakpoint("*")], hold=Hold(resume_event=go_on, timeout=PATIENCE))
     for event in stream:
         if event.type == "approval_requested":
             go_on.set()
@@ -111,7 +113,7 @@ def test_the_event_is_set_while_the_stop_is_looked_at(store: Store) -> None:
 
     async def main() -> None:
         later = asyncio.Event()
-        hold = Hold(resume_event=later, timeout=SECONDS)
+        hold = Hold(resume_event=later, timeout=PATIENCE)
         astream = desk(store).astream("go", breakpoints=[Breakpoint("*")], hold=hold)
         async for event in astream:
             if event.type == "approval_requested":
@@ -204,7 +206,7 @@ def test_breakpoints_change_while_a_run_is_paused(driver: Driver, store: Store) 
         assert hit.tool == "pay"
         live.clear()
         hold.resume_breakpoint(hit.id)
-        assert waits.result(SECONDS).output == "done"
+        assert waits.result(PATIENCE).output == "done"
 
 
 def test_to_quit_is_to_cancel(driver: Driver, store: Store) -> None:
@@ -214,7 +216,7 @@ def test_to_quit_is_to_cancel(driver: Driver, store: Store) -> None:
     stop = [Breakpoint("pre_node", nodes=["b"])]
     with elsewhere(lambda: driver.invoke(graph, {"n": 1}, breakpoints=stop, hold=hold)) as waits:
         hold.cancel_breakpoint(arrivals.next().id)
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     assert (result.status, result.output, graph.state_of(result.checkpoint).log) == ("cancelled", None, ["a 1"])
 
 
@@ -297,7 +299,7 @@ def test_decisions_have_names_and_stops_have_ids(driver: Driver, store: Store) -
         one, other = arrivals.next(), arrivals.next()
         hold.resume_breakpoint(other.id, by="ann")
         hold.resume_breakpoint(one.id, by="bob")
-        result = waits.result(SECONDS)
+        result = waits.result(PATIENCE)
     found = {item.pending_id: item for item in result.checkpoint.decisions}
     assert {id: item.by and item.by.id for id, item in found.items()} == {one.id: "bob", other.id: "ann"}
     assert all(item.channel == "breakpoint" and item.at >= one.requested_at for item in found.values())

@@ -14,12 +14,14 @@ from typing import Any
 import psutil
 import pytest
 import team_of_four
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from servers import postgres_schema, postgres_url
 
 import phronomy
 from phronomy import Message, PostgresStore, SQLiteStore, Store
 from phronomy.testing import check_history
+
+pytestmark = pytest.mark.unmeasured
 
 PATHS = os.pathsep.join([str(Path(phronomy.__file__).parents[1]), str(Path(__file__).parents[1])])
 KILLED = -signal.SIGKILL
@@ -37,7 +39,7 @@ class Office:
             [sys.executable, team_of_four.__file__, str(self.driver), self.url, str(self.folder), who],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE,
             env={**os.environ, "PYTHONPATH": PATHS},
             check=False,
         )
@@ -84,6 +86,7 @@ def carrier_runs(process: psutil.Process) -> bool:
     return process.status() != psutil.STATUS_ZOMBIE and str(team_of_four.CARRIER) in process.cmdline()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_team_of_four_is_killed_twice_and_each_tool_runs_once(driver: Driver, kind: str, tmp_path: Path) -> None:
     """Two approvals pend at once in two agents, and are decided out of order by people who never share a process."""

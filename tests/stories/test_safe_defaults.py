@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from desk import REFUND, Desk
 from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
 from pydantic import AfterValidator
+from refund_desk import REFUND, Desk
 
 from phronomy import (
     Agent,
@@ -49,6 +49,8 @@ from phronomy import (
 from phronomy._json import MAX_BYTES
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.unmeasured
 
 TOPICS = (
     "How a pause is returned",

@@ -19,9 +19,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from desk import REFUND, Desk
 from drivers import DRIVERS, STORES, Driver, open_kind, outline, rows
 from pydantic import BaseModel
+from refund_desk import REFUND, Desk
 
 import phronomy
 from phronomy import (
@@ -39,6 +39,8 @@ from phronomy import (
 )
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
+
+pytestmark = pytest.mark.unmeasured
 
 
 @pytest.fixture(params=DRIVERS, ids=str)
@@ -172,6 +174,7 @@ class Support(Agent[Any, str]):
     tools = [Wipe]
 
 
+@pytest.mark.few(1)
 def test_instructions_are_the_same_in_a_new_process(driver: Driver, tmp_path: Path) -> None:
     """RBY-A06, RBY R5: instructions that depend on the input are made from the original input, in a new process too."""
     # Given a run of an agent whose instructions depend on the input, suspended here

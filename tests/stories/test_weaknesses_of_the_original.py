@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import REFUND, Desk
 from drivers import DRIVERS, STORES, Driver, open_kind, rows
+from refund_desk import REFUND, Desk
 
 from phronomy import (
     Agent,
@@ -27,6 +27,8 @@ from phronomy import (
 )
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
+
+pytestmark = pytest.mark.unmeasured
 
 
 @pytest.fixture(params=DRIVERS, ids=str)

@@ -1,0 +1,119 @@
+"""Which tests run by default: each test with each of its values, sync and async, and on each store at least once.
+
+A test may have two kinds of parameters: values (an input, a fault, a pattern), and its world (the driver, the store). The
+full product of both is what `--sweep` runs. By default a test runs once for each combination of its values, and goes round
+the diagonal of its worlds meanwhile: sync with memory, async with SQLite, then streamed with PostgreSQL and with Redis, as far
+as the test has them and goes. What is named one by one (`pytest tests/test_gate.py::test_name`) always runs.
+
+These marks say otherwise:
+
+- `product`: it runs in every world by default as well. For claims, leases, forks and retention.
+- `sweep`: the test, or the row, does not run by default at all.
+- `few(n)`: n of its cases run. Both are for what starts processes, kills, or loads what is heavy.
+- `worlds(n)`: it runs in n worlds, others than the next test. For whole stories, whose laws have tests of their own everywhere.
+
+A test that counts (examples, racers, places to die at) says how many by `scaled`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
+from zlib import crc32
+
+import pytest
+from drivers import Driver
+
+WORLDS = ("sync", "async", "memory", "sqlite", "sqlite reopened", "postgres", "redis")
+"""Parameters that name a driver or a kind of store."""
+
+T = TypeVar("T")
+_SWEEP = "PHRONOMY_TESTS_SWEEP"
+
+
+def begin_sweep() -> None:
+    """Have this process, and those that it starts, do all of everything."""
+    os.environ[_SWEEP] = "1"
+
+
+def scaled(default: T, *, sweep: T) -> T:
+    """How many there are to be: by default, and in the sweep."""
+    return sweep if _SWEEP in os.environ else default
+
+
+def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """Those of the tests that run by default, in their order."""
+    kept: list[pytest.Item] = []
+    for _, group in groupby(items, key=lambda item: (item.parent, getattr(item, "originalname", item.name))):
+        cases = [item for item in group if item.get_closest_marker("sweep") is None]
+        if any(item.get_closest_marker("product") for item in cases):
+            kept += cases
+        else:
+            kept += spread(diagonal(cases, bound(cases, "worlds")), bound(cases, "few"))
+    return kept
+
+
+def bound(cases: Sequence[pytest.Item], name: str) -> int | None:
+    """The number that a mark of this name gives, if the test has one."""
+    found = cases[0].get_closest_marker(name) if cases else None
+    return found.args[0] if found else None
+
+
+def spread(cases: list[pytest.Item], most: int | None) -> list[pytest.Item]:
+    """At most so many of the cases, as far apart as can be; where they begin differs from test to test."""
+    if most is None or len(cases) <= most:
+        return cases
+    apart = len(cases) // most | 1  # sync and async take turns
+    begin = crc32(cases[0].nodeid.encode())
+    places = dict.fromkeys((begin + step * apart) % len(cases) for step in range(len(cases) * apart))
+    taken = sorted([*places][:most])
+    return [cases[place] for place in taken]
+
+
+def diagonal(cases: Sequence[pytest.Item], most: int | None) -> list[pytest.Item]:
+    """The cases of one test with each of its values once or more, and each part of its worlds once or more, or `most` of them."""
+    if len(cases) < 2:
+        return list(cases)
+    given = [parameters(case) for case in cases]
+    names = [name for name in given[0] if all(is_world(each.get(name)) for each in given)]
+    found = {(values(each, names), worlds(each, names)): case for each, case in zip(given, cases, strict=True)}
+    rows = list(dict.fromkeys(row for row, _ in found))
+    axes = [list(dict.fromkeys(axis)) for axis in zip(*(world for _, world in found), strict=True)]
+    kept = set()
+    required = [[part for part in axis if not part.endswith("-streamed")] for axis in axes]
+    begin = 0
+    if most is not None and most < max([0, *map(len, required)]):
+        begin, required = crc32(cases[0].nodeid.encode()), [axis[:most] for axis in required]
+    for step in range(max([len(rows), *map(len, required)])):
+        row, world = rows[step % len(rows)], tuple(axis[(begin + step) % len(axis)] for axis in axes)
+        if (row, world) not in found:  # the test is not given every combination
+            world = next(other for known, other in found if known == row)
+        kept.add((row, world))
+    for place, axis in enumerate(required if begin == 0 else ()):
+        for part in axis:
+            if all(world[place] != part for _, world in kept):
+                kept.add(next(key for key in found if key[1][place] == part))
+    return [case for key, case in found.items() if key in kept]
+
+
+def parameters(case: pytest.Item) -> dict[str, Any]:
+    """The parameters of the case, by name."""
+    callspec = getattr(case, "callspec", None)
+    return {} if callspec is None else callspec.params
+
+
+def is_world(value: object) -> bool:
+    """Whether the parameter is a driver or a store."""
+    return isinstance(value, Driver) or (isinstance(value, str) and value in WORLDS)
+
+
+def values(given: dict[str, Any], besides: Sequence[str]) -> tuple[object, ...]:
+    """The other parameters. They need not be hashable: the object is what counts."""
+    return tuple((name, id(value)) for name, value in given.items() if name not in besides)
+
+
+def worlds(given: dict[str, Any], names: Sequence[str]) -> tuple[str, ...]:
+    """The driver and the store."""
+    return tuple(str(given[name]) for name in names)
