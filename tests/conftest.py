@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,15 @@ def own_postgres() -> Iterator[Any]:
 
     with own_server() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def fresh_fork_server() -> None:
+    """The next process to be forked begins a new server, which has imported what the test's processes need.
+
+    One that runs already has imported what the first test needed: each process would import the rest for itself.
+    """
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]
 
 
 @pytest.fixture(params=DRIVERS, ids=str)

@@ -568,6 +568,7 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_tool_inside(desk: Firm, how:
     assert desk.done == [*SEEN, "pay left 10", "pay right 10"]
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.few(1)
 def test_a_worker_killed_at_any_write_loses_nothing_inside(driver: Driver, tmp_path: Path) -> None:
     """Two runs inside, side by side with a payment; whoever recovers is killed as well."""

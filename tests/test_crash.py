@@ -26,7 +26,7 @@ from phronomy.stores.redis import RedisStore
 from phronomy.stores.rows import BranchFilter
 from phronomy.testing.crash import LawBroken, Report, Scene, sweep
 
-pytestmark = pytest.mark.unmeasured
+pytestmark = [pytest.mark.unmeasured, pytest.mark.usefixtures("fresh_fork_server")]
 
 
 @pytest.fixture

@@ -376,6 +376,7 @@ def processes() -> Any:
     return context
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.parametrize("driver", DRIVERS, ids=str)
 def test_a_graph_whose_process_is_killed_ends_as_one_that_was_never_killed(
     processes: Any, tmp_path: Path, driver: Driver, record_property: Callable[[str, object], None]

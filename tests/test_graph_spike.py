@@ -484,6 +484,7 @@ def processes() -> Any:
     return context
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.few(2)
 @pytest.mark.parametrize("scenario", ["office", "tower"])
 @pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])

@@ -1501,6 +1501,7 @@ def guarded_whole(scene: Scene) -> None:
     assert {each.text for each in scene.entered} <= {'{"n":5}'}
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.parametrize(
     ("scenario", "recover"),
     [

@@ -379,6 +379,7 @@ def made_once(scene: Scene) -> None:
         assert went(scene.store.load(str(branch.head))) == ["triage > billing", "billing > triage"]
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 def test_a_worker_that_is_killed_anywhere_hands_over_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db?synchronous=normal"
     report = sweep(order, recover=settle, store=url, check=made_once, every=scaled(4, sweep=1))

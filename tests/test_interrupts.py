@@ -1006,6 +1006,7 @@ def said_once(scene: Scene) -> None:
     assert len({decision.pending_id for decision in head.decisions}) == len(head.decisions) >= 3
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "not-idempotent"])
 @pytest.mark.parametrize("driver", ["sync", "async"])

@@ -478,6 +478,7 @@ def booked(scene: Scene) -> None:
     assert told(scene.store.head(branch.id)[1]) == [("completed", "booked"), ("completed", "seen")]
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("driver", ["sync", "async"])
 def test_a_worker_killed_anywhere_about_a_failure_loses_nothing(driver: str, tmp_path: Path) -> None:

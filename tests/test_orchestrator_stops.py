@@ -472,6 +472,7 @@ def test_a_run_is_resumed_by_its_id_by_another_orchestrator(kind: str, driver: D
         assert fresh.team.local_state(back).tokens == 30
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", DRIVERS, ids=str)
 def test_a_team_that_is_killed_anywhere_ends_as_one_that_was_not(name: Driver, tmp_path: Path) -> None:

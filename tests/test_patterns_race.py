@@ -347,6 +347,7 @@ def test_a_racer_that_comes_to_a_limit_of_its_own_has_failed(driver: Driver, sto
     assert "LimitExceeded" in raised.value.failures["loop"]
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", DRIVERS, ids=str)
 def test_a_race_that_is_killed_anywhere_has_a_winner(name: Driver, tmp_path: Path) -> None:

@@ -412,6 +412,7 @@ def test_a_suspended_pattern_is_forked(driver: Driver, kind: str, store: Store) 
             assert result.output == scene.output
 
 
+@pytest.mark.usefixtures("fresh_fork_server")
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["sequential", "dag", "supervisor"])
 @pytest.mark.parametrize("name", DRIVERS, ids=str)

@@ -23,7 +23,7 @@ from phronomy import SQLiteStore
 from phronomy.stores.postgres import PostgresStore
 from phronomy.stores.redis import RedisStore
 
-pytestmark = pytest.mark.unmeasured
+pytestmark = [pytest.mark.unmeasured, pytest.mark.usefixtures("fresh_fork_server")]
 
 HOUR = 3600.0
 PROCESSES, RACERS = scaled((4, 4), sweep=(8, 8))
