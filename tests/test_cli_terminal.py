@@ -84,7 +84,7 @@ def chat(thread: str = "t1", **places: str | None) -> Any:
 
 def comes(path: Path) -> None:
     """Wait for what another process makes."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while not path.exists():
         assert time.monotonic() < until
         time.sleep(0.01)

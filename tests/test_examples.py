@@ -508,7 +508,7 @@ def test_sse_goes_on_after_a_page_went_away(tmp_path: Path) -> None:
             first = next(line for line in answer.iter_lines() if line.startswith("data: "))
         path = f"/runs/{event_from(first.partition(': ')[2]).run_id}/events"
         goes_on.set()
-        deadline, found = time.monotonic() + 60, events(desk, "GET", path, "carl")
+        deadline, found = time.monotonic() + PATIENCE, events(desk, "GET", path, "carl")
         while found[-1].type != "suspended" and time.monotonic() < deadline:  # the server hears of the cut when it does
             found = events(desk, "GET", path, "carl")
     assert told(found)[0] == "run_started"

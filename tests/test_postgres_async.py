@@ -104,7 +104,7 @@ def named(name: str, **more: Any) -> str:
 
 def connected(name: str, most: int) -> int:
     """How many connections of this name are left, once it is `most` at most: a server is not at once rid of one that is closed."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while True:
         ((count,),) = asking("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", name)
         if count <= most or time.monotonic() > until:

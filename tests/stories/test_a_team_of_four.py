@@ -161,7 +161,7 @@ def tell(office: Office) -> None:
         "scribe": ["completed", "completed", "completed", "completed"],
     }
     # And no server outlives its worker
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while left := servers_left(office.folder):
         assert time.monotonic() < until, left
         time.sleep(0.01)
