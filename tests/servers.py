@@ -46,10 +46,10 @@ _numbers = itertools.count(1)
 
 
 class Postgres:
-    """A PostgreSQL server: in a temporary directory, gone with this process, or in the `place` of the whole run of the tests."""
+    """A PostgreSQL server: in a directory of its own, gone with this process, or in the `place` of the whole run of the tests."""
 
     def __init__(self, place: Path | None = None) -> None:
-        self.place = place or Path(tempfile.mkdtemp(prefix="phronomy-pg-"))
+        self.place = place or Path(tempfile.mkdtemp(prefix="postgres-", dir=folder()))
         self.place.mkdir(exist_ok=True)
         self.data = self.place / "data"
         self.database = "postgres"
@@ -69,7 +69,6 @@ class Postgres:
             if not (server.data / "postmaster.pid").exists():
                 server._prepare()
                 server.start()
-                at_the_end(server.process.pid)
         database = f"worker {os.getpid()}"
         with psycopg.connect(server.url, autocommit=True) as connection:
             connection.execute(SQL("CREATE DATABASE {}").format(Identifier(database)))
@@ -106,6 +105,7 @@ class Postgres:
                 program, stdout=log, stderr=log, user=self._server.system_user, start_new_session=True
             )
         self._process = started
+        at_the_end(self.place.name, started.pid)
         until = time.monotonic() + PATIENCE
         while True:
             try:

@@ -17,7 +17,7 @@ from pathlib import Path
 _NAME = "PHRONOMY_TESTS_SHARED"
 _WATCH = """
 while kill -0 "$0" 2>/dev/null && [ -d "$1" ]; do sleep 0.2; done
-kill -9 $(cat "$1/processes" 2>/dev/null) 2>/dev/null
+kill -9 $(cat "$1"/*.pid 2>/dev/null) 2>/dev/null
 rm -rf "$1"
 """
 
@@ -56,7 +56,6 @@ def alone(name: str) -> Iterator[None]:
         yield
 
 
-def at_the_end(*processes: int) -> None:
-    """Have these processes killed when the run ends."""
-    with alone("processes"), (folder() / "processes").open("a") as known:
-        known.write("".join(f"{each}\n" for each in processes))
+def at_the_end(name: str, process: int) -> None:
+    """Have the process killed when the run ends, unless the same name is given to a later one."""
+    (folder() / f"{name}.pid").write_text(f"{process}\n")
