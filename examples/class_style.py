@@ -23,19 +23,19 @@ class Refund(Tool):
 
 class SupportAgent(Agent):
     model = os.environ.get("PHRONOMY_MODEL", "openai/gpt-4o-mini")
-    instructions = PromptTemplate("You work at a refund desk. Refund what {customer} asks for. Be brief.")
+    instructions = PromptTemplate("You work at the refund desk of {shop}. Refund what is asked for. Be brief.")
     tools = [Refund]
 
 
 class PoliteSupportAgent(SupportAgent):
     instructions = PromptTemplate(
-        "You work at a refund desk. Refund what {customer} asks for. Thank {customer} by name."
+        "You work at the refund desk of {shop}. Refund what is asked for. Thank the customer."
     )
 
 
 def main() -> None:
     agent = PoliteSupportAgent()
-    result = agent.invoke({"customer": "Ada", "request": "Please refund 49.90 euros for order 1042."})
+    result = agent.invoke({"shop": "Kettles and Sons", "request": "Please refund 49.90 euros for order 1042."})
     if result.suspended:
         checkpoint = result.checkpoint
         print(f"{checkpoint.agent.name} waits: {checkpoint.pending_tool_name} {checkpoint.pending_tool_args}")

@@ -3,7 +3,7 @@
     python examples/debugging.py
 
 Every stop is a checkpoint, so this could go on next week in another process, with `attach`. A scripted model stands in, so that no
-key is needed; `PHRONOMY_MODEL` names another, as litellm does.
+key is needed; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from phronomy import (
     RunFailed,
     UnknownPending,
     open_store,
+    to_wire,
     tool,
 )
 
@@ -93,15 +94,11 @@ def approver(who: Annotated[tuple[str, str], Depends(known)]) -> Principal:
 
 
 def shown(checkpoint_id: str, pending: PendingApproval) -> dict[str, Any]:
-    """What an approver is shown. `args` is what will run: show all of it, escaped, and cut nothing off."""
-    return {
-        "checkpoint_id": checkpoint_id,
-        "pending_id": pending.id,
-        "digest": pending.digest,
-        "tool": pending.tool_name,
-        "args": pending.args,
-        "why": pending.why,
-    }
+    """What an approver is shown. `args` is what will run: show all of it, escaped, and cut nothing off.
+
+    Of whole numbers that a browser would round, `exact` has the digits: show these.
+    """
+    return {"checkpoint_id": checkpoint_id, "pending_id": pending.id, **to_wire(pending)}
 
 
 def told(result: Result) -> dict[str, Any]:

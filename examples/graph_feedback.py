@@ -3,7 +3,7 @@
     python examples/graph_feedback.py
 
 Each round is a checkpoint, in `slogans.db`. Leave at the prompt: the next start asks for the same slogan. A scripted model
-stands in, so that no key is needed; `PHRONOMY_MODEL` names another, as litellm does.
+stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python examples/graph_react.py
 
 An `Agent` is this loop already. Draw it yourself where the rules are yours: here the graph, not the model, says which refunds
-a human must approve of. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another, as litellm does.
+a human must approve of. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations

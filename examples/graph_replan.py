@@ -2,8 +2,7 @@
 
     python examples/graph_replan.py
 
-After three plans it gives up. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another, as litellm
-does.
+After three plans it gives up. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations

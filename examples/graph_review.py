@@ -3,7 +3,7 @@
     python examples/graph_review.py
 
 The node that sends is shown to you before it runs, with all that it would be given. You may change that: what you approve of is
-what it sends. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another, as litellm does.
+what it sends. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     OPENAI_API_KEY=... python examples/quick_start.py
 
-`PHRONOMY_MODEL` names another model, as litellm does (`anthropic/...`, `ollama/...`); its key goes where litellm looks
-for it.
+`PHRONOMY_MODEL` names another model (`groq/...`, `ollama/...`, and with litellm installed `anthropic/...`); docs/models.md says where
+its key goes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 The first start writes; the second, on another day, shows you the article, which is published as it is, as you rewrite it, or not
 at all. Between them there is nothing but `articles.db`. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names
-another, as litellm does.
+another.
 """
 
 from __future__ import annotations

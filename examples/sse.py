@@ -43,6 +43,7 @@ from phronomy import (
     RunFailed,
     UnknownPending,
     open_store,
+    to_wire,
     tool,
 )
 from phronomy.events import replay
@@ -92,7 +93,7 @@ Who = Annotated[tuple[str, str], Depends(known)]
 
 def as_sent(event: Event) -> str:
     """One server-sent event. The data is one line: JSON has no bare line breaks."""
-    return f"id: {event.id}\nevent: {event.type}\ndata: {event.model_dump_json()}\n\n"
+    return f"id: {event.id}\nevent: {event.type}\ndata: {json.dumps(to_wire(event))}\n\n"
 
 
 async def sent(stream: AsyncStream) -> StreamingResponse:

@@ -7,7 +7,7 @@ Leave at the prompt: the next start asks again, and so may anybody else who has 
     phronomy pending --store sqlite:///desk.db
     phronomy approve PENDING_ID --app examples.support_desk:triage
 
-A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another, as litellm does.
+A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from phronomy.errors import (
     InputFilterFailed,
     InstructionsError,
     InvalidDecision,
+    InvalidField,
     InvalidUpdate,
     LeaseLost,
     LimitExceeded,
@@ -64,7 +65,6 @@ from phronomy.errors import (
     UnknownType,
     WaitTimeout,
 )
-from phronomy.events import Event
 from phronomy.guardrails import (
     AllowedTools,
     Guardrail,
@@ -80,6 +80,7 @@ from phronomy.guardrails import (
 )
 from phronomy.handoffs import Handoff, without_tool_calls
 from phronomy.hooks import Hooks
+from phronomy.images import Image
 from phronomy.instructions import InstructionsContext, PromptTemplate
 from phronomy.interrupts import interrupt
 from phronomy.limits import Limits
@@ -95,12 +96,15 @@ from phronomy.validation import Problem, create_checkpoint_id, validate_checkpoi
 
 if TYPE_CHECKING:
     from phronomy.debugger import Debugger
+    from phronomy.events import Event
+    from phronomy.external import ExternalTool
     from phronomy.graph.graph import Graph, StateGraph
     from phronomy.graph.registry import register_type
     from phronomy.graph.signals import END, START, Abort, Continue, Pause, Replan, Send
     from phronomy.mcp import MCPServer
     from phronomy.models.chat_completions import ChatCompletionsModel
     from phronomy.models.litellm import LiteLLMModel
+    from phronomy.models.responses import ResponsesModel
     from phronomy.stores.postgres import PostgresStore
     from phronomy.stores.redis import RedisStore
     from phronomy.stores.sqlite import SQLiteStore
@@ -121,6 +125,7 @@ if TYPE_CHECKING:
         supervisor,
     )
     from phronomy.telemetry import Telemetry
+    from phronomy.wire import to_wire
 
 __version__ = "0.1.0"
 
@@ -132,6 +137,8 @@ _LAZY = {
     "DagNode": "phronomy.teams.patterns",
     "Debugger": "phronomy.debugger",
     "END": "phronomy.graph.signals",
+    "Event": "phronomy.events",
+    "ExternalTool": "phronomy.external",
     "Graph": "phronomy.graph.graph",
     "HandoffState": "phronomy.teams._local",
     "LiteLLMModel": "phronomy.models.litellm",
@@ -146,6 +153,7 @@ _LAZY = {
     "PostgresStore": "phronomy.stores.postgres",
     "RedisStore": "phronomy.stores.redis",
     "Replan": "phronomy.graph.signals",
+    "ResponsesModel": "phronomy.models.responses",
     "SQLiteStore": "phronomy.stores.sqlite",
     "START": "phronomy.graph.signals",
     "Send": "phronomy.graph.signals",
@@ -161,15 +169,15 @@ _LAZY = {
     "round_robin": "phronomy.teams.patterns",
     "sequential": "phronomy.teams.patterns",
     "supervisor": "phronomy.teams.patterns",
+    "to_wire": "phronomy.wire",
 }
 
+if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'phronomy' has no attribute {name!r}")
-    from importlib import import_module  # noqa: PLC0415
+    def __getattr__(name: str) -> Any:
+        from phronomy import _lazy  # noqa: PLC0415  # what is imported above is public
 
-    return getattr(import_module(_LAZY[name]), name)
+        return _lazy.load(__name__, name, _LAZY)
 
 
 __all__ = [
@@ -213,6 +221,7 @@ __all__ = [
     "Drift",
     "DryRun",
     "Event",
+    "ExternalTool",
     "Graph",
     "GraphError",
     "Guardrail",
@@ -224,10 +233,12 @@ __all__ = [
     "Hold",
     "Hooks",
     "IllegalOutcome",
+    "Image",
     "InputFilterFailed",
     "InstructionsContext",
     "InstructionsError",
     "InvalidDecision",
+    "InvalidField",
     "InvalidUpdate",
     "JsonSchemaOutput",
     "LeaseLost",
@@ -277,6 +288,7 @@ __all__ = [
     "Reject",
     "Replan",
     "Respond",
+    "ResponsesModel",
     "Result",
     "RunBusy",
     "RunFailed",
@@ -319,6 +331,7 @@ __all__ = [
     "round_robin",
     "sequential",
     "supervisor",
+    "to_wire",
     "tool",
     "validate_checkpoint",
     "without_tool_calls",

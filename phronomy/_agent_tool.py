@@ -9,10 +9,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict
 
+from phronomy import _spelling
+from phronomy._docstrings import read_docstring
 from phronomy._nested import begun, takes_value
 from phronomy._pieces import Piecewise
 from phronomy._runner import Spec
-from phronomy._schema import Arguments, is_async_callable, read_docstring
+from phronomy._schema import Arguments, is_async_callable
 from phronomy.approvals import OnExpiry
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import NodeFailed, PhronomyError, ToolDefinitionError
@@ -54,7 +56,7 @@ class AgentTool(Piecewise, Tool):
     source = "agent"
     idempotent = True
     gives_pieces = True
-    on_failure = "stop"
+    on_failure: Literal["model", "human", "stop"] = "stop"
 
     def __init__(
         self,
@@ -70,7 +72,7 @@ class AgentTool(Piecewise, Tool):
         where = f"{spec.kind} {spec.name!r} as a tool"
         if unknown := options.keys() - _OPTIONS:
             known = ", ".join(sorted({"name", "description", "input", *_OPTIONS}))
-            raise ToolDefinitionError(f"{where} has no option {', '.join(sorted(unknown))}; it has {known}")
+            raise ToolDefinitionError(f"{where} has no option {_spelling.told(unknown, _OPTIONS)}; it has {known}")
         if options.get("on_failure", "stop") not in ("stop", "model"):
             raise ToolDefinitionError(f"{where}: on_failure is 'stop' or 'model'")
         if input is None and spec.kind == "graph" and not takes_text(spec):
@@ -79,10 +81,10 @@ class AgentTool(Piecewise, Tool):
             )
         if input is not None and (not callable(input) or is_async_callable(input)):
             raise ToolDefinitionError(f"{where}: input is a plain function, whose parameters the model fills in")
-        self.into = _asked if input is None else input
+        self.into: Callable[..., Any] = _asked if input is None else input
         self._described = input is not None
-        self.name = re.sub(r"[^a-zA-Z0-9_-]+", "_", spec.name)[:64] if name is None else name
-        self.description = description if description is not None else getattr(inner, "description", "") or ""
+        self.name: str = re.sub(r"[^a-zA-Z0-9_-]+", "_", spec.name)[:64] if name is None else name
+        self.description: str = description if description is not None else getattr(inner, "description", "") or ""
         for option, value in options.items():
             setattr(self, option, value)
         super().__init__()

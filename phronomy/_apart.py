@@ -12,6 +12,7 @@ from phronomy._gate import idempotency_key
 from phronomy._leave import Leave, Left
 from phronomy._nested import ADrive, Drive, arun_nested, run_nested
 from phronomy._runner import Nested, Runner
+from phronomy._spent import spent
 from phronomy._stops import pattern_of
 from phronomy._wanted import UNNEEDED
 from phronomy._workers import in_thread, within
@@ -107,7 +108,7 @@ def left_inside(runner: Runner, call: Call) -> CallSettled:
     """The outcome of a run that was left: it is over, and what it cost so far counts."""
     path = runner.path_in(call.id)
     inside = runner.ledger.driven.get(path)
-    usage = inside.stored.usage if inside is not None else Usage()
+    usage = spent(runner.ledger, inside.stored).usage if inside is not None else Usage()
     result = CallResult(kind="cancelled", content=f"{UNNEEDED}{runner.ledger.wanted.why_not(path)}.")
     return CallSettled(
         id=call.id, call_id=call.call_id, key=idempotency_key(runner.state, call), result=result, usage=usage

@@ -10,7 +10,10 @@ from phronomy._json import JsonValue
 
 
 def is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # an int that is beyond every float
+        return False
 
 
 def is_timeout(value: object) -> bool:

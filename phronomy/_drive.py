@@ -27,7 +27,7 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
     """Drive the run until it rests, and give what was stored once it is, and what passes meanwhile."""
     while True:
         runner.absorb()
-        move = runner.spec.plan(runner.state)
+        move = runner.plan()
         if isinstance(move, (Wait, Done)):
             holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
             if not runner.commit(seal=runner.moved, stop=holding is None):
@@ -76,7 +76,7 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
     """As `steps`."""
     while True:
         runner.absorb()
-        move = runner.spec.plan(runner.state)
+        move = runner.plan()
         if isinstance(move, (Wait, Done)):
             holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
             if not await runner.acommit(seal=runner.moved, stop=holding is None):

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from phronomy._json import JsonError, canonical
+from phronomy._json import JsonError, canonical, clean
+from phronomy._quoting import quoted_name
 from phronomy._runner import Spec
 from phronomy.approvals import Reject
 from phronomy.errors import ConfigurationError
@@ -50,13 +51,16 @@ async def adry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: Any) ->
 
 def try_out(spec: Spec, path: str, args: Mapping[str, Any]) -> Tried | DryRun:
     """The call that is meant; or what it comes to, if its arguments are not valid."""
-    *way, name = path.split("/")
+    if not isinstance(path, str):
+        raise ConfigurationError(f"a tool is meant by its name, as text, not by {type(path).__name__}")
+    *way, name = clean(path).split("/")
     rules = tuple(spec.policy)
     for step in way:
         inner = _inside(spec, step)
         if inner is None:
             raise ConfigurationError(
-                f"there is nothing to go into at {step!r} of {spec.name!r}, on the way to {path!r}"
+                f"there is nothing to go into at {quoted_name(step)} of {spec.name!r}, on the way to"
+                f" {quoted_name(path)}"
             )
         spec = inner
         rules = (*spec.policy, *rules)
@@ -64,8 +68,11 @@ def try_out(spec: Spec, path: str, args: Mapping[str, Any]) -> Tried | DryRun:
     if tool is None:
         there = ", ".join(sorted(spec.tools)) or "none"
         raise ConfigurationError(
-            f"{spec.kind} {spec.name!r} has no tool {name!r}; it has {there}. Those inside are named with their way: 'clerk/refund'"
+            f"{spec.kind} {spec.name!r} has no tool {quoted_name(name)}; it has {there}. Those inside are named"
+            " with their way: 'clerk/refund'"
         )
+    if not isinstance(args, Mapping):
+        raise ConfigurationError(f"the arguments of a tool are a mapping by name, not {type(args).__name__}")
     try:
         text = tool.read(canonical(dict(args)))
         values = tool.bind(text)
@@ -104,5 +111,7 @@ def summed_up(tried: Tried, said: list[tuple[str, bool | Reject]]) -> DryRun:
         if stricter(answer, verdict):
             verdict = answer
     reason = verdict.reason if isinstance(verdict, Reject) else None
+    if verdict is True and tried.tool.external:
+        reason = "it is external: the call waits for its result"
     rules = tuple(RuleSaid(rule, says(answer)) for rule, answer in said)
     return DryRun(tool=tried.path, verdict=says(verdict), rules=rules, reason=reason, args=tried.args)

@@ -38,17 +38,21 @@ def refusal(state: Checkpoint, call: Call, tool: ToolIdentity) -> str | None:
     if not any(call is mine for mine in state.calls) or call.status not in ("ready", "started"):
         return f"it is {call.status}, or not a call of this run"
     recorded = call.tool
+    if tool.external or (recorded is not None and recorded.external):
+        return "its tool is external, and nothing here runs it; respond with what came of it"
     if (
         recorded is None
         or call.__dict__["args"] is None
-        or (recorded.path, recorded.source, recorded.name) != (tool.path, tool.source, tool.name)
+        or (recorded.path, recorded.source, recorded.endpoint, recorded.name)
+        != (tool.path, tool.source, tool.endpoint, tool.name)
     ):
         return "it was judged for another tool"
     if call.digest != call_digest(recorded, call.json_text("args")):
         return "its arguments are not the ones that were judged"
     passed = call.why == "breakpoint" and call.approved is not None  # to let a run go on approves of nothing
     if call.approved is None or passed:
-        if "always" in (tool.gate, recorded.gate) or (call.pending_id is not None and not passed):
+        asked = call.asked_by or "always" in (tool.gate, recorded.gate)
+        if asked or (call.pending_id is not None and not passed):
             return "it needs an approval, and none is recorded"
         if (tool.gate, recorded.gate) == ("predicate", "never"):
             return "its tool was given a gate after it was judged"

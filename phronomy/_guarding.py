@@ -118,7 +118,7 @@ def after(
             )
             return Verdict(passed=(*verdict.passed, (guardrail.name, "refused")), refusal=refusal)
         case Transform() as transform:
-            made = replacement(guardrail, transform, context)
+            made = replacement(guardrail, transform, context, is_text=value[0] == '"')
             said: Said = "passed" if made == (verdict.value or value) else "transformed"
             return Verdict(value=made if made != value else None, passed=(*verdict.passed, (guardrail.name, said)))
         case _:
@@ -145,15 +145,17 @@ def understood(guardrail: Guardrail, answer: Any, context: GuardrailContext[Any]
     )
 
 
-def replacement(guardrail: Guardrail, transform: Transform, context: GuardrailContext[Any]) -> JsonText:
-    """The canonical JSON of what a guardrail puts in the place of what it looked at."""
+def replacement(
+    guardrail: Guardrail, transform: Transform, context: GuardrailContext[Any], *, is_text: bool
+) -> JsonText:
+    """The canonical JSON of what a guardrail puts in the place of what it looked at, which may have been text."""
     try:
         made = canonical(transform.value)
     except (JsonError, RecursionError):  # what it says may quote the value
         raise failed(guardrail, context, "returned a Transform of what is not JSON") from None
     if context.stage == "tool" and made[0] != "{":
         raise failed(guardrail, context, "returned a Transform of what are no arguments: give them all, in a dict")
-    if context.stage == "output" and made[0] != '"':
+    if context.stage == "output" and is_text and made[0] != '"':
         raise failed(guardrail, context, "returned a Transform of what is no text")
     return made
 

@@ -13,22 +13,30 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from functools import partial
-from typing import Any, Final
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
 
 from phronomy import _results, hooks
 from phronomy._aclosing import aclosing, acontextmanager
 from phronomy._drive import asteps, steps
 from phronomy._ledger import call as in_store
+from phronomy._ledger import now, whole
+from phronomy._masking import Masking
 from phronomy._pieces import Heard, Piece
 from phronomy._runner import Asking, Moment, Runner, Written
 from phronomy.announcements import aannounce, announce
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import RunFailed
-from phronomy.events import Event, Reader
+from phronomy.interrupts import nobody_asks
+from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings
 from phronomy.result import Result
-from phronomy.stores.rows import BranchStatus, Held
-from phronomy.types import Wait
+from phronomy.stores.log import journal_entry
+from phronomy.stores.rows import Append, Behind, BranchStatus, Claim, Held
+from phronomy.types import Interrupted, Wait
+
+if TYPE_CHECKING:
+    from phronomy.events import Event, Reader
 
 _log = logging.getLogger("phronomy")
 
@@ -39,9 +47,9 @@ def claim(runner: Runner) -> bool:
         return runner.commit(seal=runner.dirty)
     except Held:
         return False
-    except BaseException:
+    except BaseException as error:
         with suppress(Exception):
-            let_go(runner)
+            let_go(runner, leaves=not isinstance(error, Exception))
         raise
 
 
@@ -51,9 +59,9 @@ async def aclaim(runner: Runner) -> bool:
         return await runner.acommit(seal=runner.dirty)
     except Held:
         return False
-    except BaseException:
+    except BaseException as error:
         with suppress(Exception):
-            await alet_go(runner)
+            await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
         raise
 
 
@@ -75,9 +83,11 @@ class Watch:
             runner.ledger.hear = self.hear_inside
         if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
             runner.ledger.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
+        if any(type(each).exchanged is not hooks.Hooks.exchanged for each in self._hooks):
+            runner.ledger.exchanged = self.exchanged
         if self._live:
             base, seq = runner.origin, runner.origin_seq
-            self._reader = Reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
+            self._reader = _reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
             if runner.begins:
                 self.first += self._reader.checkpoint(seq, base)
                 self._tell(self.first)
@@ -116,9 +126,18 @@ class Watch:
         with self._lock:  # a reader of its own: the places of what the run itself gives stay in order
             if self._inner is None:
                 branch_id, base, seq = self._begun
-                self._inner = Reader(branch_id, base, seq=seq)
+                self._inner = _reader(branch_id, base, seq=seq)
             found = _read(self._inner, moment)
         self._tell(found)
+
+    def exchanged(self, path: str, model: Model, said: ModelRequest | ModelReply) -> None:
+        """Tell hooks what a model is asked, with the settings that it adds, or what it replied."""
+        for each in self._hooks:
+            try:
+                told = with_own_settings(model, said) if isinstance(said, ModelRequest) else said
+                each.exchanged(self._ledger.branch.id, path, told)
+            except Exception as error:
+                hooks.raised(each, error, "on an exchange")
 
     def failed(self, error: BaseException) -> Event | None:
         """The event of a failure."""
@@ -139,6 +158,12 @@ class Watch:
                     _log.error("hook %s raised %s on %s", type(each).__name__, type(error).__name__, event.type)
 
 
+def _reader(branch_id: str, base: Checkpoint | None, *, seq: int) -> Reader:
+    from phronomy.events import Reader  # noqa: PLC0415  # where nobody listens, nothing is read
+
+    return Reader(branch_id, base, seq=seq)
+
+
 def _read(reader: Reader, moment: Written | Asking) -> list[Event]:
     """The events in what was stored, or that the model is asked."""
     if isinstance(moment, Asking):
@@ -152,13 +177,22 @@ def _read(reader: Reader, moment: Written | Asking) -> list[Event]:
     return found
 
 
+def with_own_settings(model: Model, request: ModelRequest) -> ModelRequest:
+    """The request with the settings that the model adds to it by itself, where it tells of them."""
+    own = getattr(model, "settings", None)
+    return replace(request, settings=own.merged(request.settings)) if isinstance(own, ModelSettings) else request
+
+
 _LOUD = ("run_started", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped", "failed")
 
 
 def driving(runner: Runner) -> AbstractContextManager[tuple[Mapping[str, str], ...]]:
     """The managers of hooks around a drive; they give what is to be noted in its checkpoints."""
     watching = runner.spec.hooks
-    return hooks.Inside({each: partial(each.driving, runner.origin) for each in watching}) if watching else _NOTHING
+    if not watching:
+        return _NOTHING
+    masks = cache(partial(Masking, runner.spec))
+    return hooks.Inside({each: partial(each._drives, runner.origin, masks) for each in watching})
 
 
 _NOTHING: Final = nullcontext(())
@@ -166,16 +200,19 @@ _NOTHING: Final = nullcontext(())
 
 @contextmanager
 def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
-    """Let the run go, whatever happens, so that nobody has to wait for the lease; what has settled is saved first."""
+    """Let the run go, whatever happens, so that nobody has to wait for the lease; what has settled is saved first.
+
+    Between the events of a stream somebody else's code runs, which may ask: there `Stream` sees to it that the run itself does not.
+    """
     watch: Watch | None = None
-    with driving(runner) as runner.notes:
+    with nullcontext() if streams else nobody_asks(), driving(runner) as runner.notes:
         try:
             watch = Watch(runner, streams=streams)
             tell_world(runner)
             yield watch
         except BaseException as error:
             with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
-                let_go(runner)
+                let_go(runner, leaves=not isinstance(error, Exception))
             tell(runner, error)
             if watch is not None and isinstance(error, Exception):
                 watch.failure = watch.failed(error)
@@ -189,14 +226,14 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
 async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch]:
     """As `held`."""
     watch: Watch | None = None
-    with driving(runner) as runner.notes:
+    with nullcontext() if streams else nobody_asks(), driving(runner) as runner.notes:
         try:
             watch = Watch(runner, streams=streams)
             await atell_world(runner)
             yield watch
         except BaseException as error:
             with suppress(Exception):
-                await alet_go(runner)
+                await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
             await in_store(runner.ledger.store, tell, runner, error)
             if watch is not None and isinstance(error, Exception):
                 watch.failure = watch.failed(error)
@@ -265,29 +302,70 @@ async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
         raise
 
 
-def let_go(runner: Runner) -> None:
-    """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up."""
+def let_go(runner: Runner, *, leaves: bool = False) -> None:
+    """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up.
+
+    One who `leaves` a run that it owes something is taken for dead when its lease is over.
+    """
     rests = waits(runner) and runner.moved  # whoever looks for what waits finds it by its checkpoint
-    if (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
-        runner.commit(seal=rests)
-    runner.ledger.abandon(left_as(runner))
+    while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
+        if runner.commit(seal=rests):
+            break
+        rests = waits(runner) and runner.moved
+    if owed := leaves and owes(runner):
+        runner.ledger.drop()
+    runner.ledger.abandon(left_as(runner, leaves=leaves and not owed))
 
 
-async def alet_go(runner: Runner) -> None:
+async def alet_go(runner: Runner, *, leaves: bool = False) -> None:
     """As `let_go`."""
     rests = waits(runner) and runner.moved
-    if (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
-        await runner.acommit(seal=rests)
-    await runner.ledger.aabandon(left_as(runner))
+    while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
+        if await runner.acommit(seal=rests):
+            break
+        rests = waits(runner) and runner.moved
+    if owed := leaves and owes(runner):
+        runner.ledger.drop()
+    await runner.ledger.aabandon(await in_store(runner.ledger.store, left_as, runner, leaves=leaves and not owed))
 
 
-def left_as(runner: Runner) -> BranchStatus:
-    """How a run stands that nobody drives any more. One that was left at a breakpoint waits there."""
+def owes(runner: Runner) -> bool:
+    """Whether there is something to do about a decision that was left here, or about what a lost worker left; nobody else knows."""
+    ledger = runner.ledger
+    knows = ledger.found_lost or ledger.owes or (runner.writing and ledger.left)
+    return knows and not isinstance(runner.spec.plan(runner.state), Wait)
+
+
+def left_as(runner: Runner, *, leaves: bool) -> BranchStatus:
+    """How a run stands that nobody drives any more. One that was left at a breakpoint waits there.
+
+    What became of a write that was interrupted, the store says. A run that is `running` with nothing under way is one that is gone
+    through step by step: nobody would look for it. So where the caller `leaves` what was decided and has not run yet, that is noted.
+    """
     if runner.hold is not None:
         runner.hold.left(runner)
-    if runner.in_flight or runner.writing:
+    if runner.in_flight:
         return "running"
-    return "suspended" if waits(runner) else "failed"
+    if not runner.writing and not (leaves and is_due(runner, runner.state)):
+        return "suspended" if waits(runner) else "failed"
+    store = runner.ledger.store
+    branch, head = store.head(runner.ledger.branch.id)
+    if head.journal:
+        return "running"
+    owner = runner.ledger.owner
+    if leaves and is_due(runner, head) and branch.owner == owner:
+        claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=branch.fence)
+        note = journal_entry(Interrupted(pending_ids={}, at=now(store)), "")
+        with suppress(Behind):  # what somebody else decided is found by itself
+            store.append(Append(branch_id=branch.id, seq=branch.seq, claim=claim, entries=(note,), lease=store.lease))
+        return "running"
+    return "suspended" if head.pending and isinstance(runner.spec.plan(head), Wait) else "failed"
+
+
+def is_due(runner: Runner, state: Checkpoint) -> bool:
+    """Whether a call is to run, or to go on, by what somebody decided, and has not begun."""
+    decided = any(call.status == "ready" and (call.approved is not None or call.stopped) for call in state.calls)
+    return decided and not isinstance(runner.spec.plan(state), Wait)
 
 
 def waits(runner: Runner) -> bool:
@@ -315,4 +393,4 @@ def tell(runner: Runner, error: BaseException) -> None:
         error.run_id = runner.state.run_id
         error.checkpoint = _results.result_of(runner).checkpoint
         with suppress(Exception):  # the store may be what failed
-            error.checkpoint = runner.ledger.store.load(runner.base.id)
+            error.checkpoint = runner.ledger.store.whole(runner.base.id)[1]

@@ -10,7 +10,8 @@ from pydantic_core import to_jsonable_python
 
 from phronomy._checks import is_series
 from phronomy._json import canonical
-from phronomy.checkpoint import explain
+from phronomy._quoting import quoted_id, quoted_word
+from phronomy._record import explain
 from phronomy.errors import ConfigurationError
 from phronomy.messages import Message, unique_ids
 from phronomy.types import Input
@@ -52,14 +53,16 @@ def read_history(given: History) -> tuple[Message, ...]:
     for message in messages:
         if message.role == "tool":
             if message.tool_call_id not in waiting:
-                raise ConfigurationError(f"messages: the result of call {message.tool_call_id!r} answers no open call")
+                raise ConfigurationError(
+                    f"messages: the result of call {quoted_id(message.tool_call_id)} answers no open call"
+                )
             waiting.remove(message.tool_call_id or "")
         elif waiting:
-            raise ConfigurationError(f"messages: call {waiting[0]!r} has no result before the next message")
+            raise ConfigurationError(f"messages: call {quoted_id(waiting[0])} has no result before the next message")
         else:
             waiting = [call.id for call in message.tool_calls]
     if waiting:
-        raise ConfigurationError(f"messages: call {waiting[0]!r} has no result")
+        raise ConfigurationError(f"messages: call {quoted_id(waiting[0])} has no result")
     return tuple(messages)
 
 
@@ -74,4 +77,6 @@ def _read_message(item: Mapping[str, Any]) -> Message:
             return Message(role=role, content=item.get("content"), tool_call_id=item.get("tool_call_id"))
     except Exception as error:
         raise ConfigurationError(f"messages: a {role} message cannot be read: {explain(error)}") from None
-    raise ConfigurationError(f"messages: role {role!r} is not user, assistant or tool; instructions go into the agent")
+    raise ConfigurationError(
+        f"messages: role {quoted_word(role)} is not user, assistant or tool; instructions go into the agent"
+    )

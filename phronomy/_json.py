@@ -128,7 +128,8 @@ def _check(value: JsonValue) -> None:
                 raise JsonError(f"nested deeper than {MAX_DEPTH}")
             todo.extend((inner, depth + 1) for inner in item)
         elif not isinstance(item, (str, int, float)):
-            raise JsonError(f"a value of type {kind.__name__} is not JSON")
+            remedy = "; its model_dump(mode='json') is" if hasattr(kind, "model_dump") else ""
+            raise JsonError(f"a value of type {kind.__name__} is not JSON{remedy}")
 
 
 def _check_depth(text: str) -> None:

@@ -6,7 +6,6 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 from phronomy._gate import idempotency_key
@@ -16,10 +15,11 @@ from phronomy._ids import new_id
 from phronomy._input import read_input
 from phronomy._json import JsonText, canonical
 from phronomy._ledger import now
+from phronomy._record import later
 from phronomy._runner import Runner
 from phronomy._stops import at_call
 from phronomy._texts import BLOCKED
-from phronomy._workers import in_either
+from phronomy._workers import ain_thread, in_either
 from phronomy.approvals import (
     Answer,
     Approve,
@@ -34,7 +34,7 @@ from phronomy.approvals import (
 )
 from phronomy.errors import ApprovalHandlerError, ConfigurationError, InvalidDecision
 from phronomy.guardrails import Stage
-from phronomy.policy import Rule, stricter
+from phronomy.policy import Handled, Rule, says, stricter
 from phronomy.tools import InvalidArguments, Tool, ToolContext
 from phronomy.types import Call, CallResult, Decided, Deferred, Ending, Guarded, Judged, Judgement, Outcome
 
@@ -93,6 +93,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = tool.ask_gate(values, context)
+    judgement = asked_first(judgement, answer, rules)
     for rule in rules:
         judgement, answer = at_least(judgement, answer, rule, rule.ask(tool, values, context))
     return gated(runner, call, judgement, tool, answer), guarded
@@ -101,7 +102,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
 async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     """As `judge_call`."""
     tool = runner.spec.tool(call)
-    judgement, guarded = understand(runner, call, tool), None
+    judgement, guarded = await aunderstand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
         return judgement, None
     if is_refused(runner, tool, judgement):
@@ -120,6 +121,7 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = await tool.aask_gate(values, context)
+    judgement = asked_first(judgement, answer, rules)
     for rule in rules:
         judgement, answer = at_least(judgement, answer, rule, await rule.aask(tool, values, context))
     return gated(runner, call, judgement, tool, answer), guarded
@@ -140,6 +142,13 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     digest = call_digest(identity, args)
     repeatable = tool.idempotent or runner.spec.nested(runner.state, call) is not None
     return Judgement(id=call.id, verdict="ask", tool=identity, args=args, digest=digest, repeatable=repeatable)
+
+
+async def aunderstand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
+    """As `understand`; in a thread, where the schema of the arguments is somebody else's and may be made to take long."""
+    if tool is None or not tool.reads_apart:
+        return understand(runner, call, tool)
+    return await ain_thread(lambda: understand(runner, call, tool), None)
 
 
 def is_refused(runner: Runner, tool: Tool, judgement: Judgement) -> bool:
@@ -179,10 +188,17 @@ def invalid(call: Call, told: str) -> Judgement:
     return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
 
 
+def asked_first(judgement: Judgement, answer: bool | Reject, rules: Sequence[Rule]) -> Judgement:
+    """The judgement, with a note that the gate of the tool asks, where rules may ask as well."""
+    return judgement.evolve(asked_by=("",)) if rules and says(answer) == "ask" else judgement
+
+
 def at_least(
     judgement: Judgement, answer: bool | Reject, rule: Rule, other: bool | Reject
 ) -> tuple[Judgement, bool | Reject]:
     """The stricter of what was answered and what a rule says; who is asked because of a rule is told of it."""
+    if says(other) == "ask" and rule.of not in judgement.asked_by:
+        judgement = judgement.evolve(asked_by=(*judgement.asked_by, rule.of))
     if not stricter(other, answer):
         return judgement, answer
     return judgement.evolve(reason=f"asked for by {rule.told}"), other
@@ -195,22 +211,28 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
         result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
         return judgement.evolve(verdict="reject", then=answer.then, result=result)
     asks = answer is not False
-    found = at_call(runner, call, judgement, asks=asks) if runner.breakpoints is not None else None
-    if not asks and found is None and not runner.spec.stops(runner.state, call):
+    found, stops = None, False
+    if call.status == "new":  # what was edited, where it waited, was looked at there
+        found = at_call(runner, call, judgement, asks=asks) if runner.breakpoints is not None else None
+        stops = found is not None or runner.spec.stops(runner.state, call)
+    if not asks and not stops:
         return judgement.evolve(verdict="run")
     at = now(runner.ledger.store)
     request: dict[str, Any] = {"pending_id": new_id("pend"), "requested_at": at}
     timeout, on_expiry = runner.spec.expiry(tool)
     if timeout is not None:
-        request |= {"expires_at": at + timedelta(seconds=timeout), "on_expiry": on_expiry}
+        request |= {"expires_at": later(at, seconds=timeout), "on_expiry": on_expiry}
     if found is not None:
         request |= {"point": found[0], "label": found[1].label}
-    elif not asks:
+    elif stops:
         request["point"] = runner.spec.point_of(call)
     if not asks:
         return judgement.evolve(verdict="pend", why="breakpoint", **request)
-    alone = runner.spec.handler is None or found is not None  # who stops a run wants to see it, whatever a handler says
-    return judgement.evolve(verdict="pend" if alone else "ask", **request)
+    if not handlers_of(runner, judgement):  # whoever is to approve looks at it as well: that is one stop
+        return judgement.evolve(verdict="pend", **request)
+    if not stops:
+        return judgement.evolve(verdict="ask", **request)
+    return judgement.evolve(verdict="pend", why="breakpoint", asked_by=judgement.asked_by or ("",), **request)
 
 
 def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[Any]:
@@ -233,25 +255,41 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
 # Deciding
 
 
+def handlers_of(runner: Runner, asked: Call | Judgement) -> Sequence[Handled]:
+    """The handlers that may answer, all of them, for those who ask about a call; none if somebody who asks has none.
+
+    The gate of a tool is for the handler of the agent that has it, a policy for that of whoever has the policy: a handler of a run
+    inside does not answer for an agent around it.
+    """
+    given: dict[str, list[Handled | None]] = {"": [runner.spec.handler]}
+    for rule in runner.policies if asked.asked_by else ():  # of several of one name, each has to have one
+        given.setdefault(rule.of, []).append(rule.handler)
+    found = [handled for name in asked.asked_by or ("",) for handled in given.get(name, [None])]
+    return [] if None in found else [*dict.fromkeys(filter(None, found))]
+
+
 def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
-    """Ask the handler about every call, and only then let its answers count."""
+    """Ask the handlers about every call, and only then let their answers count."""
     outcomes: list[Outcome] = []
     for call in calls:
-        if (handler := runner.spec.handler) is None:  # it was judged by an agent that had one
-            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
-            continue
-        assert call.args is not None and call.tool is not None
-        try:
-            answer = handler(call.tool.name, call.args)
-        except Exception as error:
-            raise handler_failed(call, f"raised {type(error).__name__}") from error
+        answer: Approve | Reject | Respond | Defer = Defer()
+        handlers = handlers_of(runner, call)  # it may have been judged by an agent that had one
+        for handled in handlers:
+            assert call.args is not None and call.tool is not None
+            try:
+                given = handled.handler(call.tool.name, call.args)
+            except Exception as error:
+                raise handler_failed(call, f"raised {type(error).__name__}") from error
+            answer = handler_answer(call, given, alone=len(handlers) == 1)
+            if not isinstance(answer, Approve):
+                break
         if isinstance(answer, Defer):
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
             continue
         try:
-            outcomes.append(decide(runner, call, handler_answer(call, answer), channel="handler"))
+            outcomes.append(covered(call, decide(runner, call, answer, channel="handler")))
         except InvalidDecision as error:
-            raise handler_failed(call, f"edited the arguments so that they cannot run ({error})") from error
+            raise handler_failed(call, uncounted(call, error)) from error
     yield from outcomes
 
 
@@ -259,32 +297,62 @@ async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outc
     """As `consult`."""
     outcomes: list[Outcome] = []
     for call in calls:
-        if (handler := runner.spec.handler) is None:  # it was judged by an agent that had one
-            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
-            continue
-        assert call.args is not None and call.tool is not None
-        try:
-            answer = await in_either(handler, runner.spec.handler_is_async, call.tool.name, call.args)
-        except Exception as error:
-            raise handler_failed(call, f"raised {type(error).__name__}") from error
+        answer: Approve | Reject | Respond | Defer = Defer()
+        handlers = handlers_of(runner, call)
+        for handled in handlers:
+            assert call.args is not None and call.tool is not None
+            try:
+                given = await in_either(handled.handler, handled.is_async, call.tool.name, call.args)
+            except Exception as error:
+                raise handler_failed(call, f"raised {type(error).__name__}") from error
+            answer = handler_answer(call, given, alone=len(handlers) == 1)
+            if not isinstance(answer, Approve):
+                break
         if isinstance(answer, Defer):
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
             continue
         try:
-            outcomes.append(await adecide(runner, call, handler_answer(call, answer), channel="handler"))
+            outcomes.append(covered(call, await adecide(runner, call, answer, channel="handler")))
         except InvalidDecision as error:
-            raise handler_failed(call, f"edited the arguments so that they cannot run ({error})") from error
+            raise handler_failed(call, uncounted(call, error)) from error
     for outcome in outcomes:
         yield outcome
 
 
-def handler_answer(call: Call, answer: Any) -> Approve | Reject:
-    """The answer that the handler's value stands for: exactly True approves; False and None reject."""
+def covered(call: Call, outcome: Decided) -> Decided | Deferred:
+    """The outcome of what handlers answered; put to a human where they edited the call so that others ask about it as well."""
+    edited = outcome.edited
+    asks = set() if edited is None or edited.verdict == "run" else set(edited.asked_by or ("",))
+    if asks <= set(call.asked_by or ("",)):
+        return outcome
+    return Deferred(pending_ids=(call.pending_id or "",))
+
+
+def uncounted(call: Call, error: InvalidDecision) -> str:
+    """What a handler did whose answer cannot count."""
+    what = (
+        "gave no result"
+        if call.tool is not None and call.tool.external
+        else "edited the arguments so that they cannot run"
+    )
+    return f"{what} ({error})"
+
+
+def handler_answer(call: Call, answer: Any, *, alone: bool) -> Approve | Reject | Respond | Defer:
+    """The answer that the handler's value stands for: exactly True approves; False and None reject.
+
+    Of an external tool it may be the result. Of several that are to agree, none may edit the call, or give its result: a human
+    decides then.
+    """
     if answer is True:
         return Approve()
     if answer is False or answer is None:
         return Reject()
-    if isinstance(answer, (Approve, Reject)):
+    if isinstance(answer, Respond) and call.tool is not None and call.tool.external:
+        return answer if alone else Defer()
+    if isinstance(answer, Approve) and answer.args is not None and not alone:
+        return Defer()
+    if isinstance(answer, (Approve, Reject, Defer)):
         return answer
     if isinstance(answer, Coroutine):
         answer.close()
@@ -360,10 +428,16 @@ def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
     """
     if not isinstance(answer, Approve) or call.gate or call.why == "question":
         return None
+    tool = runner.spec.tool(call)
+    if call.why != "breakpoint" and any(each is not None and each.external for each in (call.tool, tool)):
+        raise InvalidDecision(
+            f"pending {call.pending_id}: {call.name[:80]} is an external tool, which nothing here can run: give what came of the call"
+            " with Respond(content=...), or Reject it",
+            pending_id=call.pending_id,
+        )
     if answer.args is not None:
         check_guarded(runner, call, "tool")
         return call.evolve(arguments=str(answer.json_text("args")))
-    tool = runner.spec.tool(call)
     if call.why != "breakpoint" or tool is None or call.tool is None or tool.gate == call.tool.gate:
         return None
     return call.evolve(arguments=call.json_text("args"))
@@ -398,9 +472,10 @@ def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
     """
     given, shown = answer.args or {}, call.args or {}
     if "input" not in shown or given.keys() != {"input"}:
-        here = "the input alone" if "input" in shown else "nothing: the model has seen the input"
+        can = "the input alone can be edited" if "input" in shown else "nothing can be edited any more: let it go on"
         raise InvalidDecision(
-            f"pending {call.pending_id} stands at {call.point}, where {here} can be edited", pending_id=call.pending_id
+            f"pending {call.pending_id} stands at {call.point or 'a pause'}, where {can}",
+            pending_id=call.pending_id,
         )
     check_guarded(runner, call, "input")
     try:
@@ -418,12 +493,18 @@ def check_skip(call: Call, answer: Answer) -> None:
     wrong = None
     if isinstance(answer, Skip) and call.why != "breakpoint":
         wrong = "is no breakpoint: reject it"
-    elif isinstance(answer, Skip) and call.gate and call.point in (None, "post_tool_call", "post_node"):
+    elif isinstance(answer, Skip) and not _can_skip(call):
         wrong = "stands where nothing is left to skip: let it go on, or reject it to end the run"
     elif isinstance(answer, Respond) and call.gate:
-        wrong = "stands between two steps, where there is nothing to answer: approve it, skip it or reject it"
+        ways = "approve it, skip it or reject it" if _can_skip(call) else "approve it or reject it"
+        wrong = f"stands between two steps, where there is nothing to answer: {ways}"
     if wrong is not None:
         raise InvalidDecision(f"pending {call.pending_id} {wrong}", pending_id=call.pending_id)
+
+
+def _can_skip(call: Call) -> bool:
+    """Whether something comes next that can be left out."""
+    return not call.gate or call.point not in (None, "post_tool_call", "post_node")
 
 
 def check_reply(call: Call, answer: Answer) -> None:
@@ -440,7 +521,8 @@ def check_reply(call: Call, answer: Answer) -> None:
     from phronomy._answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
 
     value = True if isinstance(answer, Approve) else answer.content
-    if (wrong := misfit(value, schema)) is not None:
+    foreign = call.tool is not None and call.tool.source.startswith("mcp:")
+    if (wrong := misfit(value, schema, bounded=foreign)) is not None:
         raise InvalidDecision(
             f"the answer to question {question.get('key')!r} (pending {call.pending_id}) is not of the type that was asked for:"
             f" {wrong}",
@@ -471,19 +553,24 @@ def decided(
             f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}",
             pending_id=call.pending_id,
         )
-    asks = edited.pending_id if edited is not None and call.why == "breakpoint" and edited.why == "approval" else None
-    if edited is not None and edited.digest == call.digest and asks is None:
+    let_on = call.why == "breakpoint" and isinstance(answer, Approve)
+    asks = edited.pending_id if let_on and edited is not None else None
+    changed = edited is not None and edited.digest != call.digest
+    if not changed and asks is None:
         edited = None  # nothing was changed, so the model is told of no change
+    if let_on and edited is None and call.asked_by:
+        asks = new_id("pend")
     decision = Decision(
         pending_id=call.pending_id,
         digest=call.digest,
         kind=KINDS[type(answer)],
         path=runner.state.path,
-        args=edited.__dict__["args"] if edited is not None else None,
+        args=edited.__dict__["args"] if edited is not None and changed else None,
         content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
         reason=answer.reason if isinstance(answer, Reject) else None,
         then=answer.then if isinstance(answer, Reject) else "continue",
         asks=asks,
+        asked_by=(edited.asked_by or ("",)) if asks is not None and edited is not None else (),
         by=by,
         channel=channel,
         at=now(runner.ledger.store),

@@ -1,14 +1,20 @@
-"""Leaving what runs: a signal that whoever waits for a body can wait for as well."""
+"""Leaving what runs: a signal that whoever waits for a body can wait for as well, and how long a model is waited for."""
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 class Left(Exception):
     """Nobody waits for the body any more: the run was stopped while it ran."""
+
+
+class Overran(Exception):
+    """It was still running when its time was over."""
 
 
 class Leave:
@@ -19,6 +25,11 @@ class Leave:
         self._is_set = False
         self._waiting: list[Callable[[], None]] = []
         self._timer: threading.Timer | None = None
+
+    @property
+    def said(self) -> bool:
+        """Whether it has been said."""
+        return self._is_set
 
     def after(self, seconds: float | None) -> None:
         """Say it after so many seconds; None: never, if it has not been said."""
@@ -56,3 +67,38 @@ class Leave:
             with self._lock:
                 if call in self._waiting:
                     self._waiting.remove(call)
+
+
+class Patience:
+    """How long an answer is waited for, by the monotonic clock, and what says that nobody waits for it any more."""
+
+    def __init__(self, leave: Leave | None = None, until: float = math.inf) -> None:
+        self.leave: Leave = leave if leave is not None else Leave()
+        self._until = until
+
+    def __repr__(self) -> str:
+        return f"<Patience for {self.left()} s>"
+
+    def at_most(self, seconds: float | None) -> Patience:
+        """That of one attempt, which ends by itself after so many seconds and can be left by itself."""
+        return Patience(None, self._until if seconds is None else min(self._until, time.monotonic() + seconds))
+
+    def left(self) -> float | None:
+        """The seconds that are left; None: any number."""
+        return None if self._until == math.inf else max(self._until - time.monotonic(), 0.0)
+
+    def extend(self, seconds: float) -> None:
+        """Wait so much longer: something else took that time."""
+        self._until += seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is over. A timer may be early by as much as it is inexact."""
+        return self._until - time.monotonic() <= 0.001
+
+    def check(self) -> None:
+        """Return if somebody still waits. Raises `Left`, `Overran`."""
+        if self.leave.said:
+            raise Left
+        if self.is_over:
+            raise Overran("its time was over")

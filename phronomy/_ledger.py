@@ -11,6 +11,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -27,7 +28,7 @@ from phronomy._wanted import Wanted
 from phronomy.approvals import Decision
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import LeaseLost
+from phronomy.errors import CheckpointNotFound, LeaseLost
 from phronomy.stores._native import on_loop
 from phronomy.stores.base import Store
 from phronomy.stores.log import audit_row, pending_rows
@@ -39,6 +40,16 @@ T = TypeVar("T")
 E = TypeVar("E", threading.Event, asyncio.Event)
 
 _NOTHING: Final = nullcontext()
+
+# A clock that nobody sets, and that goes on while the machine sleeps, where there is one.
+uptime: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+
+MARGIN: Final = 0.1
+"""The part of a lease at its end in which the store is asked before anything is entered: clocks differ, and to enter takes time."""
+
+
+def _unheard(path: str, model: Any, said: Any) -> None:
+    """Nobody looks on."""
 
 
 def new_owner() -> str:
@@ -58,31 +69,49 @@ class Ledger:
     whose outcome in another branch nobody knows.
     """
 
-    def __init__(self, store: Store, branch: Branch, head: Checkpoint, *, claim: Claim | None = None) -> None:
+    def __init__(
+        self, store: Store, branch: Branch, head: Checkpoint, *, claim: Claim | None = None, asked: float = 0.0
+    ) -> None:
         self.store = store
         self.branch = branch
         self.claim: Claim | None = None
-        self.owner = claim.owner if claim is not None else new_owner()
-        self.seq = branch.seq
+        self.owner: str = claim.owner if claim is not None else new_owner()
+        self.seq: int = branch.seq
         self.inbox: list[Outcome] = []
         self.ending: Ending | None = None
         self.halted: Halted | None = None
         self.breakpoints: Iterable[Breakpoint] = ()  # of the call that drives the run, for the runs inside it as well
-        self.leave = Leave()
+        self.leave: Leave = Leave()
+        self.over: Leave = Leave()  # for those who wait for a model: the run was ended, or this worker has it no longer
         self._leave_by = math.inf
         self.reusable: dict[str, CallResult] = {}
         self.surround: Callable[[str, str], AbstractContextManager[Any]] | None = None
+        self.exchanged: Callable[[str, Any, Any], object] = (
+            _unheard  # a path, the model there, what it is asked or replies
+        )
         self.hear: Callable[[Any], object] | None = None  # what runs inside calls give
         self.heard: deque[Inner] | None = None  # the same, for whoever streams the run, in the order of the log
         self.begun: set[str] = set()
         self.refused: dict[str, Decision] = {}  # what a human refused for good, wherever in the run, by pending id
-        self.nested = {part.path: part for part in head.nested}
-        self.open_ids = {item.id for item in head.pending}
-        self._told = {decision.pending_id for decision in head.decisions}
+        self.ended_by: Decision | None = None  # what a human refused so that all of the run ends
+        self.nested: dict[str, Checkpoint] = {part.path: part for part in head.nested}
+        self.open_ids: set[str] = {item.id for item in head.pending}
+        self.left: bool = False  # whether a decision of somebody else was left for it
+        self.owes: bool = False  # whether it alone knows that
+        # Whether the worker before it was lost: nobody was told what became of the run, but whoever carries it on.
+        self.found_lost: bool = (
+            claim is None and branch.status == "running" and (branch.owner is not None or bool(head.journal))
+        )
+        self._told: set[str | None] = {decision.pending_id for decision in head.decisions}  # None: the run's end
+        for outcome in head.journal:
+            self.left_here(outcome)
         self._signals: WeakSet[threading.Event] = WeakSet()
-        self.wanted = Wanted()
+        self.wanted: Wanted = Wanted()
         self.driven: dict[str, Any] = {}  # the runners of runs inside calls, by path
         self._gone = False
+        # By the clock that nobody sets (the lease began when it was asked for, at the latest), and by the store's.
+        self._holds_until = asked + store.lease
+        self._lease_until = math.inf
         self._bell: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._alock = asyncio.Lock()
@@ -146,18 +175,30 @@ class Ledger:
 
     def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
         """What the audit trail is to say of an outcome; nothing if it has been told, here or at the root."""
-        what = outcome.decision.pending_id if isinstance(outcome, Decided) else outcome.status
+        what = outcome.decision.pending_id if isinstance(outcome, Decided) else None
         if what in self._told or (isinstance(outcome, Ending) and state.path):
             return []
         self._told.add(what)
-        return [audit_row(state, outcome)]
+        return [audit_row(state, outcome, self.nested)]
 
-    def wrote(self, change: Append, branch: Branch) -> None:
-        """Take note of a write that is stored."""
+    def unaudited(self, rows: Iterable[AuditRow]) -> None:
+        """These lines are not written after all: what they tell of is to be said again, if it still applies."""
+        self._told -= {row.pending_id for row in rows}
+
+    def left_here(self, outcome: Outcome) -> None:
+        """Somebody else wrote this. A decision is told to the audit trail by whoever takes it, and carried out by this worker."""
+        if isinstance(outcome, Decided):
+            self._told.add(outcome.decision.pending_id)
+            self.left = True
+
+    def wrote(self, change: Append, branch: Branch, asked: float) -> None:
+        """Take note of a write that is stored; `asked` is when it was begun."""
         self.seq = branch.seq
+        self._renewed(branch, asked)
         if self.claim is None:
             self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
         self.open_ids = (self.open_ids - set(change.closed)) | {row.pending_id for row in change.opened}
+        self.owes = self.owes or (self.left and change.head is not None)  # the store forgets it with a checkpoint
         if change.release:
             self.drop()
 
@@ -172,13 +213,14 @@ class Ledger:
             return written
 
     def _write(self, make: Callable[[], Append]) -> bool:
-        change = make()
-        try:
-            branch = self.store.append(change)
-        except Behind:
-            self.catch_up()
-            return False
-        self.wrote(change, branch)
+        change, asked = make(), uptime()
+        with self._still_there():
+            try:
+                branch = self.store.append(change)
+            except Behind:
+                self.catch_up()
+                return False
+        self.wrote(change, branch, asked)
         return True
 
     async def awrite(self, make: Callable[[], Append], stored: Callable[[], None]) -> bool:
@@ -189,14 +231,31 @@ class Ledger:
             return written
 
     async def _awrite(self, make: Callable[[], Append]) -> bool:
-        change = make()
-        try:
-            branch = await on_loop(self.store).append(change)
-        except Behind:
-            await self.acatch_up()
-            return False
-        self.wrote(change, branch)
+        change, asked = make(), uptime()
+        with self._still_there():
+            try:
+                branch = await on_loop(self.store).append(change)
+            except Behind:
+                await self.acatch_up()
+                return False
+        self.wrote(change, branch, asked)
         return True
+
+    @contextmanager
+    def _still_there(self) -> Iterator[None]:
+        """A run is not deleted while it is held: of one that is gone, the claim was lost first, though nobody said so."""
+        try:
+            yield
+        except CheckpointNotFound:
+            if self.claim is None:
+                raise
+            self.drop()
+            raise LeaseLost(
+                f"run {self.branch.run_id} was taken over by another worker, and is deleted by now, so what this one did since"
+                " is not recorded",
+                run_id=self.branch.run_id,
+                branch_id=self.branch.id,
+            ) from None
 
     # Hearing
 
@@ -223,6 +282,8 @@ class Ledger:
             if isinstance(outcome, Ending):
                 self.ending = outcome
                 self._signal_all()
+            elif isinstance(outcome, Decided) and outcome.decision.ends_all:
+                self.end_by(outcome.decision)
             elif isinstance(outcome, Halted):
                 self.halted = self.halted or outcome
                 by = math.inf if outcome.grace is None else outcome.at.timestamp() + outcome.grace
@@ -231,6 +292,11 @@ class Ledger:
                 ):  # of several, whoever is in more of a hurry counts
                     self._leave_by = by
                     self.leave.after(outcome.grace)
+
+    def end_by(self, decision: Decision) -> None:
+        """Take note of a refusal that ends all of the run: no model is waited for any more."""
+        self.ended_by = decision
+        self.over.now()
 
     def signal(self, path: str) -> threading.Event:
         """A new event for the call at a path, set when nobody waits for its result any more."""
@@ -242,6 +308,7 @@ class Ledger:
         return event
 
     def _signal_all(self) -> None:
+        self.over.now()
         for event in list(self._signals):
             event.set()
 
@@ -258,7 +325,7 @@ class Ledger:
 
     def keep(self) -> None:
         """Renew the lease, and tell the calls that run if the run was cancelled meanwhile. The keeper calls this."""
-        claim = self.claim
+        claim, asked = self.claim, uptime()
         if claim is None:
             return
         try:
@@ -266,11 +333,60 @@ class Ledger:
         except LeaseLost:
             self.drop()
             return
+        self._renewed(branch, asked)
         if branch.seq > self.seq and (bell := self._bell) is not None:
             with suppress(RuntimeError):  # its loop is closed: nobody waits any more
                 bell()
         if branch.seq > self.seq and self.ending is None:
             self._notice(self._missed(self.store.lineage(branch_id=self.branch.id)))
+
+    def ensure_held(self) -> None:
+        """Return if no other worker can have this run now: the last thing to be asked before a tool is entered. Raises `LeaseLost`.
+
+        What is recorded says what this worker meant to do; a pause since then may have been longer than its lease.
+        """
+        if self._may_be_over():
+            claim, asked = self._claimed(), uptime()
+            with self._dropped_if_lost():
+                self._renewed(self.store.renew(claim), asked)
+
+    async def aensure_held(self) -> None:
+        """As `ensure_held`."""
+        if self._may_be_over():
+            claim, asked = self._claimed(), uptime()
+            with self._dropped_if_lost():
+                self._renewed(await call(self.store, self.store.renew, claim), asked)
+
+    def _claimed(self) -> Claim:
+        if self.claim is None:
+            raise self._not_held()
+        return self.claim
+
+    @contextmanager
+    def _dropped_if_lost(self) -> Iterator[None]:
+        try:
+            yield
+        except LeaseLost:
+            self.drop()
+            raise self._not_held() from None
+
+    def _may_be_over(self) -> bool:
+        margin = self.store.lease * MARGIN
+        if self._gone or uptime() + margin >= self._holds_until:
+            return True
+        return self.store.clock() + margin >= self._lease_until
+
+    def _renewed(self, branch: Branch, asked: float) -> None:
+        self._holds_until = asked + self.store.lease
+        self._lease_until = branch.lease_until
+
+    def _not_held(self) -> LeaseLost:
+        return LeaseLost(
+            f"run {self.branch.run_id} was taken over by another worker, so this one enters no tool of it any more:"
+            " load the run to see how far it is",
+            run_id=self.branch.run_id,
+            branch_id=self.branch.id,
+        )
 
     # Letting go
 

@@ -9,25 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
-from contextlib import AsyncExitStack, asynccontextmanager
-from contextvars import ContextVar
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePath
 from typing import Any, Final, Literal, TextIO
 
 import anyio
 import httpx2
 import mcp_types
-from mcp import Client, MCPError, StdioServerParameters, stdio_client
+from mcp import Client, ClientSession, MCPError, StdioServerParameters, stdio_client
+from mcp.client import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.message import SessionMessage
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from phronomy._bounded_schema import ResultSchema
 from phronomy._json import canonical
+from phronomy._mcp_asking import MOST, Asking, Unaskable
+from phronomy._mcp_content import text_of, value_of
+from phronomy._mcp_transport import UNDER, Http, Under, watched
+from phronomy._quoting import without
+from phronomy._record import digest_of
 from phronomy.errors import MCPError as Unreachable
+from phronomy.images import Image
+from phronomy.interrupts import Interrupt
 
 KEY: Final = "phronomy/idempotency-key"
 """Under which name of the metadata of a request the server finds the idempotency key of the call."""
@@ -36,10 +45,17 @@ _TICK: Final = 0.05
 """Seconds between two looks at whether anybody still waits for an answer."""
 
 _PAGES: Final = 1000
+_TOOLS: Final = 10_000
+"""Pages that a server may list its tools on, and tools that it may have."""
+
 _SECRET: Final = 8
 """Characters that a value has at least, to be taken for a secret."""
 
+_PROBE: Final = 10.0
+"""Seconds within which a server that knows the session says so."""
+
 MAY_HAVE: Final = "It may have taken effect."
+FORGOTTEN: Final = "The server has forgotten the session. Nothing was run."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +70,26 @@ class Where:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     errlog: TextIO | None = field(default=None, repr=False)
     silence: float = 300.0
+    images: bool = True
+    asks: bool = False
+
+    @property
+    def endpoint(self) -> str:
+        """Where it is for whoever decides: what is no secret, and a hash of what may be. Headers and the environment are left out."""
+        if self.command:
+            program, *rest = self.command
+            shown, hidden = PurePath(program).name, [*rest, self.cwd or ""]
+        else:
+            url = httpx2.URL(self.url)
+            shown, hidden = f"{url.scheme}://{url.netloc.decode()}", [url.raw_path.decode()]
+        return f"{shown}#{digest_of(*hidden)[:16]}"
 
     def scrubbed(self, text: str) -> str:
         """A text of the server's without what it was given to keep."""
         url = httpx2.URL(self.url)
         values = [*self.env.values(), *self.headers.values(), url.password or "", *url.params.values()]
         words = {word for value in values for word in (value, *value.split())}
-        for word in sorted(words, key=len, reverse=True):
-            if len(word) >= _SECRET:
-                text = text.replace(word, "[redacted]")
-        return text
+        return without(text, {word for word in words if len(word) >= _SECRET})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,44 +100,55 @@ class Listed:
     description: str
     schema: Any
     annotations: dict[str, Any]
+    output: ResultSchema | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request: the tool's result, or why there is none.
+    """What became of a request: the `value` that the tool gave, or in `text` why there is none.
 
-    With `failed` the server has said so. An `unsent` request has certainly not reached it; whether a `lost` one has, nobody knows.
+    With `failed` the server has said so. An `unsent` request has certainly not reached it; whether a `lost` one has, nobody knows. One
+    that has `asked` something is over until a human has answered.
     """
 
-    kind: Literal["completed", "failed", "unsent", "lost"]
-    text: str
+    kind: Literal["completed", "failed", "unsent", "lost", "asked"]
+    text: str = ""
+    value: str | list[str | Image] = field(default="", repr=False)
 
 
-@dataclass(slots=True)
-class _Under:
-    """How far a request has got."""
-
-    sent: bool = False
-    """Handed to the transport."""
-
-    reached: bool = False
-    """Over HTTP: a connection was there to send it on, or there may have been."""
-
-    refused: bool = False
-    """Over HTTP: there was no connection."""
-
-    status: int = 0
-
-    left: bool = False
-    """Nobody waits for the answer any more."""
-
-    task: asyncio.Task[Any] | None = None
+def changed(tool: Listed, now: Listed | None) -> str | None:
+    """What its server has done to a tool that it listed; None if it is as it was."""
+    if now is None:
+        return "no longer has this tool"
+    if now is tool:  # nothing was listed since
+        return None
+    if canonical(now.schema) != canonical(tool.schema):
+        return "has changed the parameters of this tool"
+    return None if now.description == tool.description else "has changed what it says of this tool"
 
 
 Work = Coroutine[Any, Any, Answer | None]
+_Send = Callable[..., Awaitable[Any]]
 
-_UNDER: ContextVar[_Under | None] = ContextVar("phronomy_mcp_request", default=None)
-"""The request that this task, and those that it makes, are for."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Open:
+    """The call in the middle of which a server may ask.
+
+    `left` is set when it is over, `told` when the server has been answered all that it asked in it.
+    """
+
+    asking: Asking
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    left: anyio.Event = field(default_factory=anyio.Event)
+    told: anyio.Event = field(default_factory=anyio.Event)
+    ids: set[Any] = field(default_factory=set)
+
+    def answered(self, id: Any) -> None:
+        """What has this id goes out to the server."""
+        self.ids.discard(id)
+        if not self.ids:
+            self.told.set()
 
 
 class Connection:
@@ -122,12 +159,17 @@ class Connection:
         self._ready: Future[None] = Future()
         self._over = asyncio.Event()
         self._lost = False
+        self._working = 0
+        self.forgotten = False
         self._stale = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
         self._client: Client | None = None
-        self._opening = _Under()
+        self._opening = Under()
         self.listed: dict[str, Listed] = {}
+        self._one = asyncio.Lock()
+        self._open: _Open | None = None
+        self._left: _Open | None = None
         self._thread = threading.Thread(target=self._live, daemon=True, name="phronomy-mcp")
 
     @classmethod
@@ -156,6 +198,11 @@ class Connection:
         """Whether a request could be sent. In a forked child it could not."""
         return self._thread.is_alive() and not self._lost
 
+    def retire(self) -> None:
+        """Close a session that was lost. Where the server has forgotten it, calls under way hear that for themselves first."""
+        if not self.forgotten:
+            self.close()
+
     def close(self, timeout: float = 10.0) -> None:
         """End the session, and with it a server that was started for it. Calls under way are lost."""
         self._lost = True
@@ -166,26 +213,33 @@ class Connection:
 
     def refresh(self, timeout: float) -> dict[str, Listed]:
         """The tools as the server lists them now. Raises `MCPError` (ours)."""
-        answer = self._wait(self._relist, _Under(), lambda: False, timeout)
+        under = Under()
+        answer = self._wait(lambda: self._relist(under), under, lambda: False, timeout)
         if answer is not None:
-            why = answer.text if answer.kind == "failed" else "closed the connection"
+            lost = "has forgotten the session" if self.forgotten else "closed the connection"
+            why = answer.text if answer.kind == "failed" else lost
             raise Unreachable(f"the MCP server {self._where.name!r} {why}", server=self._where.name)
         return self.listed
 
-    def call(self, name: str, schema: str, args: dict[str, Any], key: str, cancelled: Callable[[], bool]) -> Answer:
-        """Have the server run a tool, as long as its schema is the one that was listed and nobody has cancelled the call."""
-        under = _Under()
-        answer = self._wait(lambda: self._request(under, name, schema, args, key), under, cancelled, None)
+    def call(
+        self, tool: Listed, args: dict[str, Any], key: str, cancelled: Callable[[], bool], asking: Asking | None = None
+    ) -> Answer:
+        """Have the server run a tool, as long as it is the one that was listed and nobody has cancelled the call.
+
+        What it asks meanwhile is put to `asking`, which has the question where nobody has answered it yet.
+        """
+        under = Under()
+        answer = self._wait(lambda: self._request(under, tool, args, key, asking), under, cancelled, None)
         assert answer is not None
         return answer
 
     # In the thread of whoever calls
 
     def _wait(
-        self, work: Callable[[], Work], under: _Under, cancelled: Callable[[], bool], timeout: float | None
+        self, work: Callable[[], Work], under: Under, cancelled: Callable[[], bool], timeout: float | None
     ) -> Answer | None:
         assert self._loop is not None
-        followed = _followed(work, under)
+        followed = self._followed(work, under)
         try:
             try:
                 future = asyncio.run_coroutine_threadsafe(followed, self._loop)
@@ -214,14 +268,14 @@ class Connection:
             return self._ended(under)
         return answer
 
-    def _leave(self, under: _Under) -> None:
+    def _leave(self, under: Under) -> None:
         """Stop waiting for a request, and tell the server."""
         under.left = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(lambda: under.task and under.task.cancel())
 
-    def _ended(self, under: _Under) -> Answer:
+    def _ended(self, under: Under) -> Answer:
         self._lost = True
         if under.sent and not under.refused:
             return Answer("lost", f"The connection was lost before the server answered. {MAY_HAVE}")
@@ -253,6 +307,19 @@ class Connection:
 
     # In the thread of the session
 
+    async def _followed(self, work: Callable[[], Work], under: Under) -> Answer | None:
+        """Do the work in a task that can be cancelled from the first moment on."""
+        under.task = asyncio.current_task()
+        if under.left:
+            raise asyncio.CancelledError
+        self._working += 1
+        try:
+            return await work()
+        finally:
+            self._working -= 1
+            if self.forgotten and not self._working:
+                self._over.set()
+
     def _live(self) -> None:
         try:
             with open(os.devnull, "w", encoding="utf-8") as nowhere:
@@ -267,10 +334,14 @@ class Connection:
 
     async def _main(self, errlog: TextIO) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        _UNDER.set(self._opening)
+        UNDER.set(self._opening)
         async with AsyncExitStack() as stack:
-            transport = _watched(await self._transport(stack, errlog), self._ended_by_itself)
-            self._client = await stack.enter_async_context(Client(transport, cache=None, message_handler=self._hear))
+            transport = watched(await self._transport(stack, errlog), self._ended_by_itself, self._said)
+            asks = self._asked if self._where.asks else None
+            client = _Client(transport, cache=None, message_handler=self._hear, elicitation_callback=asks)
+            self._client = await stack.enter_async_context(client)
+            # The package's own look at what a tool gives back has no limit of time, and would hold up the whole process.
+            vars(self._client.session)["validate_tool_result"] = _unchecked
             await self._list()
             self._ready.set_result(None)
             await self._over.wait()
@@ -282,7 +353,7 @@ class Connection:
             started = StdioServerParameters(command=program, args=args, env=dict(where.env), cwd=where.cwd)
             return stdio_client(started, errlog=errlog)
         timeout = httpx2.Timeout(30.0, read=where.silence)
-        http = await stack.enter_async_context(_Http(headers=dict(where.headers), timeout=timeout))
+        http = await stack.enter_async_context(Http(headers=dict(where.headers), timeout=timeout))
         return streamable_http_client(where.url, http_client=http)
 
     def _ended_by_itself(self) -> None:
@@ -307,52 +378,164 @@ class Connection:
                 hints = each.annotations.model_dump(by_alias=True, exclude_none=True) if each.annotations else {}
                 about = each.description or each.title or ""
                 found[each.name] = Listed(
-                    name=each.name, description=about, schema=each.input_schema, annotations=hints
+                    name=each.name,
+                    description=about,
+                    schema=each.input_schema,
+                    annotations=hints,
+                    output=None if each.output_schema is None else ResultSchema(each.output_schema),
                 )
             cursor = page.next_cursor
+            if len(found) > _TOOLS:
+                break
             if cursor is None:
                 self.listed = found
                 return
         raise Unreachable("lists tools without an end", server=self._where.name)
 
-    async def _relist(self) -> Answer | None:
+    async def _relist(self, under: Under) -> Answer | None:
+        UNDER.set(under)
         try:
             await self._list()
         except Exception as error:
+            if await self._is_forgotten(under):
+                return Answer("unsent", FORGOTTEN)
             return Answer("failed", self._why(error))
         return None
 
-    async def _request(self, under: _Under, name: str, schema: str, args: dict[str, Any], key: str) -> Answer:
+    async def _is_forgotten(self, under: Under) -> bool:
+        """Whether the server refused the request because it does not know the session, and so has not taken it up.
+
+        The protocol has 404 say so, and there are servers that say 400, which may mean other things: then one is told from the other by
+        a request that nothing is wrong with.
+        """
+        if not under.session or under.status not in (400, 404):
+            return False
+        if under.status == 400:
+            assert self._client is not None
+            UNDER.set(probe := Under())
+            try:
+                with anyio.fail_after(_PROBE):
+                    await self._client.session.send_ping()
+            except Exception:
+                if probe.status not in (400, 404):
+                    return False
+            else:
+                return False
+        self._lost = self.forgotten = True
+        return True
+
+    async def _request(
+        self, under: Under, tool: Listed, args: dict[str, Any], key: str, asking: Asking | None
+    ) -> Answer:
         assert self._client is not None
-        _UNDER.set(under)
+        UNDER.set(under)
         try:
             if self._stale:
                 await self._list()
-            now = self.listed.get(name)
-            if now is None or canonical(now.schema) != schema:
-                change = "no longer has this tool" if now is None else "has changed the parameters of this tool"
+            now = self.listed.get(tool.name)
+            if change := changed(tool, now):
                 return Answer("failed", f"The server {change} since it was listed, so nothing was run.")
-            meta: Any = {KEY: key}
-            result = await self._client.session.call_tool(name, args, meta=meta, allow_input_required=True)
+            result = await self._result(
+                partial(self._client.session.call_tool, tool.name, args, meta={KEY: key}), asking
+            )
+            if tool.output is not None and not result.is_error:
+                await asyncio.to_thread(tool.output.check, result.structured_content)
         except MCPError as error:
+            if await self._is_forgotten(under):
+                return Answer("unsent", FORGOTTEN)
             return self._refused(error, under)
+        except Interrupt:
+            return Answer("asked", "A human is asked.")
+        except Unaskable as error:
+            return Answer("failed", f"The server asked for input, and is given none: {error}. {MAY_HAVE}")
         except Exception as error:
             if not under.sent:
                 return Answer("failed", f"The server could not be asked ({type(error).__name__}). Nothing was run.")
             told = "The tool ran, but its result is not what its server says that it is"
             return Answer("failed", f"{told} ({type(error).__name__}). Its effect may have happened.")
-        if isinstance(result, mcp_types.InputRequiredResult):
-            return Answer("failed", f"The server asked for input, which is not offered to it. {MAY_HAVE}")
-        text = text_of(result)
-        return Answer("failed", self._where.scrubbed(text)) if result.is_error else Answer("completed", text)
+        if result.is_error:
+            return Answer("failed", self._where.scrubbed(text_of(result)))
+        return Answer("completed", value=value_of(result) if self._where.images else text_of(result))
 
-    def _refused(self, error: MCPError, under: _Under) -> Answer:
+    async def _result(self, send: _Send, asking: Asking | None) -> mcp_types.CallToolResult:
+        """What a tool gives back, once all that its server asks for is answered. Raises `Interrupt` and `Unaskable`."""
+        given, state = (None, None) if asking is None else asking.resumed()
+        kept = given is not None
+        result: mcp_types.CallToolResult | mcp_types.InputRequiredResult
+        for _ in range(MOST):
+            told = partial(send, input_responses=given or None, request_state=state, allow_input_required=True)
+            try:
+                result = await (told() if asking is None else self._heard(told, asking))
+            except MCPError as error:
+                if asking is None or not kept or not _lost_state(error):
+                    raise
+                asking.begin()  # the server was started again, and does not know its own state any more
+                given = state = None
+                kept = False
+                continue
+            if not isinstance(result, mcp_types.InputRequiredResult):
+                return result
+            if result.input_requests and asking is None:
+                raise Unaskable("that is not offered to it")
+            if not result.input_requests:  # it wants to be asked again later
+                await anyio.sleep(_TICK)
+            given = asking.answers(result) if asking is not None else {}
+            state, kept = result.request_state, False
+        raise Unaskable(f"it did so more than {MOST} times")
+
+    async def _heard(self, send: _Send, asking: Asking) -> Any:
+        """The answer to a request in the middle of which the server may ask. Raises `Interrupt` and `Unaskable`.
+
+        Where it does so by requests of its own, nothing in these says for which call: so there is one call at a time.
+        """
+        assert self._client is not None
+        if self._client.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            return await send()
+        result = None
+        async with self._one:
+            self._open = opened = _Open(asking=asking)
+            try:
+                with opened.scope:
+                    result = await send()
+            finally:
+                self._open = None
+                opened.left.set()
+            if opened.ids:  # a server that reads one line at a time would take the next call for the answer
+                self._left = opened
+                with anyio.move_on_after(_PROBE):
+                    await opened.told.wait()
+        asking.check()  # it has asked, though it did not wait for the answer
+        return result
+
+    async def _asked(
+        self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult | mcp_types.ErrorData:
+        """Answer what the server asks in a request of its own, or have the call wait until a human has."""
+        opened, why = self._open, "input is asked for in the middle of a call, and there is none"
+        if opened is not None:
+            opened.ids.add(context.request_id)
+            try:
+                return opened.asking.answer(params)
+            except Unaskable as error:
+                why = str(error)
+                if opened.asking.exhausted:
+                    opened.scope.cancel()
+            except Interrupt:
+                why = "a human is asked, and the call is sent again with the answer"
+                opened.scope.cancel()
+                await opened.left.wait()  # that the call is over is what the server hears first
+        return mcp_types.ErrorData(code=mcp_types.INVALID_REQUEST, message=why)
+
+    def _said(self, message: mcp_types.JSONRPCMessage) -> None:
+        """Note that a message has gone out."""
+        if isinstance(message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError):
+            for opened in filter(None, (self._open, self._left)):
+                opened.answered(message.id)
+
+    def _refused(self, error: MCPError, under: Under) -> Answer:
         """What an error in place of an answer means for the request."""
         if not under.sent or (under.refused and not under.reached):
             return self._ended(under)
-        if under.status == 404 and error.code == mcp_types.INVALID_REQUEST:  # the server knows nothing of this session
-            self._lost = True
-            return Answer("unsent", "The server has forgotten the session. Nothing was run.")
         if error.code == mcp_types.CONNECTION_CLOSED:
             return Answer("lost", f"The connection was lost before the server answered. {MAY_HAVE}")
         unread = error.code in (mcp_types.REQUEST_TIMEOUT, mcp_types.PARSE_ERROR)
@@ -364,146 +547,31 @@ class Connection:
         return Answer("failed", self._where.scrubbed(f"The server answered with error {error.code}: {error.message}"))
 
 
-class _Http(httpx2.AsyncClient):
-    """A client that notes, for each request, whether there was a connection and what the status was."""
+class _Client(Client):
+    """A client that says what it can show: forms, and no addresses."""
 
-    async def send(self, request: httpx2.Request, *args: Any, **options: Any) -> httpx2.Response:
-        """Send the request."""
-        under = _UNDER.get() if request.method == "POST" else None
-        try:
-            response = await super().send(request, *args, **options)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
-            if under is not None:
-                under.refused = True
-            raise
-        except BaseException:
-            if under is not None:
-                under.reached = True
-            raise
-        if under is not None:
-            under.reached, under.status = True, response.status_code
-        return response
+    async def _build_session(self, exit_stack: AsyncExitStack) -> ClientSession:
+        session = await super()._build_session(exit_stack)
+        if self.elicitation_callback is not None:
+            can = session._build_capabilities
+            forms = mcp_types.ElicitationCapability(form=mcp_types.FormElicitationCapability())
+            vars(session)["_build_capabilities"] = lambda version: can(version).model_copy(
+                update={"elicitation": forms}
+            )
+        return session
 
 
-async def _followed(work: Callable[[], Work], under: _Under) -> Answer | None:
-    """Do the work in a task that can be cancelled from the first moment on."""
-    under.task = asyncio.current_task()
-    if under.left:
-        raise asyncio.CancelledError
-    return await work()
+def _lost_state(error: MCPError) -> bool:
+    """Whether a server refuses the state that it left with a question, before it does anything with the call."""
+    data = error.data if error.code == mcp_types.INVALID_PARAMS else None
+    return isinstance(data, dict) and data.get("reason") == "invalid_request_state"
+
+
+async def _unchecked(name: str, result: mcp_types.CallToolResult) -> None:
+    """Nothing: the result is checked here, within a budget."""
 
 
 def _quiet(where: Where) -> str:
     """How to hear why a server that was started does not do what it should."""
     hint = "; give errlog=sys.stderr to see what it writes to its standard error"
     return hint if where.command and where.errlog is None else ""
-
-
-@asynccontextmanager
-async def _watched(transport: Any, over: Callable[[], None]) -> AsyncGenerator[Any]:
-    """The streams of a transport, which tell how far requests get, and when nothing more will be read."""
-    async with transport as (read, write):
-        yield _Read(read, over), _Write(write)
-
-
-class _Stream:
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def __aenter__(self) -> Any:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._inner.aclose()
-
-
-class _Read(_Stream):
-    def __init__(self, inner: Any, over: Callable[[], None]) -> None:
-        super().__init__(inner)
-        self._over = over
-
-    @property
-    def last_context(self) -> Any:
-        return getattr(self._inner, "last_context", None)
-
-    async def receive(self) -> Any:
-        try:
-            return await self._inner.receive()
-        except BaseException:
-            self._over()
-            raise
-
-    def __aiter__(self) -> _Read:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-
-class _Write(_Stream):
-    async def send(self, item: SessionMessage) -> None:
-        under, message = _UNDER.get(), item.message
-        counts = under is not None and isinstance(message, mcp_types.JSONRPCRequest) and message.method == "tools/call"
-        if under is None or not counts:
-            await self._inner.send(item)
-            return
-        under.sent = True
-        try:
-            await self._inner.send(item)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            under.sent = False
-            raise
-
-
-def text_of(result: mcp_types.CallToolResult) -> str:
-    """A result as the model reads it: its texts, what has structure as JSON, and a note in place of all else."""
-    texts = [block.text for block in result.content if isinstance(block, mcp_types.TextContent)]
-    parts = [block.text if isinstance(block, mcp_types.TextContent) else _note(block) for block in result.content]
-    structured = result.structured_content
-    if structured is not None and not any(_says(text, structured) for text in texts):
-        parts.append(_json(structured))
-    return "\n".join(parts)
-
-
-def _says(text: str, structured: Any) -> bool:
-    """Whether a text is what has structure, written out: servers give both, for those who read only one."""
-    wrapped = structured.get("result") if isinstance(structured, dict) and structured.keys() == {"result"} else None
-    if isinstance(wrapped, str) and wrapped == text:
-        return True
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return bool(_json(value) in (_json(structured), _json(wrapped)))
-
-
-def _note(block: Any) -> str:
-    """What there is, where it is no text: what a model cannot read would only fill the record."""
-    about: dict[str, Any]
-    match block:
-        case mcp_types.ImageContent() | mcp_types.AudioContent():
-            return _json({"type": block.type, "mime_type": block.mime_type, "bytes": _size(block.data)})
-        case mcp_types.EmbeddedResource(resource=mcp_types.TextResourceContents() as found):
-            about = {"type": "resource", "uri": str(found.uri), "mime_type": found.mime_type, "text": found.text}
-        case mcp_types.EmbeddedResource(resource=mcp_types.BlobResourceContents() as found):
-            size = _size(found.blob)
-            about = {"type": "resource", "uri": str(found.uri), "mime_type": found.mime_type, "bytes": size}
-        case mcp_types.ResourceLink():
-            about = {"type": "resource_link", "uri": str(block.uri), "name": block.name, "mime_type": block.mime_type}
-        case _:
-            about = {"type": str(getattr(block, "type", "unknown"))}
-    return _json({name: value for name, value in about.items() if value is not None})
-
-
-def _size(base64: str) -> int:
-    return len(base64) * 3 // 4 - base64[-2:].count("=")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

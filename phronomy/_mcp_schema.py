@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-from jsonschema import Draft202012Validator, SchemaError
-from jsonschema.validators import validator_for
-from referencing import Registry
+from jsonschema import SchemaError
 
+from phronomy._bounded_schema import BoundedSchema, budget, spend
+from phronomy._bounded_schema import Unusable as _Unusable
 from phronomy._json import MAX_DEPTH, JsonError, JsonText, JsonValue, canonical, plain
 from phronomy._schema import Arguments, Unfit
 from phronomy.errors import ToolDefinitionError
 
-_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _MOST: Final = 5
 """How many faults the model is told of at once."""
 
@@ -39,22 +37,17 @@ class Misfit(Unfit):
 class SchemaArguments(Arguments):
     """The arguments of a tool whose JSON Schema is given. Raises `ToolDefinitionError` for one that cannot be used."""
 
+    come_from_elsewhere = True
+
     def __init__(self, owner: str, schema: Any) -> None:
         try:
-            self.schema = canonical(schema)
-            self._root: dict[str, Any] = plain(self.schema)
-            if not isinstance(self._root, dict) or self._root.get("type") != "object":
+            self._bounded = BoundedSchema(schema)
+            self.schema = self._bounded.text
+            self._root: dict[str, Any] = self._bounded.root
+            if self._root.get("type") != "object":
                 raise _Unusable("it describes no object")
-            unknown: Any = None
-            kind = validator_for(self._root, default=unknown if "$schema" in self._root else Draft202012Validator)
-            if kind is None:
-                raise _Unusable("its '$schema' names no draft that is known")
-            kind.check_schema(self._root)
-            for reference in _references(self._root):
-                self._check_reference(reference)
-            nowhere: Registry[Any] = Registry()
-            self._validator: Any = kind(self._root, registry=nowhere)
-            self._filled({}, self._root, 1)
+            with budget("", of="schema"):
+                self._filled({}, self._root, 1)
         except SchemaError as error:
             where = ".".join(str(part)[:80] for part in error.absolute_path) or "it"
             raise _refused(owner, f"{where} does not fit {error.validator!r}") from None
@@ -64,21 +57,28 @@ class SchemaArguments(Arguments):
             raise _refused(owner, type(error).__name__) from None
         properties = self._root.get("properties", {})
         self.names = tuple(properties)
+        self._read: str | None = None
 
     def read(self, value: dict[str, JsonValue]) -> JsonText:
         """The canonical text of the arguments, with defaults filled in. Raises `Unfit`."""
+        given = canonical(value)
+        if given == self._read:  # it is read again at every step that a call takes
+            return given
         try:
-            filled = self._filled(value, self._root, 1)
-            faults = [
-                _fault(error) for _, error in zip(range(_MOST), self._validator.iter_errors(filled), strict=False)
-            ]
+            with budget(given):
+                filled = self._filled(value, self._root, 1)
+                faults = [
+                    _fault(error)
+                    for _, error in zip(range(_MOST), self._bounded.validator.iter_errors(filled), strict=False)
+                ]
         except Unfit:
             raise
         except Exception as error:  # a schema that passes for one and yet cannot be applied
             raise Unfit(f"the schema of the tool cannot be applied to them ({type(error).__name__})") from None
         if faults:
             raise Misfit(faults)
-        return canonical(filled)
+        self._read = canonical(filled)
+        return self._read
 
     def bind(self, text: str) -> dict[str, Any]:
         """The values that canonical text stands for."""
@@ -101,6 +101,7 @@ class SchemaArguments(Arguments):
 
         What is filled in is filled up itself, so that to do it again changes nothing.
         """
+        spend()
         if depth > MAX_DEPTH:
             raise Unfit(f"with their defaults they are nested deeper than {MAX_DEPTH}")
         if not isinstance(schema, dict):
@@ -123,45 +124,15 @@ class SchemaArguments(Arguments):
         """Whether there is a default that is valid itself: `{"type": "string", "default": null}` only means that it is optional."""
         if not isinstance(schema, dict) or "default" not in schema:
             return False
-        fits: bool = self._validator.evolve(schema=schema).is_valid(schema["default"])
+        fits: bool = self._bounded.validator.evolve(schema=schema).is_valid(schema["default"])
         return fits
 
     def _at(self, reference: str) -> Any:
-        """What a reference within the schema points at; None for one by an anchor."""
-        found: Any = self._root
-        if reference != "#" and not reference.startswith("#/"):
-            return None
-        for part in reference[2:].split("/") if len(reference) > 1 else []:
-            key = part.replace("%25", "%").replace("~1", "/").replace("~0", "~")
-            found = found[int(key)] if isinstance(found, list) else found[key]
-        return found
-
-    def _check_reference(self, reference: str) -> None:
-        if not reference.startswith("#"):
-            raise _Unusable(f"it points elsewhere, to {reference[:80]!r}, and nothing is fetched")
-        try:
-            self._at(reference)
-        except (LookupError, TypeError, ValueError):
-            raise _Unusable(f"{reference[:80]!r} is not in it") from None
-
-
-class _Unusable(Exception):
-    """Why a schema cannot be used."""
+        return self._bounded.at(reference)
 
 
 def _refused(owner: str, why: str) -> ToolDefinitionError:
     return ToolDefinitionError(f"tool {owner}: the JSON Schema of its parameters cannot be used: {why}")
-
-
-def _references(schema: Any) -> Iterator[str]:
-    todo = [schema]
-    while todo:
-        item = todo.pop()
-        if isinstance(item, dict):
-            yield from (item[key] for key in _REFERENCES if isinstance(item.get(key), str))
-            todo.extend(item.values())
-        elif isinstance(item, list):
-            todo.extend(item)
 
 
 def _fault(error: Any) -> tuple[tuple[str, ...], str, str]:

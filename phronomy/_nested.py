@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import closing
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from phronomy._aclosing import aclosing
@@ -14,10 +14,13 @@ from phronomy._ids import new_id
 from phronomy._json import JsonText, canonical
 from phronomy._ledger import Ledger, now
 from phronomy._pieces import Inner, told_on
+from phronomy._record import later
 from phronomy._runner import Moment, Nested, Runner, Spec, Written
+from phronomy._spent import spent
 from phronomy.approvals import Decision, call_digest
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import CheckpointError, NodeFailed, RunFailed
+from phronomy.errors import CheckpointError, LimitExceeded, NodeFailed, RunFailed
+from phronomy.messages import Usage
 from phronomy.tools import Tool
 from phronomy.types import (
     Call,
@@ -46,7 +49,7 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
             for moment in moments:
                 pass_on(runner.ledger, child.state.path, moment)
     except RunFailed as error:
-        if tool.on_failure == "human":
+        if tool.on_failure == "human" or is_of_above(error, child):
             raise
         return nested_failed(runner, call, tool, child, error)
     return nested_outcome(runner, call, tool, child)
@@ -63,10 +66,19 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
             async for moment in moments:
                 pass_on(runner.ledger, child.state.path, moment)
     except RunFailed as error:
-        if tool.on_failure == "human":
+        if tool.on_failure == "human" or is_of_above(error, child):
             raise
         return nested_failed(runner, call, tool, child, error)
     return nested_outcome(runner, call, tool, child)
+
+
+def is_of_above(error: RunFailed, child: Runner | None) -> bool:
+    """Whether it is a limit of a run around this one that was reached: what is inside has not failed, and goes on where it stands."""
+    return child is not None and isinstance(error, LimitExceeded) and _is_around(error.path, child.state.path)
+
+
+def _is_around(path: str, of: str) -> bool:
+    return path != of and (not path or of.startswith(f"{path}/"))
 
 
 def pass_on(ledger: Ledger, path: str, moment: Moment) -> None:
@@ -85,18 +97,16 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     base = runner.ledger.nested.get(path)
     if base is not None:
         check_base(runner, nested.spec, base)
-        child = runner.ledger.driven[path] = Runner(
-            nested.spec, runner.ledger, base, deps=runner.deps, around=runner.policies
-        )
+        child = runner.ledger.driven[path] = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
         if child.is_broken:
-            child.record(interruption(child.state, now(runner.ledger.store)))
+            child.record(interruption(child))
         return child
     if call.stopped:
         raise CheckpointError(
             f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
         )
     begun = nested.begin(runner.state, path, now(runner.ledger.store))
-    child = Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True, around=runner.policies)
+    child = Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True, within=runner)
     runner.ledger.driven[path] = child
     return child
 
@@ -158,9 +168,10 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
     if decision.asks is None or (tool := child.spec.tool(call)) is None:
         return judged
     timeout, on_expiry = child.spec.expiry(tool)
-    lapses = decision.at + timedelta(seconds=timeout) if timeout is not None else None
+    lapses = later(decision.at, seconds=timeout) if timeout is not None else None
     asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
-    return judged.evolve(verdict="pend", why="approval", **asked)
+    verdict = "ask" if decision.asked_by else "pend"
+    return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, **asked)
 
 
 def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:
@@ -168,7 +179,7 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
     state = child.state
     runner.ledger.nested[state.path] = state
     if state.ended is None:
-        return CallWaits(id=call.id, pending=state.pending)
+        return CallWaits(id=call.id, pending=state.pending, usage=spent(runner.ledger, state).usage)
     output = state.output
     exact = runner.spec.kind == "graph" and takes_value(child.spec)  # a model reads text, a graph JSON
     content = output if isinstance(output, str) and not exact else state.json_text("output")
@@ -180,8 +191,15 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
     result = CallResult(kind=state.ended, content=content)
     if state.ended == "completed" and runner.spec.kind == "agent":
         result = tool.render(content)  # as that of any tool, it is cut where it is too long for a model to read
+    refused = state.ended == "rejected" and runner.ledger.ended_by is not None
     return CallSettled(
-        id=call.id, call_id=call.call_id, key=key, result=result, elapsed=state.elapsed, usage=state.usage
+        id=call.id,
+        call_id=call.call_id,
+        key=key,
+        result=result,
+        elapsed=state.elapsed,
+        usage=state.usage,
+        then="end" if refused else "continue",
     )
 
 
@@ -204,10 +222,15 @@ def _why(state: Checkpoint) -> str:
 _REFUSED: Final = {"input": "input", "output": "answer", "tool": "call of a tool"}
 
 
-def interruption(state: Checkpoint, at: datetime) -> Interrupted:
+def interruption(runner: Runner) -> Interrupted:
     """The outcome for calls whose worker is gone: those that may not be repeated get an id to be asked about under."""
-    started = [call for call in state.calls if call.status == "started" and not call.repeatable]
-    return Interrupted(pending_ids={call.id: new_id("pend") for call in started}, at=at)
+    ledger, started = runner.ledger, [call for call in runner.state.calls if call.status == "started"]
+    inside = {call.id: ledger.nested[path] for call in started if (path := runner.path_in(call.id)) in ledger.nested}
+    return Interrupted(
+        pending_ids={call.id: new_id("pend") for call in started if not call.repeatable},
+        at=now(ledger.store),
+        usages={id: spent(ledger, state).usage for id, state in inside.items()},
+    )
 
 
 def nested_failed(
@@ -222,11 +245,11 @@ def nested_failed(
         within = "{} in it failed: {}" if child is not None else "{1}"
         told = "; ".join(within.format(*failure) for failure in error.failures.items())
     if tool.on_failure != "model":
-        return CallFailed(id=call.id, error=told, next="stop", inside=child is not None and not child.fresh)
+        begun = child is not None and not child.fresh
+        usage = spent(runner.ledger, child.state).usage if child is not None else Usage()
+        return CallFailed(id=call.id, error=told, next="stop", inside=begun, usage=usage)
     if child is None:
         return CallFailed(id=call.id, error=told, next="model")
     key, result = idempotency_key(runner.state, call), CallResult(kind="failed", content=told)
-    spent = child.state  # it is over, and what it cost counts
-    return CallSettled(
-        id=call.id, call_id=call.call_id, key=key, result=result, elapsed=spent.elapsed, usage=spent.usage
-    )
+    usage, elapsed = spent(runner.ledger, child.state)  # it is over, and what it cost counts
+    return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, elapsed=elapsed, usage=usage)

@@ -12,9 +12,9 @@ from functools import partial
 
 from phronomy import _session
 from phronomy._chain import seal
-from phronomy._ids import new_id
-from phronomy._json import clean
+from phronomy._ids import findable, new_id
 from phronomy._ledger import Ledger, now
+from phronomy._quoting import quoted
 from phronomy._runner import Runner, Spec
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError, ConfigurationError, ThreadBusy
@@ -31,8 +31,7 @@ to know of the past."""
 
 def checkpoint(store: Store, spec: Spec, run: Checkpoint | str, *, label: str | None, bearer: bool) -> Checkpoint:
     """The last checkpoint of a run at rest; with a label, a copy of it that has the label. Raises as `Runs.checkpoint` does."""
-    if not isinstance(label, str | None):
-        raise ConfigurationError(f"a label is text, not {type(label).__name__}")
+    label = findable("a label", label) if label is not None else None
     branch_id = _session.branch_of(store, run, bearer=bearer)
     while True:
         branch, head = store.head(branch_id)
@@ -44,7 +43,7 @@ def checkpoint(store: Store, spec: Spec, run: Checkpoint | str, *, label: str | 
         if head.ended is not None:
             return _labeled_end(store, branch, head, label)
         try:
-            return _labeled(store, spec, branch, head, clean(label))
+            return _labeled(store, spec, branch, head, label)
         except Behind:  # somebody wrote since we looked
             continue
         except Held as held:
@@ -66,7 +65,7 @@ def restore(
     Where that is to have no past, `carry` puts into it what would be read off one.
     """
     if type(restore_timeline) is not bool:
-        raise ConfigurationError(f"restore_timeline is True or False, not {restore_timeline!r:.80}")
+        raise ConfigurationError(f"restore_timeline is True or False, not {quoted(restore_timeline)}")
     branch, given, where = _session.meant(store, given, bearer=bearer)
     _check_kind(spec, given)
     runner = Runner(spec, Ledger(store, branch, given), given, deps=None)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, get_args
 
-from phronomy import _results, _session
+from phronomy import _choice, _results, _session
+from phronomy._choice import Choice
 from phronomy._hold import aclaim, alet_go, claim, driven
 from phronomy._judge import adecide, decide, expiry
 from phronomy._ledger import call as in_store
 from phronomy._ledger import now
 from phronomy._options import OnPending
+from phronomy._quoting import quoted_word
 from phronomy._runner import Runner, Spec
-from phronomy._session import Beginning, Choice
+from phronomy._said import closed
+from phronomy._session import Beginning, Opened
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import ConfigurationError
+from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, ConfigurationError, InvalidDecision, RunFailed
 from phronomy.result import Result
 from phronomy.stores.base import Store
+from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import Branch, Occupied
-from phronomy.types import Ending, Halted, Outcome, Wait
+from phronomy.types import Added, Ending, Halted, Outcome, Wait
 
 
 class Opening:
@@ -27,13 +34,20 @@ class Opening:
     store: Store
     _bearer: bool
 
+    def _store_of(self, run: Checkpoint | str | None) -> Store:
+        """The store that has the run: the agent's, or where that is one of its own, the one in this process that has it."""
+        store = self.store
+        if self._bearer and isinstance(store, MemoryStore) and type(run) is Checkpoint:
+            return store.home_of(run.run_id, run.id)
+        return store
+
     def _start(
         self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
     ) -> Runner | Result[Any]:
         """A runner at a checkpoint, as `resume` opens it, or of a new run."""
         if isinstance(at, Checkpoint):
             return self._open(spec, deps, at, choice)
-        _session.check_undecided(choice)
+        _choice.check_undecided(choice)
         return self._begin(spec, deps, beginning, on_pending)
 
     async def _astart(
@@ -42,20 +56,28 @@ class Opening:
         """As `_start`."""
         if isinstance(at, Checkpoint):
             return await self._aopen(spec, deps, at, choice)
-        _session.check_undecided(choice)
+        _choice.check_undecided(choice)
         return await self._abegin(spec, deps, beginning, on_pending)
 
     def _begin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
         if on_pending not in get_args(OnPending):
-            raise ConfigurationError(f"on_pending is 'refuse' or 'supersede', not {on_pending!r}")
-        while True:
+            raise ConfigurationError(
+                f"on_pending is 'refuse', 'supersede_failed' or 'supersede', not {quoted_word(on_pending)}"
+            )
+        tries: Counter[str] = Counter()
+        while max(tries.values(), default=0) <= _session.IDLE:
             try:
                 return _session.begin(self.store, spec, deps, beginning)
             except Occupied as occupied:
                 ending = _session.superseding(self.store, occupied.branch, on_pending)
-                runner = self._act_on(spec, deps, occupied.branch.id, ending)
-                if isinstance(runner, Runner):
-                    driven(runner)
+                tries[occupied.branch.id] += 1
+                with suppress(
+                    CheckpointNotFound, CheckpointAlreadyResumed
+                ):  # it has ended meanwhile, or was taken away
+                    runner = self._act_on(spec, deps, occupied.branch.id, ending, on_pending)
+                    if isinstance(runner, Runner):
+                        driven(runner)
+        raise _session.contradiction(beginning.thread_id)
 
     async def _abegin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
         begun: list[Runner] = []
@@ -68,19 +90,29 @@ class Opening:
             raise
         return begun[0]
 
-    def _act_on(self, spec: Spec, deps: Any, run: Checkpoint | str, outcome: Ending | Halted) -> Runner | Result[Any]:
+    def _act_on(
+        self,
+        spec: Spec,
+        deps: Any,
+        run: Checkpoint | str,
+        outcome: Ending | Halted,
+        on_pending: OnPending = "supersede",
+    ) -> Runner | Result[Any]:
         """A runner that holds the run with its end, or its stop, recorded; or how it stands, if another worker was told of it.
 
-        A run that waits already is not stopped once more.
+        A run that waits already is not stopped once more, and one that is superseded must still be such as `on_pending` says.
         """
-        branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
+        home = self._store_of(run)
+        branch_id = _session.branch_of(home, run, bearer=self._bearer)
         while True:
-            opened = _session.open_head(self.store, spec, deps, branch_id)
+            opened = _session.open_head(home, spec, deps, branch_id)
             _session.check_not_ended(opened, opened.head.id)
-            if opened.live and isinstance(outcome, Ending) and outcome.status == "superseded":
-                raise _session.busy(opened.branch)
+            if isinstance(outcome, Ending) and outcome.status == "superseded":
+                _session.superseding(home, opened.branch, on_pending)
+                if opened.live:
+                    raise _session.busy(opened.branch)
             if opened.live:
-                if _session.hand_over(self.store, opened, [outcome], ()):
+                if _session.hand_over(home, opened, [outcome], ()):
                     return _session.handed_over(opened)
                 continue
             if isinstance(outcome, Halted) and isinstance(spec.plan(opened.runner.state), Wait):
@@ -91,8 +123,9 @@ class Opening:
 
     def _open(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
         """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
-        branch, given, store = _session.meant(self.store, checkpoint, bearer=self._bearer)
-        found = _session.answers(given, choice)
+        home = self._store_of(checkpoint)
+        branch, given, store = _session.meant(home, checkpoint, bearer=self._bearer)
+        found = _choice.answers(given, choice)
         seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
             opened = _session.open_head(store, spec, deps, branch.id, seen)
@@ -104,20 +137,21 @@ class Opening:
             for pending_id, answer in answers.items():
                 runner, waiting = _session.asker(opened.runner, pending_id)
                 taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
-            if store is not self.store:
-                branch, given = _session.taken_in(self.store, given, bearer=True)
-                store = self.store
+            edits = _edits(spec, opened, now(store), choice)
+            taken = [*edits, *taken]
+            if opened.live:
+                taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
+            taken += _said(opened, taken, now(store), choice, late)
+            if store is not home:
+                branch, given = _session.taken_in(home, given, bearer=True)
+                store = home
                 continue
-            edits = spec.edits(opened.runner, now(store), choice.by)
             if opened.live and edits and not _is_at_rest(spec, opened.runner):
                 raise _session.busy(opened.branch)
             if opened.live:
-                taken = [*edits, *taken]
-                taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
-                if _session.hand_over(self.store, opened, taken, tuple(found)):
+                if _session.hand_over(home, opened, taken, tuple(found)):
                     return _results.in_time(_session.handed_over(opened), late)
                 continue
-            opened.runner.record_all(edits)
             opened.runner.record_all(taken)
             opened.runner.late = tuple(late)
             if claim(opened.runner):
@@ -125,11 +159,12 @@ class Opening:
 
     async def _aopen(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
         """As `_open`."""
-        branch, given, store = await in_store(self.store, _session.meant, self.store, checkpoint, bearer=self._bearer)
-        found = _session.answers(given, choice)
+        home = self._store_of(checkpoint)
+        branch, given, store = await in_store(home, _session.meant, home, checkpoint, bearer=self._bearer)
+        found = _choice.answers(given, choice)
         seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
-            opened = await in_store(self.store, _session.open_head, store, spec, deps, branch.id, seen)
+            opened = await in_store(home, _session.open_head, store, spec, deps, branch.id, seen)
             seen = None
             late = [pending_id for pending_id in found if pending_id in opened.lapsed]
             answers = {pending_id: answer for pending_id, answer in found.items() if pending_id not in late}
@@ -138,24 +173,62 @@ class Opening:
             for pending_id, answer in answers.items():
                 runner, waiting = _session.asker(opened.runner, pending_id)
                 taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
-            if store is not self.store:
-                branch, given = await in_store(self.store, _session.taken_in, self.store, given, bearer=True)
-                store = self.store
+            edits = _edits(spec, opened, now(store), choice)
+            taken = [*edits, *taken]
+            if opened.live:
+                taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
+            taken += _said(opened, taken, now(store), choice, late)
+            if store is not home:
+                branch, given = await in_store(home, _session.taken_in, home, given, bearer=True)
+                store = home
                 continue
-            edits = spec.edits(opened.runner, now(store), choice.by)
             if opened.live and edits and not _is_at_rest(spec, opened.runner):
                 raise _session.busy(opened.branch)
             if opened.live:
-                taken = [*edits, *taken]
-                taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
-                if await in_store(self.store, _session.hand_over, self.store, opened, taken, tuple(found)):
+                if await in_store(home, _session.hand_over, home, opened, taken, tuple(found)):
                     return _results.in_time(_session.handed_over(opened), late)
                 continue
-            opened.runner.record_all(edits)
             opened.runner.record_all(taken)
             opened.runner.late = tuple(late)
             if await aclaim(opened.runner):
                 return opened.runner
+
+
+def _edits(spec: Spec, opened: Opened, at: datetime, choice: Choice) -> Sequence[Outcome]:
+    """What the caller changes in the state of the run. Raises what the spec's `edits` does, with the run and where it stands."""
+    try:
+        return spec.edits(opened.runner, at, choice.by)
+    except RunFailed as error:
+        error.run_id, error.checkpoint = opened.branch.run_id, opened.head
+        raise
+
+
+def _said(
+    opened: Opened, taken: Sequence[Outcome], at: datetime, choice: Choice, late: Sequence[str]
+) -> Sequence[Outcome]:
+    """What the caller says to the agent beside what is `taken`; nothing where their decision came too late, and the run is over.
+
+    A worker that holds the run takes it up before it asks the model: a call is open there, or the run waits. Raises `InvalidDecision`
+    where nobody would read it.
+    """
+    if (message := choice.message) is None:
+        return ()
+    runner = opened.runner
+    if runner.home.kind != "agent":
+        raise ConfigurationError(
+            f"{runner.home.kind} {runner.home.name!r}: input= of a resume is for agents; update= changes a state. Nothing was done"
+        )
+    state = runner.state
+    for outcome in taken:
+        state = runner.spec.apply(state, outcome)
+    if (why := closed(state)) is None:
+        return [Added(message=message, guarded=bool(runner.home.input_guardrails), by=choice.by, at=at)]
+    if late:
+        return ()
+    raise InvalidDecision(
+        f"nothing more can be said in run {state.run_id}, checkpoint {opened.head.id}: {why}. Nothing was decided: decide without"
+        " input, and begin a run with it, on the same thread"
+    )
 
 
 def _is_at_rest(spec: Spec, runner: Runner) -> bool:

@@ -20,11 +20,11 @@ from phronomy.stores.base import Store
 from phronomy.tools import Deps
 
 Trust: TypeAlias = Literal["store", "bearer"]
-OnPending: TypeAlias = Literal["refuse", "supersede"]
+OnPending: TypeAlias = Literal["refuse", "supersede_failed", "supersede"]
 
 
 class AgentOptions(TypedDict, total=False):
-    """What an agent is made with; the attributes of `Agent` of the same names say what each is for."""
+    """What an agent is made with, beside its output type; the attributes of `Agent` of the same names say what each is for."""
 
     name: str
     description: str
@@ -39,7 +39,6 @@ class AgentOptions(TypedDict, total=False):
     limits: Limits
     memory: Memory | None
     max_parallel: int
-    output_type: Any
     output_mode: OutputMode
     output_retries: int
     hooks: Sequence[Hooks]

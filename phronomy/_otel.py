@@ -14,13 +14,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from opentelemetry import metrics, trace
 from opentelemetry.context import Context, get_current
-from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from phronomy import __version__, _genai
+from phronomy._json import clean
+from phronomy._masking import Masking
 from phronomy.approvals import PendingApproval
 from phronomy.checkpoint import Checkpoint
 from phronomy.events import (
@@ -39,7 +43,8 @@ from phronomy.events import (
     ToolCallSettled,
     ToolCallStarted,
 )
-from phronomy.messages import Message
+from phronomy.messages import Usage
+from phronomy.models.base import ModelReply, ModelRequest
 
 _Place: TypeAlias = Event | Checkpoint
 """What says which run it is of."""
@@ -47,6 +52,8 @@ _Place: TypeAlias = Event | Checkpoint
 _log = logging.getLogger("phronomy")
 
 _SCOPE: Final = "phronomy"
+_SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""The latest released schema that knows these names: the conventions for generative AI have released none of their own yet."""
 _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKENS: Final = tuple(4.0**power for power in range(14))
 _WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 3 * 24 * 3600, 7 * 24 * 3600)
@@ -74,14 +81,14 @@ _REMEMBERED: Final = 10_000
 
 def tracer(provider: trace.TracerProvider | None) -> Tracer:
     """The tracer of this library."""
-    return trace.get_tracer(_SCOPE, tracer_provider=provider)
+    return trace.get_tracer(_SCOPE, __version__, provider, _SCHEMA)
 
 
 class Meters:
     """The instruments."""
 
     def __init__(self, provider: metrics.MeterProvider | None) -> None:
-        meter = metrics.get_meter(_SCOPE, meter_provider=provider)
+        meter = metrics.get_meter(_SCOPE, __version__, provider, _SCHEMA)
         durations = {
             "chat": ("gen_ai.client.operation.duration", "GenAI operation duration."),
             "invoke_agent": ("gen_ai.invoke_agent.duration", "How long an agent worked in one go; no human's time."),
@@ -132,16 +139,17 @@ class Shown:
             _log.error("%s raised %s, and is left out of the span", name, type(error).__name__)
             return
         if value is not None:
-            span.set_attribute(name, text)
+            span.set_attribute(name, clean(text))
 
 
 @dataclass
 class _Open:
-    """A span that has not ended, and what its metrics are told by."""
+    """A span that has not ended, and what its metrics are told by. `reason` is why a model stopped, where it said so."""
 
     span: Span
     operation: str
     facts: dict[str, str]
+    reason: str | None = None
     began: float = field(default_factory=time.perf_counter)
 
 
@@ -150,7 +158,8 @@ class _Run:
 
     `agents` are who runs it, by path, `last` the span of its last drive and `note` the same as text, `waiting` what waits for a
     human, `decided` what did. Open are the drive and the runs nested in it, by path, replies by path, and attempts at calls; `inside`
-    are the attempts by the path of the run that may be inside, and `outside` is what the drive is in.
+    are the attempts by the path of the run that may be inside, and `outside` is what the drive is in. `masks` gives what hides the
+    values that tools redact: all of them, as long as the tools are not known.
     """
 
     def __init__(self) -> None:
@@ -161,12 +170,13 @@ class _Run:
         self.decided: set[str] = set()
         self.over = False
         self.note: dict[str, str] = {}
+        self.masks: Callable[[], Masking] = partial(Masking, None)
         self.outside = Context()
         self.drives: dict[str, _Open] = {}
         self.chats: dict[str, _Open] = {}
         self.calls: dict[tuple[str, str], _Open] = {}
         self.inside: dict[str, _Open] = {}
-        self.spent: dict[str, int] = {}
+        self.spent = Usage()
 
 
 class Recorder:
@@ -175,8 +185,9 @@ class Recorder:
     A run that stands still has no open span. Those of a process that dies are not exported.
     """
 
-    def __init__(self, tracer: Tracer, meters: Meters, shown: Shown) -> None:
+    def __init__(self, tracer: Tracer, meters: Meters, shown: Shown, *, one_trace: bool) -> None:
         self._tracer = tracer
+        self._one_trace = one_trace
         self._meters = meters
         self._shown = shown
         self._lock = threading.Lock()
@@ -190,6 +201,30 @@ class Recorder:
                 self._started(run, event)
             self._drive(run, event)
             self._heard(run, event)
+
+    def exchanged(self, branch_id: str, path: str, said: ModelRequest | ModelReply) -> None:
+        """Take note of what a model is asked, or replied."""
+        run = self._run(branch_id)
+        with run.lock:
+            if (opened := run.chats.get(path)) is None:
+                return
+            if isinstance(said, ModelReply):
+                opened.span.set_attributes(_genai.facts_of(said))
+                opened.reason = said.finish_reason
+                return
+            opened.span.set_attributes(_genai.settings_of(said.settings))
+            if (system := said.system) is not None:
+                self._shown.put(opened.span, "gen_ai.system_instructions", lambda: _genai.instructions(system))
+            messages, tools = said.messages, said.tools
+            self._shown.put(opened.span, "gen_ai.input.messages", lambda: _genai.conversation(messages, run.masks()))
+            if tools:
+                self._shown.put(opened.span, "gen_ai.tool.definitions", lambda: _genai.definitions(tools))
+
+    def masked(self, branch_id: str, masks: Callable[[], Masking]) -> None:
+        """Hide what the tools of a run redact."""
+        run = self._run(branch_id)
+        with run.lock:
+            run.masks = masks
 
     @contextmanager
     def driving(self, at: Checkpoint) -> Iterator[Mapping[str, str]]:
@@ -266,7 +301,7 @@ class Recorder:
     def _started(self, run: _Run, event: RunStarted) -> None:
         run.agents[event.path] = event.agent
         opened = self._drive(run, event)
-        self._shown.put(opened.span, "gen_ai.input.messages", lambda: [_said("user", _text(event.input))])
+        self._shown.put(opened.span, "gen_ai.input.messages", lambda: [_genai.text_message("user", _text(event.input))])
 
     def _drive(self, run: _Run, event: _Place) -> _Open:
         """The span of the drive, or of the nested run, that an event is of; it begins with the first event of it."""
@@ -274,16 +309,20 @@ class Recorder:
         if opened is None:
             links = []
             if event.path == "":
-                run.outside, run.spent = get_current(), {}
+                run.outside, run.spent = get_current(), Usage()
                 links = [Link(run.last)] if run.last is not None else []
             agent = run.agents.get(event.path)
             facts = {} if agent is None else {"gen_ai.agent.name": agent}
             outer = run.outside if event.path == "" else self._around(run, event)
+            if event.path == "" and self._one_trace and run.last is not None:
+                links = _to_another(trace.get_current_span(outer).get_span_context(), run.last)
+                outer = trace.set_span_in_context(NonRecordingSpan(run.last), outer)
             opened = run.drives[event.path] = self._open("invoke_agent", agent, facts, event, outer, links=links)
             if event.path == "" and (context := opened.span.get_span_context()).is_valid:
-                run.last = context
+                if not self._one_trace or run.last is None:
+                    run.last = context
                 run.note.clear()
-                _TRACE.inject(run.note, trace.set_span_in_context(opened.span))
+                _TRACE.inject(run.note, trace.set_span_in_context(NonRecordingSpan(run.last)))
         return opened
 
     def _around(self, run: _Run, event: _Place) -> Context:
@@ -318,7 +357,9 @@ class Recorder:
     def _ended(self, run: _Run, event: Ended) -> None:
         opened = run.drives[event.path]
         if event.json_text("output") != "null":
-            self._shown.put(opened.span, "gen_ai.output.messages", lambda: [_said("assistant", _text(event.output))])
+            self._shown.put(
+                opened.span, "gen_ai.output.messages", lambda: [_genai.text_message("assistant", _text(event.output))]
+            )
         if event.path:
             opened.span.set_attribute("phronomy.run.status", event.type)
             self._close(run.drives.pop(event.path))
@@ -336,7 +377,7 @@ class Recorder:
         for path in sorted({*run.chats, *run.drives}, reverse=True):
             self._close(run.chats.pop(path, None), error)
             if (opened := run.drives.pop(path, None)) is not None:
-                used = {} if path else {f"gen_ai.usage.{kind}_tokens": number for kind, number in run.spent.items()}
+                used = {} if path else _genai.used(run.spent)
                 opened.span.set_attributes({"phronomy.run.status": status, **used})
                 self._close(opened, error)
 
@@ -368,17 +409,18 @@ class Recorder:
         opened = run.chats.pop(event.path, None)
         if opened is None:
             return
-        self._shown.put(opened.span, "gen_ai.output.messages", lambda: [_message(event.message)])
-        used = {"input": event.spent.input_tokens, "output": event.spent.output_tokens}
-        if any(used.values()):  # a provider that counts none says nothing of them
-            self._used(run, opened, used)
-        self._close(opened)
-
-    def _used(self, run: _Run, opened: _Open, used: Mapping[str, int]) -> None:
-        for kind, number in used.items():
-            opened.span.set_attribute(f"gen_ai.usage.{kind}_tokens", number)
+        self._shown.put(
+            opened.span,
+            "gen_ai.output.messages",
+            lambda: [_genai.answer(event.message, run.masks(), opened.reason)],
+        )
+        used = _genai.used(event.spent)
+        opened.span.set_attributes(used)
+        for kind in ("input", "output") if used else ():
+            number = used[f"gen_ai.usage.{kind}_tokens"]
             self._meters.tokens.record(number, {**opened.facts, "gen_ai.token.type": kind})
-            run.spent[kind] = run.spent.get(kind, 0) + number
+        run.spent += event.spent
+        self._close(opened)
 
     # Calls
 
@@ -399,7 +441,7 @@ class Recorder:
         opened.span.set_attribute("gen_ai.tool.call.id", event.call_id)
         opened.span.set_attribute("phronomy.tool.attempt", event.attempt)
         self._speaks(run, event, opened)
-        self._shown.put(opened.span, "gen_ai.tool.call.arguments", lambda: event.args)
+        self._shown.put(opened.span, "gen_ai.tool.call.arguments", lambda: _arguments(event, run.masks()))
         run.calls[key] = run.inside[event.inside] = opened
 
     def _settled(self, run: _Run, event: ToolCallSettled) -> None:
@@ -407,7 +449,9 @@ class Recorder:
         if opened is None:  # it never ran, or its last attempt has failed
             return
         opened.span.set_attribute("phronomy.tool.settlement", event.kind)
-        self._shown.put(opened.span, "gen_ai.tool.call.result", lambda: event.content)
+        self._shown.put(
+            opened.span, "gen_ai.tool.call.result", lambda: run.masks().result(event.tool_name, event.content)
+        )
         self._close(opened, "_OTHER" if event.kind in ("failed", "invalid") else None)
 
     # Guardrails and approvals
@@ -425,7 +469,9 @@ class Recorder:
             return
         run.waiting[item.id] = item
         self._meters.pending.add(1)
-        facts = {"gen_ai.tool.name": item.tool_name, "phronomy.pending.id": item.id, "phronomy.pending.why": item.why}
+        facts: dict[str, Any] = {"gen_ai.tool.name": item.tool_name, "phronomy.pending.id": item.id}
+        facts["phronomy.pending.why"] = item.why
+        facts |= {"phronomy.pending.external": True} if item.external else {}
         run.drives[event.path].span.add_event("phronomy.approval_requested", facts)
         opened = run.calls.pop((event.path, item.call_id), None)
         self._close(opened, item.why if item.why in ("outcome_unknown", "failed") else None)
@@ -501,28 +547,16 @@ def _those(said: Mapping[str, str], verdict: str) -> list[str]:
     return [name for name, each in said.items() if each == verdict]
 
 
-# What was said, in the form of the conventions
+def _to_another(caller: SpanContext, within: SpanContext) -> list[Link]:
+    """A link to the caller's span, if that is of another trace."""
+    return [Link(caller)] if caller.is_valid and caller.trace_id != within.trace_id else []
 
 
-def _said(role: str, text: str) -> dict[str, Any]:
-    return {"role": role, "parts": [{"type": "text", "content": text}]}
-
-
-def _message(message: Message) -> dict[str, Any]:
-    parts: list[dict[str, Any]] = [{"type": "text", "content": message.text}] if message.text else []
-    for call in message.tool_calls:
-        asked = {"id": call.id, "name": call.name, "arguments": _parsed(call.arguments)}
-        parts.append({"type": "tool_call", **asked})
-    return {"role": "assistant", "parts": parts, "finish_reason": "tool_call" if message.tool_calls else "stop"}
+def _arguments(event: ToolCallStarted, masks: Masking) -> dict[str, Any] | None:
+    """The arguments of a call as they may be seen."""
+    args = event.args
+    return None if args is None else masks.args(args, masks.named(event.tool_name))
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _parsed(text: str) -> Any:
-    """Arguments as the model wrote them: the JSON value, or the text where it is none."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -10,35 +10,39 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import closing
-from datetime import timedelta
+from dataclasses import replace
 from functools import partial
 from typing import Any, assert_never
 
-from phronomy import _gate, _rules
+from phronomy import _gate
 from phronomy._aclosing import aclosing
 from phronomy._apart import arun_apart, at_work, begin_all, is_asked, leave_of, run_apart
+from phronomy._asking import gives_pieces, instructions_context, keeps_time, patience_of, prepare_model, request_of
 from phronomy._guard import aguard, guard
 from phronomy._ids import new_id
 from phronomy._judge import aconsult, ajudge, consult, judge, tool_context
-from phronomy._leave import Left
+from phronomy._leave import Left, Overran
 from phronomy._ledger import now
 from phronomy._nested import ADrive, Drive
 from phronomy._pieces import Heard, Piece, Piecewise, feeding
+from phronomy._record import later
 from phronomy._runner import Asking, Runner
+from phronomy._spent import out_of_time, seconds_left
 from phronomy._stops import after_nodes
-from phronomy._workers import NEVER, Overran, ain_thread, aside_by_side, in_thread, side_by_side, within
+from phronomy._workers import NEVER, ain_thread, aside_by_side, in_place, in_thread, side_by_side, within
 from phronomy.approvals import PendingApproval, call_digest
 from phronomy.errors import (
+    ConfigurationError,
     LimitExceeded,
+    ModelConnectionError,
     ModelError,
     NodeFailed,
     OutputError,
     RunFailed,
 )
-from phronomy.instructions import InstructionsContext
 from phronomy.interrupts import Interrupt, asking, question_id
-from phronomy.memory import shown
-from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
+from phronomy.models._patience import ain_time, apieces_in_time, in_time, pieces_in_time
+from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, StreamingModel
 from phronomy.output import InvalidOutput, told
 from phronomy.tools import OutcomeUnknown, Tool, ToolContext
 from phronomy.types import (
@@ -181,22 +185,33 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
     reply: Any = None
     yield Asking(path=runner.state.path, model=model.name)
     started = time.monotonic()
+    timeout, inline = request.settings.timeout, keeps_time(model)
+    request = replace(request, patience=patience_of(runner, started))
+    runner.ledger.exchanged(runner.state.path, model, request)
     try:
         if gives_pieces(runner) and isinstance(model, StreamingModel):
-            with closing(model.stream(request)) as pieces:
+            stream = model.stream(request) if inline else pieces_in_time(model.stream, request, timeout)
+            with closing(stream) as pieces:
                 for piece in pieces:
                     if isinstance(piece, DELTAS):
                         paused = time.monotonic()
                         yield piece
-                        started += time.monotonic() - paused  # whoever watches may be slow, which is not work
+                        paused = time.monotonic() - paused  # whoever watches may be slow, which is not work
+                        started += paused
+                        request.patience.extend(paused)
                     else:
                         reply = piece
         else:
-            reply = model.complete(request)
-    except RunFailed:
-        raise
+            reply = model.complete(request) if inline else in_time(model.complete, request, timeout)
     except Exception as error:
-        raise model_failed(model, error) from error
+        if request.patience.leave.said:  # whatever it raised: the run is over, and the log says how
+            if runner.root:  # those inside have heard it by now
+                runner.ledger.catch_up()
+            return
+        failure = model_failed(runner, model, request, error, started)
+        if failure is error:
+            raise
+        raise failure from error
     yield replied(runner, model, reply, started)
 
 
@@ -207,73 +222,58 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
     reply: Any = None
     yield Asking(path=runner.state.path, model=model.name)
     started = time.monotonic()
+    timeout, inline = request.settings.timeout, keeps_time(model)
+    request = replace(request, patience=patience_of(runner, started))
+    runner.ledger.exchanged(runner.state.path, model, request)
     try:
         if gives_pieces(runner) and isinstance(model, StreamingModel):
-            async with aclosing(model.astream(request)) as pieces:
+            stream = model.astream(request) if inline else apieces_in_time(model.astream, request, timeout)
+            async with aclosing(stream) as pieces:
                 async for piece in pieces:
                     if isinstance(piece, DELTAS):
                         paused = time.monotonic()
                         yield piece
-                        started += time.monotonic() - paused  # whoever watches may be slow, which is not work
+                        paused = time.monotonic() - paused  # whoever watches may be slow, which is not work
+                        started += paused
+                        request.patience.extend(paused)
                     else:
                         reply = piece
         else:
-            reply = await model.acomplete(request)
-    except RunFailed:
-        raise
+            reply = await (model.acomplete(request) if inline else ain_time(model.acomplete, request, timeout))
     except Exception as error:
-        raise model_failed(model, error) from error
+        if request.patience.leave.said:  # whatever it raised: the run is over, and the log says how
+            if runner.root:
+                await runner.ledger.acatch_up()
+            return
+        failure = model_failed(runner, model, request, error, started)
+        if failure is error:
+            raise
+        raise failure from error
     yield replied(runner, model, reply, started)
-
-
-def instructions_context(runner: Runner) -> InstructionsContext[Any]:
-    """What a callable that makes instructions may know of the run."""
-    state = runner.state
-    return InstructionsContext(
-        run_id=state.run_id, thread_id=state.thread_id, deps=runner.deps, messages=state.messages
-    )
-
-
-def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]:
-    """The model, and what it is asked."""
-    spec = runner.spec
-    assert spec.model is not None, "a spec whose rules ask the model has one"
-    settings = spec.settings
-    if spec.output is not None and spec.output_mode == "schema":
-        settings = ModelSettings(extra={"response_format": spec.output.request_format()}).merged(settings)
-    elif spec.output is not None:
-        system = "\n\n".join(part for part in (system, spec.output.paragraph()) if part)
-    if spec.limits.seconds is not None:
-        left = max(spec.limits.seconds - runner.state.elapsed / 1000, 0.001)
-        settings = settings.evolve(timeout=min(settings.timeout or left, left))
-    messages = shown(spec.memory, runner.state, runner.home.seen(runner.state))
-    return spec.model, ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
-
-
-def prepare_model(runner: Runner) -> None:
-    """Have the model load what it needs while the calls run, if it is certain that it will be asked after them."""
-    prepare = getattr(runner.spec.model, "prepare", None)
-    last = all(call.status in ("started", "settled") for call in runner.state.calls)
-    if prepare is not None and last and not _rules.is_ending(runner.state):
-        prepare()
-
-
-def gives_pieces(runner: Runner) -> bool:
-    """Whether pieces of the reply are passed on as they come: not where guardrails are yet to see it whole."""
-    return runner.streams and not runner.spec.output_guardrails
 
 
 def replied(runner: Runner, model: Model, reply: Any, started: float) -> Replied:
     """The outcome of a model call."""
     if not isinstance(reply, ModelReply):
         raise ModelError(f"model {model.name} answered with {type(reply).__name__}, not with a ModelReply")
+    runner.ledger.exchanged(runner.state.path, model, reply)
     guarded = bool(runner.spec.output_guardrails)
     return Replied(message=reply.message, usage=reply.usage, elapsed=since(started), guarded=guarded)
 
 
-def model_failed(model: Model, error: Exception) -> ModelError:
-    """The error for a model that raised something of its own."""
-    return ModelError(f"model {model.name} raised {type(error).__name__}; resume the checkpoint to ask it again")
+def model_failed(runner: Runner, model: Model, request: ModelRequest, error: Exception, started: float) -> RunFailed:
+    """The error for a model that has raised, or has not answered in time."""
+    bounded = seconds_left(runner) is not None  # a patience that is over may be that of the attempt alone
+    if bounded and request.patience.is_over and isinstance(error, Overran | ModelConnectionError):
+        return limit_reached(runner, out_of_time(runner, since(started)))
+    if isinstance(error, RunFailed):
+        return error
+    again = "resume the checkpoint to ask it again"
+    if isinstance(error, Overran):
+        return ModelConnectionError(f"model {model.name} gave no whole answer before the timeout; {again}")
+    # One of ours says what to change, and quotes no value.
+    why = f": {error}" if isinstance(error, ConfigurationError) else ""
+    return ModelError(f"model {model.name} raised {type(error).__name__}{why}; {again}")
 
 
 # Running
@@ -334,13 +334,14 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
         return run_apart(runner, call, tool, nested, drive)
     if call.attempt > 1:
         time.sleep(retry_wait(call, tool))
+    runner.ledger.ensure_held()
     started = time.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
         leave = leave_of(runner, call) if tool.may_be_left else NEVER
         around = runner.ledger.around(runner.state.path, call.call_id)
-        with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call), around:
+        with feeding(runner.ledger, runner.state.path, call), around, asking(runner.state, call):
             inline = tool.timeout is None and not tool.may_be_left
             value = work() if inline else in_thread(work, tool.timeout, leave)
     except Interrupt as asked:
@@ -362,18 +363,21 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
         return await arun_apart(runner, call, tool, nested, drive)
     if call.attempt > 1:
         await asyncio.sleep(retry_wait(call, tool))
+    await runner.ledger.aensure_held()
     started = time.monotonic()
     try:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
         leave = leave_of(runner, call) if tool.may_be_left else NEVER
         around = runner.ledger.around(runner.state.path, call.call_id)
-        with asking(runner.state, call), feeding(runner.ledger, runner.state.path, call), around:
-            value = await (
-                within(tool.acall(values, context), tool.timeout, leave)
-                if tool.is_async
-                else ain_thread(work, tool.timeout, leave)
-            )
+        with feeding(runner.ledger, runner.state.path, call), around, asking(runner.state, call):
+            inline = tool.timeout is None and not tool.may_be_left
+            if not tool.is_async:
+                value = await ain_thread(work, tool.timeout, leave)
+            elif inline:
+                value = await in_place(tool.acall(values, context))
+            else:
+                value = await within(tool.acall(values, context), tool.timeout, leave)
     except Interrupt as asked:
         return asks(runner, call, tool, asked, since(started))
     except Exception as error:
@@ -479,6 +483,7 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
     state = runner.state
     identity = tool.identity(state.path)
     args: Any = asked.shown
+    note: Any = asked.note
     at = now(runner.ledger.store)
     timeout, on_expiry = runner.spec.expiry(tool)
     item = PendingApproval(
@@ -491,10 +496,10 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
         agent=state.speaker,
         why="question",
         requested_at=at,
-        expires_at=None if timeout is None else at + timedelta(seconds=timeout),
+        expires_at=None if timeout is None else later(at, seconds=timeout),
         on_expiry=on_expiry,
     )
-    return CallWaits(id=call.id, pending=(item,), elapsed=elapsed)
+    return CallWaits(id=call.id, pending=(item,), elapsed=elapsed, note=note)
 
 
 # The end
@@ -532,6 +537,8 @@ def output_of(runner: Runner, move: ReadOutput) -> Finished | OutputRefused:
     assert runner.spec.output is not None
     try:
         value: Any = runner.spec.output.read(move.text)
+        if runner.spec.output_guardrails:  # they look at all of it, so there is no answer without
+            runner.spec.output.shown(value)
     except InvalidOutput as error:
         return OutputRefused(error=told(error))
     return Finished(status="completed", output=value)
@@ -561,6 +568,7 @@ def limit_reached(runner: Runner, move: Fail) -> RunFailed:
         limit=move.limit,
         maximum=move.maximum,
         used=move.used,
+        path=runner.state.path if move.path is None else move.path,
     )
 
 

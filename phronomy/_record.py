@@ -3,18 +3,33 @@
 A field marked `Json` or `JsonObject` holds canonical JSON text; reading the attribute gives a fresh plain copy, so nobody can
 change a record through what they read from it. A dump holds the text itself, as a string: other tools may parse and rewrite
 the outer document without touching a byte of it.
-"""
 
-from __future__ import annotations
+Modules with many records have no `from __future__ import annotations`: pydantic would evaluate each annotation, a text then, by
+itself, which is a tenth of what an import of phronomy takes.
+"""
 
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Self, TypeAlias, get_args
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias, get_args
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, core_schema
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticSerializationError, core_schema
 
+from phronomy._building import building, leave_if_told
 from phronomy._json import JsonError, JsonText, JsonValue, canonical, clean, is_canonical, parse, plain
+from phronomy.errors import InvalidDecision, InvalidField
 
 
 class _Clean:
@@ -29,6 +44,21 @@ class _Clean:
 
 Text: TypeAlias = Annotated[str, _Clean()]
 """A string in which lone surrogates have become U+FFFD."""
+
+
+_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
+_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+
+Time: TypeAlias = Annotated[AwareDatetime, Field(ge=_FIRST, le=_LAST)]
+"""A time with a zone, a day from either end of what there is, so that it can be written in every zone."""
+
+
+def later(at: datetime, **by: float) -> datetime:
+    """The time so much later, as `timedelta` takes it; the last that a record holds, where that is too late for it."""
+    try:
+        return min(at + timedelta(**by), _LAST)
+    except (OverflowError, ValueError):  # the latter is for what is no number
+        return _LAST
 
 
 class _JsonField:
@@ -113,20 +143,57 @@ _put = object.__setattr__
 class Record(BaseModel):
     """A stored value: frozen, keyword-only, strict, valid once built."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_default=False, hide_input_in_errors=True
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=False,
+        hide_input_in_errors=True,
+        defer_build=True,  # when it is first used: most of them are used by none of a program's first steps
     )
 
     _fields_set: ClassVar[set[str]] = set()
     """What counts as set in a record that was made from another: all of it. Nobody changes it."""
 
+    json_fields: ClassVar[frozenset[str]] = frozenset()
+    """The fields that keep JSON as text."""
+
+    _refused_as: ClassVar[type[InvalidField | InvalidDecision]] = InvalidField
+    """What is raised where one is made of wrong values."""
+
+    wire_adds: ClassVar[tuple[str, ...]] = ()
+    """Properties that are sent beside the fields: see `to_wire`."""
+
+    wire_omits: ClassVar[tuple[str, ...]] = ("version",)
+    """Fields that are not sent. The form that is sent has a version of its own."""
+
+    if not TYPE_CHECKING:  # a type checker knows the fields
+
+        def __init__(self, /, **fields: Any) -> None:
+            """Make one of these fields. Raises `InvalidField`, or for what somebody decides `InvalidDecision`."""
+            __tracebackhide__ = True
+            try:
+                self.__pydantic_validator__.validate_python(fields, self_instance=self)
+            except ValidationError as error:
+                raise self._refused_as(f"{type(self).__name__}: {explain(error, type(self).model_fields)}") from None
+
+        __init__.__pydantic_base_init__ = True  # what is read from a text is made without it, as without pydantic's own
+
+    @classmethod
+    def model_rebuild(cls, **options: Any) -> bool | None:
+        """As pydantic's, which calls it when the class is first used. No name is looked up among the variables of whoever does."""
+        with building():
+            return super().model_rebuild(**{**options, "_parent_namespace_depth": 0})
+
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         super().__pydantic_init_subclass__(**kwargs)
         type.__setattr__(cls, "_fields_set", set(cls.model_fields))
-        for name, field in cls.model_fields.items():
-            if _is_json(field.metadata) or any(_is_json(get_args(part)) for part in get_args(field.annotation)):
-                type.__setattr__(cls, name, _Plain(name))
+        found = [name for name, field in cls.model_fields.items() if _holds_json(field)]
+        type.__setattr__(cls, "json_fields", frozenset(found))
+        for name in found:
+            type.__setattr__(cls, name, _Plain(name))
 
     def evolve(self, **changes: Any) -> Self:
         """A new record with these fields changed. The values must be valid: as with `model_copy`, they are not looked at."""
@@ -137,14 +204,65 @@ class Record(BaseModel):
         _put(new, "__pydantic_private__", None)
         return new
 
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """As pydantic's. Ctrl-C in the middle is one."""
+        try:
+            return super().model_dump(**options)
+        except PydanticSerializationError as error:
+            leave_if_told(error)
+            raise
+
+    def model_dump_json(self, **options: Any) -> str:
+        """As pydantic's. Ctrl-C in the middle is one."""
+        try:
+            return super().model_dump_json(**options)
+        except PydanticSerializationError as error:
+            leave_if_told(error)
+            raise
+
     def json_text(self, field: str) -> str:
         """The canonical text that a JSON field keeps."""
         text: str = self.__dict__[field]
         return text
 
 
+def _holds_json(field: FieldInfo) -> bool:
+    return _is_json(field.metadata) or any(_is_json(get_args(part)) for part in get_args(field.annotation))
+
+
 def _is_json(marks: Iterable[Any]) -> bool:
     return any(isinstance(mark, _JsonField) for mark in marks)
+
+
+def explain(error: Exception, fields: Iterable[str] | None = None) -> str:
+    """What is wrong and where, without any value: none belongs in an error. `fields` are those that there might be at the top."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    told = []
+    for item in found[:3]:
+        name = ".".join(str(part)[:80] for part in item["loc"])
+        where = f"{name or 'checkpoint'}: " if name or fields is None else ""
+        match item["type"]:
+            case "union_tag_invalid":  # its text quotes the value
+                told.append(f"{where}this is of an unknown type")
+            case "extra_forbidden" if fields is not None and len(item["loc"]) == 1:
+                from phronomy import _spelling  # noqa: PLC0415  # where nothing is misspelt, nothing is compared
+
+                known = list(fields)
+                told.append(
+                    f"there is no field {_spelling.told([name], known)}; there are {', '.join(known) or 'none'}"
+                )
+            case _:
+                told.append(f"{where}{item['msg'].removeprefix('Value error, ')}")
+    return "; ".join(told) + (f" (and {len(found) - 3} more)" if len(found) > 3 else "")
+
+
+@cache
+def reader_of(shape: Any) -> TypeAdapter[Any]:
+    """What reads values of this type, made when it is first needed: all records that it holds are built for it."""
+    with building():
+        return TypeAdapter(shape)
 
 
 def digest_of(*parts: str) -> str:

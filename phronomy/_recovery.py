@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from phronomy._checks import is_count
 from phronomy._ledger import call as in_store
+from phronomy._quoting import quoted
 from phronomy._runner import Spec
 from phronomy.announcements import aannounce, announce
 from phronomy.errors import ConfigurationError, PhronomyError, RunBusy
@@ -31,7 +32,7 @@ class Recovery(Generic[Output]):
 def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
     """The runs and branches of this agent whose worker is gone, or that wait for a decision that comes too late."""
     if not is_count(limit) or limit == 0:
-        raise ConfigurationError(f"limit is a whole number, 1 or more, not {limit!r}")
+        raise ConfigurationError(f"limit is a whole number, 1 or more, not {quoted(limit)}")
     now = store.clock()
     left = [each for each in abandoned(store) if each.agent == spec.name]
     late = store.select_pending(PendingFilter(facets={"agent": spec.name}, expired_at=now, limit=limit))
@@ -40,9 +41,20 @@ def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
 
 
 def abandoned(store: Store) -> list[Branch]:
-    """The branches whose worker is gone. A fork that nobody has driven yet, and a run that is gone through step by step, are not."""
-    running = store.select_branches(BranchFilter(abandoned_at=store.clock()))
-    return [each for each in running if each.owner is not None or store.head(each.id)[1].journal]
+    """The branches whose worker is gone, and those in which something was left for a worker that has let go, whatever their status.
+
+    A fork that nobody has driven yet, and a run that is gone through step by step, are not among them.
+    """
+    running, handed = let_go_of(store, store.clock())
+    left = [each for each in running if each.owner is not None or store.head(each.id)[1].journal]
+    return list({each.id: each for each in (*left, *handed)}.values())
+
+
+def let_go_of(store: Store, now: float, run_id: str | None = None) -> tuple[list[Branch], list[Branch]]:
+    """The branches, of a run or of all, that are running and held by nobody, and those in which something was left for somebody."""
+    running = store.select_branches(BranchFilter(run_id=run_id, abandoned_at=now))
+    handed = store.select_branches(BranchFilter(run_id=run_id, handed=True))
+    return running, [each for each in handed if not each.is_held(now)]
 
 
 def is_left(store: Store, place: tuple[str, str]) -> bool:
@@ -50,8 +62,8 @@ def is_left(store: Store, place: tuple[str, str]) -> bool:
     run_id, branch_id = place
     now = store.clock()
     late = store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))
-    branches = store.select_branches(BranchFilter(run_id=run_id, abandoned_at=now))
-    return branch_id in {row.branch_id for row in late} | {branch.id for branch in branches}
+    running, handed = let_go_of(store, now, run_id)
+    return branch_id in {row.branch_id for row in late} | {branch.id for branch in (*running, *handed)}
 
 
 def carried_on(agent: Runs[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:

@@ -1,28 +1,26 @@
 """What a row of a store holds of a checkpoint: what is new in it since its parent.
 
 Lists that only grow are stored by their tail, a state by what is other in it, and a tool message whose result stands in the
-journal as a reference to it, so every result is on disk once.
+journal as a reference to it, so every result is on disk once. So are the images of a call that has settled before its turn is over.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, cast
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from typing_extensions import TypedDict
 
 from phronomy._json import JsonError, JsonText, canonical
 from phronomy._patch import folded, patch, patched
-from phronomy._record import NULL, Record
+from phronomy._record import NULL, Json, Record, explain, reader_of
 from phronomy._shown import MARK, filled, thinned
 from phronomy.approvals import Decision
-from phronomy.checkpoint import VERSION, Checkpoint, Fields, explain, result_message, tool_message
+from phronomy.checkpoint import VERSION, Checkpoint, Fields, content_of, result_message, tool_message
 from phronomy.errors import CheckpointError
 from phronomy.messages import Message, Settlement
-from phronomy.types import AnyOutcome, CallSettled, HandedOver, Outcome
+from phronomy.types import AnyOutcome, Call, CallResult, CallSettled, HandedOver, Outcome
 
 
 class ResultRef(Record):
@@ -34,6 +32,9 @@ class ResultRef(Record):
 _LOGS: Final = ("messages", "decisions", "handoffs")
 _APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LOGS)
 _PLAIN: Final = tuple(name for name in Fields.model_fields if name not in _APART)
+_LATER: Final = frozenset(name for name in _PLAIN if Fields.model_fields[name].exclude_if is not None)
+"""Fields that the first rows of this version did not have: one that says nothing is left out of the first row, too."""
+
 _REQUIRED: Final = frozenset(name for name in _PLAIN if Fields.model_fields[name].is_required())
 
 
@@ -47,13 +48,14 @@ class _Delta(Record):
     """The body of a row: fields that changed, and the tails of the lists. `cut` says where a list was not just added to.
 
     `patch` stands for a `state` that is an object as the parent's is: see `phronomy._patch`; `shown` for the state that its calls
-    were shown: see `phronomy._shown`.
+    were shown: see `phronomy._shown`; `held` are the ids of calls whose results, with their images, are in the parent or the journal.
     """
 
     version: Literal[1] = VERSION
     cut: dict[str, int] = Field(default_factory=dict)
     patch: str | None = Field(default=None, repr=False)
     shown: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
+    held: tuple[str, ...] = ()
     messages: tuple[Message | ResultRef, ...] = ()
     decisions: tuple[Decision, ...] = ()
     handoffs: tuple[HandedOver, ...] = ()
@@ -69,7 +71,7 @@ else:
     )
 
 
-_EMPTY: Final = Delta()
+_EMPTY: Final = Delta.model_construct()
 
 
 def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled]) -> str:
@@ -81,6 +83,8 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     old = parent.__dict__ if parent is not None else {}
     fields: dict[str, Any] = {}
     for name in _PLAIN:
+        if name not in old and name in _LATER and not new[name]:
+            continue
         if name not in old or (new[name] is not old[name] and new[name] != old[name]):
             fields[name] = new[name]
     fields["created_at"] = new["created_at"]  # lists read it off the row alone
@@ -98,9 +102,13 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
             count = 0
         if len(after) > count:
             fields[name] = after[count:]
-    if settled and "messages" in fields:
-        by_call = {outcome.call_id: outcome for outcome in settled.values()}
+    known = _known(parent, settled) if parent is not None and parent.run_id == child.run_id else _known(None, settled)
+    if known and "messages" in fields:
+        by_call = {call_id: (id, result) for id, (call_id, result) in known.items()}
         fields["messages"] = tuple(_as_ref(message, by_call) for message in fields["messages"])
+    if known and "calls" in fields:
+        fields["calls"], held = _without_images(fields["calls"], known)
+        fields |= {"held": held} if held else {}
     delta = _EMPTY.evolve(**fields)
     object.__setattr__(delta, "__pydantic_fields_set__", set(fields))  # the others are as in the parent
     return delta.model_dump_json(exclude_unset=True, exclude_defaults=True)
@@ -124,9 +132,12 @@ def row_checkpoint(
     fields = {name: delta.__dict__[name] for name in delta.model_fields_set if name in _PLAIN}
     if delta.patch is not None:
         fields["state"] = _patched(parent, fields, delta.patch, columns["id"])
+    known = _known(parent, settled)
+    if delta.held:
+        fields["calls"] = tuple(_with_images(call, delta.held, known) for call in fields.get("calls", ()))
     for name in _LOGS:
         before = getattr(parent, name)[: delta.cut.get(name)] if parent is not None else ()
-        fields[name] = before + tuple(_from_ref(item, settled) for item in getattr(delta, name))
+        fields[name] = before + tuple(_from_ref(item, known) for item in getattr(delta, name))
     if parent is None:
         if not fields.keys() >= _REQUIRED:
             raise CheckpointError(
@@ -196,6 +207,7 @@ class _Said(TypedDict, total=False):
 class _Kept(TypedDict):
     kind: Settlement
     content: str
+    parts: NotRequired[Json]
 
 
 class _Told(TypedDict):
@@ -214,9 +226,7 @@ if TYPE_CHECKING:
 else:
     _Rest = create_model("_Rest", __base__=Delta, **dict.fromkeys(_LOGS, (Any, ())))
 
-_SAID: Final = TypeAdapter(list[_Said])
-_TOLD: Final = TypeAdapter(list[_Told])
-_ONWARD: Final = frozenset(("version", "cut", "patch", "shown", *_LOGS))
+_ONWARD: Final = frozenset(("version", "cut", "patch", "shown", "held", *_LOGS))
 _BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(**dict.fromkeys(("id", *_REQUIRED)))
 
 
@@ -228,7 +238,7 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     `journals` are the texts of the journal entries before each row, after the row before it. `columns` are the id and path of the
     last row, and its parent's id; `follows` is the id of the row before it, which is its parent where none is given.
     """
-    said = _SAID.validate_json(f"[{','.join(bodies)}]")
+    said: list[_Said] = reader_of(list[_Said]).validate_json(f"[{','.join(bodies)}]")
     if len(said) != len(bodies):
         raise ValueError("a row is no JSON object")
     results = _results_of(bodies, journals)
@@ -257,6 +267,8 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
                 log += [_referred(results, place, item["ref"]) if isinstance(item, dict) else item for item in more]
     if not latest.keys() >= _REQUIRED:
         raise ValueError("what the rows go on from is missing")
+    if "held" in latest and latest["held"] == latest.get("calls"):
+        raise ValueError("results of its calls are in other rows")
     rest = {name: place for name, place in latest.items() if name not in _ONWARD}
     if "shown" in latest and latest["shown"] == latest.get("calls"):
         bodies = _with_shown(bodies, latest, changes[:seen])
@@ -284,21 +296,26 @@ def _results_of(bodies: Sequence[str], journals: Sequence[Sequence[str]]) -> dic
     places: list[int] = []
     texts: list[str] = []
     for place, journal in enumerate(journals):
-        if journal and '{"ref":' in bodies[place]:
+        if journal and ('{"ref":' in bodies[place] or any('"parts":' in text for text in journal)):
             found = [text for text in journal if text.startswith('{"type":"settled"')]
             places += [place] * len(found)
             texts += found
-    told = _TOLD.validate_json(f"[{','.join(texts)}]")
+    told: list[_Told] = reader_of(list[_Told]).validate_json(f"[{','.join(texts)}]")
     return {
-        (place, one["id"]): tool_message(one["call_id"], one["result"]["content"], one["result"]["kind"])
+        (place, one["id"]): tool_message(one["call_id"], _content_of(one["result"]), one["result"]["kind"])
         for place, one in zip(places, told, strict=True)
     }
 
 
+def _content_of(kept: _Kept) -> JsonText:
+    return content_of(CallResult(**kept)) if "parts" in kept else canonical(kept["content"])
+
+
 def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) -> Message:
-    if (place, ref) not in results:
+    found = next((at for at in range(place, -1, -1) if (at, ref) in results), None)
+    if found is None:
         raise ValueError("a result is not where it should be")
-    return results[place, ref]
+    return results[found, ref]
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -309,11 +326,8 @@ def outcome_text(outcome: Outcome) -> str:
 
 def outcome_from(text: str) -> Outcome:
     """The outcome in a journal entry. Raises `CheckpointError` for a text that is none."""
-    outcome: Outcome = _read_strictly(_ANY_OUTCOME, text)
+    outcome: Outcome = _read_strictly(reader_of(AnyOutcome), text)
     return outcome
-
-
-_ANY_OUTCOME: Final[TypeAdapter[Outcome]] = TypeAdapter(AnyOutcome)
 
 
 def _read_strictly(target: Any, text: str) -> Any:
@@ -324,24 +338,47 @@ def _read_strictly(target: Any, text: str) -> Any:
         raise CheckpointError(f"a stored row cannot be read: {explain(error)}") from None
 
 
-def _as_ref(message: Message, settled: Mapping[str, CallSettled]) -> Message | ResultRef:
-    outcome = settled.get(message.tool_call_id or "")
-    if (
-        outcome is None
-        or message.settlement != outcome.result.kind
-        or message.json_text("content") != canonical(outcome.result.content)
-    ):
+Known: TypeAlias = Mapping[str, tuple[str, CallResult]]
+"""Results that a row may refer to, by the id of the call, with the provider's id of it."""
+
+
+def _known(parent: Checkpoint | None, settled: Mapping[str, CallSettled]) -> Known:
+    """The results in the journal before a row, and those with images that the calls of its parent have."""
+    calls = parent.calls if parent is not None else ()
+    held = {call.id: (call.call_id, call.result) for call in calls if call.result and call.result.has_parts}
+    return {**held, **{id: (outcome.call_id, outcome.result) for id, outcome in settled.items()}}
+
+
+def _as_ref(message: Message, by_call: Known) -> Message | ResultRef:
+    id, result = by_call.get(message.tool_call_id or "", ("", None))
+    if result is None or message.settlement != result.kind or message.json_text("content") != content_of(result):
         return message
-    return ResultRef(ref=outcome.id)
+    return ResultRef(ref=id)
 
 
-def _from_ref(item: Any, settled: Mapping[str, CallSettled]) -> Any:
-    if not isinstance(item, ResultRef):
-        return item
-    try:
-        outcome = settled[item.ref]
-    except KeyError:
-        raise CheckpointError(
-            f"a stored row refers to the result of call {item.ref}, which is not in the journal"
-        ) from None
-    return result_message(outcome.call_id, outcome.result)
+def _from_ref(item: Any, known: Known) -> Any:
+    return result_message(*_result(item.ref, known)) if isinstance(item, ResultRef) else item
+
+
+def _without_images(calls: Sequence[Call], known: Known) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+    """The calls without the images in their results that are in the parent or the journal, and the ids of those calls."""
+    held = [
+        call.id
+        for call in calls
+        if call.result is not None and call.result.has_parts and known.get(call.id) == (call.call_id, call.result)
+    ]
+    kept = (
+        call.evolve(result=call.result.evolve(parts=None)) if call.id in held and call.result else call
+        for call in calls
+    )
+    return tuple(kept), tuple(held)
+
+
+def _with_images(call: Call, held: Sequence[str], known: Known) -> Call:
+    return call.evolve(result=_result(call.id, known)[1]) if call.id in held else call
+
+
+def _result(id: str, known: Known) -> tuple[str, CallResult]:
+    if id not in known:
+        raise CheckpointError(f"a stored row refers to the result of call {id}, which is not in the journal")
+    return known[id]

@@ -1,4 +1,4 @@
-"""The rules of an agent's run. Everything that changes run state is in this file; nothing in it acts.
+"""The rules of an agent's run. Everything that changes run state is in this file, and in `_said`; nothing in it acts.
 
 `plan` says what to do next, `apply` folds in what happened; both are pure. `TABLE` says which outcome is legal in which state: the
 state of the run (`phase`) and, for an outcome that concerns a call, the status of that call.
@@ -7,18 +7,19 @@ state of the run (`phase`) and, for an outcome that concerns a call, the status 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol, TypeAlias, assert_never, cast
+from typing import Final, Literal, Protocol, TypeAlias, assert_never, cast
 
 from phronomy._chain import handed_over
-from phronomy._json import JsonText, canonical
-from phronomy._record import EMPTY
-from phronomy._texts import BLOCKED, INTERRUPTED, left
-from phronomy.approvals import PAST, Decision, PendingApproval, Then, ToolIdentity, call_digest
-from phronomy.checkpoint import Checkpoint, result_message
+from phronomy._json import canonical
+from phronomy._said import added, guarded, is_ending, said_on, with_input, without_unguarded
+from phronomy._texts import BLOCKED, INTERRUPTED, left, noted, refused_inside, told
+from phronomy.approvals import PAST, Decision, PendingApproval, Then, call_digest
+from phronomy.checkpoint import Checkpoint, asked_next, result_message
 from phronomy.errors import IllegalOutcome
 from phronomy.limits import Limits, before_acting, before_asking
-from phronomy.messages import Conversation, Message, Settlement, with_unique_ids
+from phronomy.messages import Conversation, Message, Settlement, Usage, with_unique_ids
 from phronomy.types import (
+    Added,
     AskModel,
     Call,
     CallFailed,
@@ -51,17 +52,20 @@ from phronomy.types import (
     Stop,
     Wait,
     Withdrawn,
+    gate_identity,
+    is_nothing,
     place_of,
 )
 
-Phase: TypeAlias = Literal["asking", "acting", "finishing", "ended"]
-"""Where a run stands: the model is to be asked · calls are open · the end is to be recorded · over."""
+Phase: TypeAlias = Literal["asking", "paused", "acting", "finishing", "ended"]
+"""Where a run stands: the model is to be asked · so, and somebody stops the run · calls are open · the end is to be recorded · over."""
 
 _OF_CALLS: Final = (Judged, Deferred, Decided, CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn)
 
 TABLE: Final[Mapping[str, frozenset[type]]] = {
-    "asking": frozenset({Replied, Guarded, Halted, Interrupted, Ending}),
-    "acting": frozenset({*_OF_CALLS, Guarded, Halted, Interrupted, Ending, Finished}),
+    "asking": frozenset({Replied, Added, Guarded, Halted, Interrupted, Ending}),
+    "paused": frozenset({Replied, Added, Decided, Halted, Interrupted, Ending}),
+    "acting": frozenset({*_OF_CALLS, Added, Guarded, Halted, Interrupted, Ending, Finished}),
     "finishing": frozenset({Finished, OutputRefused, Guarded, Halted, Interrupted, Ending}),
     "ended": frozenset(),
     "call new": frozenset({Judged}),
@@ -97,7 +101,8 @@ def phase(state: Checkpoint) -> Phase:
     if state.ended:
         return "ended"
     if state.calls:
-        return "acting"
+        replied = not state.messages or state.messages[-1].role == "assistant"
+        return "acting" if replied or not all(call.is_pause for call in state.calls) else "paused"
     if state.ending or state.rejecting or state.skipping or (state.messages and state.messages[-1].role == "assistant"):
         return "finishing"
     return "asking"
@@ -112,9 +117,11 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
         case "finishing":
             return _finish(state, spec)
         case "asking":
-            if state.unguarded == "input":
+            if state.unguarded is not None:
                 return Guard(stage="input")
             return before_asking(state, spec.limits, spec.output_retries) or AskModel()
+        case "paused":
+            return Wait(pending=state.pending)
         case "acting":
             return before_acting(state, spec.limits) or plan_calls(state, spec)
         case unknown:
@@ -125,6 +132,8 @@ def plan_calls(state: Checkpoint, spec: Rules) -> Move:
     """What comes next for the open calls: judge, consult, run, and only then wait. A rejection may have ended it all."""
     if state.rejecting and not _with_status(state, "started"):
         return Finish(status="rejected")
+    if any(call.is_pause for call in state.calls):  # nothing begins, not even a judgement
+        return Wait(pending=state.pending, running=_with_status(state, "started"))
     if new := _with_status(state, "new"):
         return Judge(calls=new)
     if asking := _with_status(state, "asking"):
@@ -157,9 +166,12 @@ def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case Interrupted():
             return _interrupted(state, outcome)
         case Guarded():
-            return _guarded(state, outcome)
+            return guarded(state, outcome, now)
+        case Added():
+            return added(state, outcome, now)
         case Halted():
-            return state if is_ending(state) else with_gate(state, outcome)
+            again = outcome.point is None and any(call.is_pause for call in state.calls)
+            return state if again or is_ending(state) else with_gate(state, outcome)
         case OutputRefused():
             said = Message(role="user", content=outcome.error)
             messages = Conversation.of(state.messages).plus(said)
@@ -175,21 +187,23 @@ def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             state = _judged(state, outcome)
         case Deferred():
             for pending_id in outcome.pending_ids:
-                state = _with_call(state, _set(_asked(state, pending_id, outcome), status="pending"))
+                state = _with_call(state, _asked(state, pending_id, outcome).evolve(status="pending"))
         case Decided():
             state = _decided(state, outcome)
         case CallStarted():
             call = _call(state, outcome.id, outcome)
-            state = _with_call(state, _set(call, status="started", attempt=outcome.attempt))
+            state = _with_call(state, call.evolve(status="started", attempt=outcome.attempt))
         case Withdrawn():
             state = _withdrawn(state, outcome)
         case CallSettled():
             call = _settled(_call(state, outcome.id, outcome), outcome.result)
-            state = _spent(_with_call(state, call), outcome.elapsed)
-            state = state.evolve(usage=state.usage + outcome.usage) if outcome.usage.requests else state
+            state = _costs(_spent(_with_call(state, call), outcome.elapsed), outcome.usage)
+            state = state.evolve(rejecting=True) if outcome.then == "end" else state
         case CallFailed():
-            call = _failed(_call(state, outcome.id, outcome), outcome, is_ending(state))
-            state = _spent(_with_call(state, call), outcome.elapsed)
+            call = _inside(_call(state, outcome.id, outcome), outcome.usage)
+            failed = _failed(call, outcome, is_ending(state))
+            state = _spent(_with_call(state, failed), outcome.elapsed)
+            state = _costs(state, call.usage) if failed.result is not None else state
         case CallUnknown():
             call = _ask_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
             state = _spent(_with_call(state, call), outcome.elapsed)
@@ -204,21 +218,23 @@ def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
 def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
     for id in outcome.ids:
         call = _call(state, id, outcome)
-        state = _with_call(state, _set(call, status="ready", attempt=_untried(call), reason=outcome.reason))
+        state = _with_call(state, call.evolve(status="ready", attempt=_untried(call), reason=outcome.reason))
     return _settled_by_ending(state)
 
 
 def close_turn(state: Checkpoint) -> Checkpoint:
-    """The state with the results of a turn in the conversation, once every call of it has settled."""
-    if not state.calls or any(call.result is None for call in state.calls):
+    """The state with the results of a turn in the conversation, once every call of it has settled, and with what was said meanwhile."""
+    if any(call.result is None for call in state.calls):
         return state
+    if not state.calls:
+        return said_on(state)
     results = [
-        result_message(call.call_id, _noted(call, call.result))
+        result_message(call.call_id, noted(call, call.result))
         for call in state.calls
         if call.result is not None and not call.gate
     ]
     messages = Conversation.of(state.messages).plus(*results)
-    return handed_over(state.evolve(messages=messages, calls=()), state.calls)
+    return said_on(handed_over(state.evolve(messages=messages, calls=()), state.calls))
 
 
 def current(checkpoint: Checkpoint, fold: Callable[[Checkpoint, Outcome], Checkpoint] = apply) -> Checkpoint:
@@ -260,7 +276,7 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
         "messages": said.plus(message),
         "turn": turn,
         "called": state.called + len(calls),
-        "calls": calls,
+        "calls": (*state.calls, *calls),
         "usage": state.usage + outcome.usage,
         "elapsed": state.elapsed + outcome.elapsed,
     }
@@ -269,41 +285,14 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     return state.evolve(**update)
 
 
-def _guarded(state: Checkpoint, outcome: Guarded) -> Checkpoint:
-    """What guardrails refuse is no part of the conversation that goes on. Of a call, the judgement says what becomes of it."""
-    if outcome.stage == "tool":
-        ends = outcome.refusal is not None and outcome.refusal.then == "end"
-        return state.evolve(refusal=outcome.refusal) if ends else state
-    if state.unguarded != outcome.stage:
-        raise IllegalOutcome(phase(state), "Guarded", f"no {outcome.stage} waits for guardrails")
-    if outcome.refusal is not None:
-        messages = Conversation(state.messages[:-1])
-        return state.evolve(messages=messages, unguarded=None, refusal=outcome.refusal, rejecting=True)
-    state = state.evolve(unguarded=None)
-    content = outcome.__dict__["content"]
-    if content is None:
-        return state
-    return _with_input(state, content) if outcome.stage == "input" else _with_last(state, "assistant", content)
-
-
-def _with_input(state: Checkpoint, value: JsonText) -> Checkpoint:
-    """The state of a run that goes on from another input. What it was asked first is kept."""
-    content = canonical(str(value)) if value[:1] == "{" else value
-    return _with_last(state.evolve(new_input=value), "user", content)
-
-
-def _with_last(state: Checkpoint, role: Any, content: Any) -> Checkpoint:
-    said = state.messages[-1].evolve(role=role, content=content, provider=EMPTY)
-    return state.evolve(messages=Conversation((*state.messages[:-1], said)))
-
-
 def with_gate(state: Checkpoint, outcome: Halted) -> Checkpoint:
     """The state with a gate before what has not begun; it is a call that never runs, and settles when it is decided."""
     tool = gate_identity(state.path, outcome.point or "operator")
     args = outcome.__dict__["args"]
+    key = outcome.key or position_of(state, "operator")
     gate = Call(
-        id=outcome.key,
-        call_id=outcome.key,
+        id=key,
+        call_id=key,
         name=tool.name,
         status="pending",
         gate=True,
@@ -319,11 +308,6 @@ def with_gate(state: Checkpoint, outcome: Halted) -> Checkpoint:
         repeatable=True,
     )
     return state.evolve(calls=(gate, *state.calls))
-
-
-def gate_identity(path: str, name: str) -> ToolIdentity:
-    """What a decision on a gate is bound to."""
-    return ToolIdentity(path=path, source="breakpoint", name=name, schema_hash="", gate="never")
 
 
 def position_of(state: Checkpoint, point: str) -> str:
@@ -343,20 +327,20 @@ def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
 def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:
     """The call as it stands after it was judged. One that was rejected for good is rejected again, unasked."""
     facts = {"tool": judgement.tool, "args": judgement.__dict__["args"], "digest": judgement.digest, "arguments": None}
-    call = _set(call, **facts, repeatable=judgement.repeatable)
+    call = call.evolve(**facts, repeatable=judgement.repeatable)
     if judgement.digest is not None and judgement.digest in blocked:
         return _settled(call, CallResult(kind="rejected", content=BLOCKED))
     if judgement.result is not None:
         return _settled(call, judgement.result)
     if judgement.verdict == "run":
-        return _set(call, status="ready")
+        return call.evolve(status="ready")
     return _asked_for(call, judgement)
 
 
 def _asked_for(call: Call, judgement: Judgement) -> Call:
-    request = ("pending_id", "why", "reason", "point", "label", "requested_at", "expires_at", "on_expiry")
+    request = ("pending_id", "why", "reason", "point", "label", "requested_at", "expires_at", "on_expiry", "asked_by")
     asked = {name: getattr(judgement, name) for name in request}
-    return _set(call, status="asking" if judgement.verdict == "ask" else "pending", **asked)
+    return call.evolve(status="asking" if judgement.verdict == "ask" else "pending", **asked)
 
 
 def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
@@ -369,19 +353,23 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     if call.waiting and (question is None or decision.kind in ("approve", "respond")):
         waits = tuple(item for item in call.waiting if item.id != decision.pending_id)
         status: CallStatus = "started" if call.status == "started" else "ready"
-        return _ended_by(decision, _with_call(state, _set(call, status=status, waiting=waits)))
+        state = _with_call(state, call.evolve(status=status, waiting=waits))
+        return state.evolve(rejecting=True) if decision.ends_all else _ended_by(decision, state)
     if call.gate:
         return _passed(state, call, outcome)
     if decision.kind == "approve":
-        edits: dict[str, Any] = {}
+        request = outcome.edited or asked_next(call, decision)
         if (edited := outcome.edited) is not None:
             other = call.edited or edited.digest != call.digest
-            edits = {"args": edited.__dict__["args"], "digest": edited.digest, "edited": other}
-            if call.why == "breakpoint" and edited.why == "approval" and edited.pending_id is not None:
-                # Whoever lets a run go on has not approved what has come to need it.
-                return _with_call(state, _asked_for(_set(call, **edits), edited))
-        return _with_call(state, _set(call, status="ready", approved=decision.pending_id, **edits))
-    result = CallResult(kind=cast(Settlement, PAST[decision.kind]), content=_told(call, outcome))
+            call = call.evolve(args=edited.__dict__["args"], digest=edited.digest, edited=other)
+        if call.why == "breakpoint":  # whoever lets a run go on has not approved what needs it
+            if request is not None and request.why == "approval" and request.pending_id is not None:
+                return _with_call(state, _asked_for(call, request))
+            if request is None and call.asked_by:
+                raise IllegalOutcome(f"call {call.status}", "Decided", "an approval comes next, and has no id")
+            call = call.evolve(asked_by=())
+        return _with_call(state, call.evolve(status="ready", approved=decision.pending_id))
+    result = CallResult(kind=cast(Settlement, PAST[decision.kind]), content=told(call, outcome))
     state = _with_call(state, _settled(call, result))
     if decision.kind == "reject":
         return _after_rejection(state, call, decision.then)
@@ -408,7 +396,7 @@ def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
                 return state
             if outcome.edited is not None and outcome.edited.verdict == "ask":
                 state = state.evolve(unguarded="input")
-            return _with_input(state, canonical(given["input"]))
+            return with_input(state, canonical(given["input"]))
         case "skip":
             return state.evolve(skipping=True)
         case "reject":
@@ -430,20 +418,6 @@ def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
     return state.evolve(rejecting=True) if then == "end" else state
 
 
-def _told(call: Call, outcome: Decided) -> str:
-    """What the model reads of a decision that is no approval."""
-    decision = outcome.decision
-    if decision.kind == "respond":
-        content = decision.content
-        return content if isinstance(content, str) else decision.json_text("content")
-    return left(call, "call cancelled" if decision.kind == "cancel" else PAST[decision.kind], decision.reason)
-
-
-def is_ending(state: Checkpoint) -> bool:
-    """Whether the run only waits for what is under way, and then ends."""
-    return state.ending is not None or state.rejecting or state.skipping
-
-
 def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
     """The call whose nested run has stopped, or whose body asks. What was decided while it ran is handed down at once.
 
@@ -452,7 +426,8 @@ def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
     decided = {decision.pending_id for decision in state.decisions}
     waits = tuple(item for item in outcome.pending if item.id not in decided)
     status = "nested" if waits == outcome.pending else "ready"
-    return _set(call, status=status, waiting=waits, stopped=True, attempt=_untried(call))
+    noted = {"waiting": waits, "stopped": True, "note": outcome.__dict__["note"]}
+    return _inside(call, outcome.usage).evolve(status=status, attempt=_untried(call), **noted)
 
 
 def _untried(call: Call) -> int:
@@ -463,7 +438,7 @@ def _untried(call: Call) -> int:
 def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
     match "model" if ending else outcome.next:
         case "retry":
-            return _set(call, status="ready")
+            return call.evolve(status="ready")
         case "fallback":
             # A new request in every respect: the approval of one tool says nothing about another.
             return Call(
@@ -480,7 +455,7 @@ def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
             return _ask_again(call, "failed", outcome.error, outcome)
         case "stop":
             stopped = call.stopped or outcome.inside
-            return _set(call, status="failed", why="failed", reason=outcome.error, stopped=stopped)
+            return call.evolve(status="failed", why="failed", reason=outcome.error, stopped=stopped)
         case unknown:
             assert_never(unknown)
 
@@ -488,7 +463,7 @@ def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
 def _ask_again(call: Call, why: str, reason: str, request: CallFailed | CallUnknown) -> Call:
     """The call as a new request: what was approved before has been used."""
     fields = {"pending_id": request.pending_id, "requested_at": request.requested_at, "expires_at": None}
-    return _set(call, status="pending", why=why, reason=reason, approved=None, **fields)
+    return call.evolve(status="pending", why=why, reason=reason, approved=None, **fields)
 
 
 def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
@@ -500,9 +475,7 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
         to := finish_of(state).status
     ):  # written, unseen, after the run was ended
         raise IllegalOutcome(phase(state), "Finished", f"the run is to end as {to}, not as {outcome.status}")
-    if state.unguarded is not None:  # it ends before guardrails have let that through
-        state = state.evolve(messages=Conversation(state.messages[:-1]), unguarded=None)
-    return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
+    return without_unguarded(close_turn(state)).evolve(ended=outcome.status, output=outcome.__dict__["output"])
 
 
 def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
@@ -521,7 +494,10 @@ def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkp
     calls = []
     for call in state.calls:
         if call.status not in ("started", "settled"):
-            call = _settled(call, CallResult(kind=kind, content=left(call, event, reason)))
+            state = _costs(state, call.usage)
+            call = _settled(
+                call, refused_inside(state, call) or CallResult(kind=kind, content=left(call, event, reason))
+            )
         calls.append(call)
     return state.evolve(calls=tuple(calls))
 
@@ -529,7 +505,7 @@ def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkp
 def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
     for call in _with_status(state, "started"):
         if call.repeatable:
-            again = _set(call, status="ready")
+            again = call.evolve(status="ready")
         elif call.id in outcome.pending_ids:
             request = CallUnknown(
                 id=call.id, reason=INTERRUPTED, pending_id=outcome.pending_ids[call.id], requested_at=outcome.at
@@ -539,9 +515,9 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
             raise IllegalOutcome(
                 "call started", "Interrupted", f"call {call.id} has no pending id to be asked about under"
             )
-        state = _with_call(state, again)
+        state = _with_call(state, _inside(again, outcome.usages.get(call.id, Usage())))
     for call in _with_status(state, "failed"):
-        state = _with_call(state, _set(call, status="ready", attempt=0))  # why it is open is told if it ends here
+        state = _with_call(state, call.evolve(status="ready", attempt=0))  # why it is open is told if it ends here
     return _settled_by_ending(state)
 
 
@@ -575,20 +551,17 @@ def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
 
 
 def _settled(call: Call, result: CallResult) -> Call:
-    return _set(call, status="settled", result=result, arguments=None, waiting=())
-
-
-def _noted(call: Call, result: CallResult) -> CallResult:
-    """The result as the model reads it: told when a human changed what it asked for, or it would ask again."""
-    if not call.edited:
-        return result
-    note = f"A human changed the arguments of this call to {call.json_text('args')} before it ran. Its result:\n"
-    return result.evolve(content=note + result.content)
-
-
-def _set(call: Call, **fields: Any) -> Call:
-    return call.evolve(**fields)
+    return call.evolve(status="settled", result=result, arguments=None, waiting=(), usage=Usage())
 
 
 def _spent(state: Checkpoint, elapsed: int) -> Checkpoint:
     return state.evolve(elapsed=state.elapsed + elapsed) if elapsed else state
+
+
+def _costs(state: Checkpoint, usage: Usage) -> Checkpoint:
+    return state if is_nothing(usage) else state.evolve(usage=state.usage + usage)
+
+
+def _inside(call: Call, usage: Usage) -> Call:
+    """The call with what the run inside it has cost; nothing is said where that is not known anew."""
+    return call if is_nothing(usage) else call.evolve(usage=usage)

@@ -14,19 +14,22 @@ from phronomy._ids import new_id
 from phronomy._json import canonical
 from phronomy._ledger import Ledger, now
 from phronomy._pieces import Heard, Inner, Piece
+from phronomy._said import is_ending
+from phronomy._spent import over_above
 from phronomy._stops import Armed, after_call, armed, before
+from phronomy._texts import ENDED
 from phronomy.approvals import OnExpiry, Point, Principal
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.guardrails import Guardrail
 from phronomy.instructions import CompiledInstructions
-from phronomy.limits import Limits
+from phronomy.limits import Limits, is_bounding
 from phronomy.memory import Memory
 from phronomy.messages import Message
 from phronomy.models.base import Delta, Model, ModelSettings
 from phronomy.output import OutputMode, OutputType
-from phronomy.policy import Rule
+from phronomy.policy import Handled, Rule
 from phronomy.stores.log import as_sealed, journal_entry, row_entry, settled_in
 from phronomy.stores.rows import Append, AuditRow, Entry
 from phronomy.tools import Tool
@@ -121,10 +124,7 @@ class Spec(Protocol):
     def tools(self) -> Mapping[str, Tool]: ...
 
     @property
-    def handler(self) -> Handler | None: ...
-
-    @property
-    def handler_is_async(self) -> bool: ...
+    def handler(self) -> Handled | None: ...
 
     def speaking(self, state: Checkpoint) -> Spec:
         """The spec of whoever has the conversation now: itself, unless it was handed over."""
@@ -268,7 +268,7 @@ def _kept(outcome: Outcome) -> Outcome:
     """The outcome without what stands in the row that is written after it: of what waits, forks must know that it was a question."""
     if not isinstance(outcome, CallWaits):
         return outcome
-    return outcome.evolve(pending=tuple(item for item in outcome.pending if item.why == "question"))
+    return outcome.evolve(pending=tuple(item for item in outcome.pending if item.why == "question"), note=None)
 
 
 class Runner:
@@ -282,39 +282,41 @@ class Runner:
         *,
         deps: Any,
         fresh: bool = False,
-        around: tuple[Rule, ...] = (),
+        within: Runner | None = None,
     ) -> None:
         self.home = spec
-        self._around = around
+        self._around = within.policies if within is not None else ()
+        self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
         self.ledger = ledger
         self.deps = deps
-        self.fresh = fresh
+        self.fresh: bool = fresh
         self.watched = False
         self.streams = False
-        self.written = Written(ledger.seq, base.path, ())
+        self.written: Written = Written(ledger.seq, base.path, ())
         self.begins = False
-        self.origin, self.origin_seq = base, ledger.seq
-        self.writing = False
-        self.base = as_sealed(base) if base.journal or base.nested else base
-        self.state = self.base
+        self.origin: Checkpoint = base
+        self.origin_seq: int = ledger.seq
+        self.writing: bool = False
+        self.base: Checkpoint = as_sealed(base) if base.journal or base.nested else base
+        self.state: Checkpoint = self.base
         try:
             for outcome in base.journal:
                 self.state = spec.apply(self.state, outcome)
         except IllegalOutcome as error:
             raise CheckpointError(f"the journal of checkpoint {base.id} does not follow from it: {error}") from error
-        self.stored = self.state
+        self.stored: Checkpoint = self.state
         self.unsaved: list[Outcome] = []
         self._writing = self.written
-        self.settled = settled_in(base.journal)
-        self.dirty = fresh
+        self.settled: dict[str, CallSettled] = settled_in(base.journal)
+        self.dirty: bool = fresh
         self.audit: list[AuditRow] = []
         self.late: tuple[str, ...] = ()
         self.notes: tuple[Mapping[str, str], ...] = ()  # what hooks want whoever goes on to know
         self.raised: dict[str, Exception] = {}
-        self.halted = False
+        self.halted: bool = False
         self.timed_out: tuple[str, ...] = ()
         self.looked: object = None  # where no breakpoint has stopped it
-        self.hold = spec.hold if self.root else None
+        self.hold: Holding | None = spec.hold if self.root else None
         if self.root:
             ledger.breakpoints = spec.breakpoints
         for state in (self.state, *(ledger.nested.values() if self.root else ())):
@@ -349,6 +351,16 @@ class Runner:
         if not self._policies and self.state.handoffs is self._handed:
             return ()
         return [rule for rule in self.policies if rule.covers(tool)] if self.home.kind != "graph" else ()
+
+    @property
+    def bounds_inside(self) -> tuple[Runner, ...]:
+        """The runs whose limits bound what the runs inside this one use: itself, and those around it."""
+        return (self, *self.bounds) if is_bounding(self.home.limits) else self.bounds
+
+    def plan(self) -> Move:
+        """What comes next; a failure where that is more than a run around this one may use."""
+        move = self.spec.plan(self.state)
+        return over_above(self.bounds, move) or move if self.bounds else move
 
     @property
     def breakpoints(self) -> Armed | None:
@@ -422,6 +434,8 @@ class Runner:
         for decision in state.decisions:
             if decision.kind == "reject" and decision.then == "block":
                 self.ledger.refused[decision.pending_id] = decision
+            elif state.rejecting and decision.ends_all:
+                self.ledger.end_by(decision)
 
     def stops_before(self, move: Move) -> bool:
         """Whether a breakpoint is before this move. The stop is recorded then."""
@@ -442,6 +456,11 @@ class Runner:
                 self.rebase()
         elif self.ledger.ending is not None and self.state.ending is None and self.state.ended is None:
             self.record(self.ledger.ending)
+        elif (decision := self.ledger.ended_by) is not None and not (self.state.ended or is_ending(self.state)):
+            if any(item.id == decision.pending_id for item in self.state.pending):
+                self.record(Decided(decision=decision))
+            else:
+                self.record(Ending(status="cancelled", reason=ENDED, by=decision.by, at=decision.at))
         elif (why := self.ledger.wanted.why_not(self.state.path)) is not None and self.may_end:
             self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
         elif (halted := self.ledger.halted) is not None and self.spec.kind == "graph" and not self.halted:
@@ -451,6 +470,7 @@ class Runner:
 
     def rebase(self) -> None:
         """Somebody wrote first: put what they wrote before what is not stored yet, and drop what no longer applies."""
+        self.ledger.unaudited(self.audit)
         ours, self.unsaved, self.state, self.audit = self.unsaved, [], self.stored, []
         if self.root:
             while self.ledger.inbox:
@@ -467,6 +487,7 @@ class Runner:
             self.state = self.spec.apply(self.state, outcome)
         except IllegalOutcome:
             return
+        self.ledger.left_here(outcome)
         self.dirty = True
 
     def prepare(

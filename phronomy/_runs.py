@@ -6,32 +6,32 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import Unpack
 
-from phronomy import _on_demand, _recovery, _results, _session
+from phronomy import _asked, _on_demand, _recovery, _results, _session
 from phronomy._aclosing import aclosing
 from phronomy._agent_tool import AgentTool, AgentToolOptions
+from phronomy._choice import Choice
 from phronomy._drive import asteps, steps
 from phronomy._dry_run import adry_run, dry_run
-from phronomy._hold import aclaim, aevents_of, aheld, claim, driven, events_of, held
+from phronomy._hold import aclaim, aevents_of, aheld, claim, events_of, held
 from phronomy._input import History
 from phronomy._ledger import Ledger
 from phronomy._ledger import call as in_store
-from phronomy._opening import Opening
 from phronomy._options import CallOptions, OnPending
 from phronomy._recovery import Recovery
 from phronomy._runner import Runner, Spec, Written
-from phronomy._session import Beginning, Choice
+from phronomy._session import Beginning
+from phronomy._stopping import Stopping
 from phronomy._stops import checked as checked_breakpoints
 from phronomy._stops import hits_in
 from phronomy._waiting import holding
-from phronomy.approvals import Answer, Principal, as_principal
+from phronomy.approvals import Answer, Approve, Principal, as_principal
 from phronomy.breakpoints import BreakpointHit
 from phronomy.checkpoint import Checkpoint
 from phronomy.drift import Drift, drift_of
-from phronomy.events import Event
 from phronomy.policy import DryRun
 from phronomy.result import Output, Result
 from phronomy.stores import _forking
@@ -42,10 +42,13 @@ from phronomy.tools import Deps
 from phronomy.types import Input
 from phronomy.validation import checked
 
+if TYPE_CHECKING:
+    from phronomy.events import Event
+
 S = TypeVar("S", bound=Spec)
 
 
-class Runs(Opening, Generic[Deps, Output]):
+class Runs(Stopping[Deps, Output]):
     """The methods that start, resume, watch, branch and end runs in a store."""
 
     @property
@@ -53,15 +56,11 @@ class Runs(Opening, Generic[Deps, Output]):
     def spec(self) -> Spec:
         """The configuration, checked and fixed. Raises `ConfigurationError`."""
 
-    @abstractmethod
-    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, Any]:
-        """The configuration for one call of this method, and its deps. A sync method refuses what is async; None runs nothing."""
-
     def _with_stops(self, spec: S, options: CallOptions[Deps], method: str | None) -> S:
         """The configuration with the breakpoints of this call, and how it waits at them."""
         changes: dict[str, Any] = {}
         if "breakpoints" in options:
-            changes["breakpoints"] = checked_breakpoints(options["breakpoints"], spec)
+            changes["breakpoints"] = checked_breakpoints(options["breakpoints"], spec, whole=True)
         if (hold := options.get("hold")) is not None:
             changes["hold"] = holding(hold, self, method, options)
         return replace(spec, **changes) if changes else spec  # type: ignore[type-var]
@@ -83,7 +82,8 @@ class Runs(Opening, Generic[Deps, Output]):
 
         With a `thread_id` that the store knows, the conversation goes on from the thread's latest end; `messages` stand in for that
         history. On a thread with a pending approval or an unfinished run, raises `ThreadBusy`; with `on_pending="supersede"` what
-        is pending is settled as superseded first. Raises `RunFailed` (a `ModelError`, say) with the last checkpoint to resume.
+        is pending is settled as superseded first, with `"supersede_failed"` only if the run stopped on a failure. Raises `RunFailed`
+        (a `ModelError`, say) with the last checkpoint to resume.
         """
         spec, deps = self._for_call(options, "invoke")
         beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
@@ -120,6 +120,7 @@ class Runs(Opening, Generic[Deps, Output]):
         approved: bool | None = None,
         reason: str | None = None,
         decisions: Mapping[str, Answer] | None = None,
+        input: Input | None = None,
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
@@ -127,13 +128,14 @@ class Runs(Opening, Generic[Deps, Output]):
     ) -> Result[Output]:
         """Decide what a checkpoint waits for, and go on from there.
 
-        `approved` decides its first pending call; `decisions` any number, by pending id. With nothing pending, the run is
-        continued. Of all that decide one pending approval, one wins; the others get `CheckpointAlreadyResumed`. Raises `DecisionError`
-        or `CheckpointError` with nothing changed, `AgentChanged` if the agent is not the one that stopped (unless
+        `approved` decides its first pending call; `decisions` any number, by pending id, or by the id of a call where it names that
+        call alone. With nothing pending, the run is continued. `input` is said to the agent beside that: the model reads it after the
+        results of the calls. Of all that decide one pending approval, one wins; the others get `CheckpointAlreadyResumed`. Raises
+        `DecisionError` or `CheckpointError` with nothing changed, `AgentChanged` if the agent is not the one that stopped (unless
         `accept_changes`), `RunBusy` if another worker holds the run and there is nothing to decide, and `RunFailed`.
         """
         spec, deps = self._for_call(options, "resume")
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
+        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
         runner = self._open(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
             return runner
@@ -149,6 +151,7 @@ class Runs(Opening, Generic[Deps, Output]):
         approved: bool | None = None,
         reason: str | None = None,
         decisions: Mapping[str, Answer] | None = None,
+        input: Input | None = None,
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
@@ -156,7 +159,7 @@ class Runs(Opening, Generic[Deps, Output]):
     ) -> Result[Output]:
         """As `resume`."""
         spec, deps = self._for_call(options, "aresume")
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
+        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
         runner = await self._aopen(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
             return runner
@@ -164,6 +167,88 @@ class Runs(Opening, Generic[Deps, Output]):
             async for moment in asteps(runner):
                 watch.hear(moment)
         return _results.answer_of(runner)
+
+    def decide(
+        self,
+        pending_id: str,
+        answer: Answer,
+        *,
+        input: Input | None = None,
+        by: str | Principal | None = None,
+        digest: str | None = None,
+        channel: str | None = None,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """Decide the one pending approval of this id, wherever it waits, and go on from there, as `resume` does.
+
+        With the `digest` of the request that somebody was shown, it is decided only if that is what waits. `input` is as in `resume`.
+        Raises as `resume`, and with nothing recorded `UnknownPending` for an id that nobody knows, `InvalidDecision` for another
+        digest.
+        """
+        at = _asked.asked_at(self.store, self.spec, pending_id, digest)
+        decided = {pending_id: answer}
+        return self.resume(
+            at, decisions=decided, input=input, by=by, channel=channel, accept_changes=accept_changes, **options
+        )
+
+    async def adecide(
+        self,
+        pending_id: str,
+        answer: Answer,
+        *,
+        input: Input | None = None,
+        by: str | Principal | None = None,
+        digest: str | None = None,
+        channel: str | None = None,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """As `decide`."""
+        at = await in_store(self.store, _asked.asked_at, self.store, self.spec, pending_id, digest)
+        decided = {pending_id: answer}
+        return await self.aresume(
+            at, decisions=decided, input=input, by=by, channel=channel, accept_changes=accept_changes, **options
+        )
+
+    def approve_all(
+        self,
+        run: Checkpoint | str | None = None,
+        *,
+        thread_id: str | None = None,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """Approve every plain approval that waits now, in one write, and go on: of a checkpoint, a run, or the run of a thread.
+
+        A run is named as for `cancel`. Questions, breakpoints, calls that failed or whose outcome is unknown, and what has lapsed, are
+        left as they are. What was read is what is approved: if one of it is decided in that moment, nothing is. Raises as `resume`, and
+        `UnknownPending` if there is no such approval.
+        """
+        home = self._store_of(run)
+        at, waiting = _asked.approvals_at(home, run, thread_id, bearer=self._bearer)
+        decided = dict.fromkeys(waiting, Approve())
+        return self.resume(at, decisions=decided, by=by, channel=channel, accept_changes=accept_changes, **options)
+
+    async def aapprove_all(
+        self,
+        run: Checkpoint | str | None = None,
+        *,
+        thread_id: str | None = None,
+        by: str | Principal | None = None,
+        channel: str | None = None,
+        accept_changes: bool = False,
+        **options: Unpack[CallOptions[Deps]],
+    ) -> Result[Output]:
+        """As `approve_all`."""
+        home = self._store_of(run)
+        at, waiting = await in_store(home, _asked.approvals_at, home, run, thread_id, bearer=self._bearer)
+        decided = dict.fromkeys(waiting, Approve())
+        return await self.aresume(
+            at, decisions=decided, by=by, channel=channel, accept_changes=accept_changes, **options
+        )
 
     def step(
         self,
@@ -179,7 +264,7 @@ class Runs(Opening, Generic[Deps, Output]):
         """Go one boundary further: from a checkpoint, or with an input, begin a run and stop at its first checkpoint.
 
         The status of the result is `running` where the run can go on; pass its checkpoint to `step` or `resume`. A pending approval is
-        decided as in `resume`, and the decision is a boundary of its own.
+        decided as in `resume`, and the decision is a boundary of its own. Raises as `invoke` and `resume` do.
         """
         spec, deps = self._for_call(options, "step")
         choice = Choice(approved, reason, decisions, as_principal(by), None, False)
@@ -237,6 +322,7 @@ class Runs(Opening, Generic[Deps, Output]):
         approved: bool | None = None,
         reason: str | None = None,
         decisions: Mapping[str, Answer] | None = None,
+        input: Input | None = None,
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
@@ -249,7 +335,7 @@ class Runs(Opening, Generic[Deps, Output]):
         """
         spec, deps = self._for_call(options, "stream")
         beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
+        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
 
         def run(stream: Stream[Output]) -> Generator[Event]:
             runner = self._start(spec, deps, at, beginning, on_pending, choice)
@@ -275,6 +361,7 @@ class Runs(Opening, Generic[Deps, Output]):
         approved: bool | None = None,
         reason: str | None = None,
         decisions: Mapping[str, Answer] | None = None,
+        input: Input | None = None,
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
@@ -283,7 +370,7 @@ class Runs(Opening, Generic[Deps, Output]):
         """As `stream`."""
         spec, deps = self._for_call(options, "astream")
         beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes)
+        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
 
         async def run(stream: AsyncStream[Output]) -> AsyncGenerator[Event]:
             runner = await self._astart(spec, deps, at, beginning, on_pending, choice)
@@ -311,9 +398,10 @@ class Runs(Opening, Generic[Deps, Output]):
         ended is returned as it is. Raises `RunBusy` while the worker's lease has not expired.
         """
         spec, deps = self._for_call(options, "recover")
-        branch_id = _session.branch_of(self.store, run, bearer=self._bearer)
+        home = self._store_of(run)
+        branch_id = _session.branch_of(home, run, bearer=self._bearer)
         while True:
-            opened = _session.open_head(self.store, spec, deps, branch_id)
+            opened = _session.open_head(home, spec, deps, branch_id)
             if _session.at_rest(opened, accept_changes):
                 return _results.result_of(opened.runner, opened.head)
             if claim(opened.runner):
@@ -332,9 +420,10 @@ class Runs(Opening, Generic[Deps, Output]):
     ) -> Result[Output]:
         """As `recover`."""
         spec, deps = self._for_call(options, "arecover")
-        branch_id = await in_store(self.store, _session.branch_of, self.store, run, bearer=self._bearer)
+        home = self._store_of(run)
+        branch_id = await in_store(home, _session.branch_of, home, run, bearer=self._bearer)
         while True:
-            opened = await in_store(self.store, _session.open_head, self.store, spec, deps, branch_id)
+            opened = await in_store(home, _session.open_head, home, spec, deps, branch_id)
             if _session.at_rest(opened, accept_changes):
                 return _results.result_of(opened.runner, opened.head)
             if await aclaim(opened.runner):
@@ -365,32 +454,6 @@ class Runs(Opening, Generic[Deps, Output]):
         done = [await _recovery.acarried_on(self, each, options) for each in found]
         await _recovery.atidy(self.store, spec, limit)
         return [each for each in done if each is not None]
-
-    def cancel(
-        self,
-        run: Checkpoint | str,
-        *,
-        reason: str | None = None,
-        by: str | Principal | None = None,
-    ) -> Result[Output]:
-        """End a run: by checkpoint, checkpoint id, run id or branch id. Every open call is settled as cancelled.
-
-        A run that another worker holds is told, and ends at its next boundary; the status of the result is then `running`. Raises
-        `CheckpointAlreadyResumed` if the run has ended.
-        """
-        spec, deps = self._for_call({}, None)
-        runner = self._act_on(spec, deps, run, _session.cancelling(self.store, reason, by))
-        return runner if isinstance(runner, Result) else driven(runner)
-
-    async def acancel(
-        self,
-        run: Checkpoint | str,
-        *,
-        reason: str | None = None,
-        by: str | Principal | None = None,
-    ) -> Result[Output]:
-        """As `cancel`."""
-        return await in_store(self.store, self.cancel, run, reason=reason, by=by)
 
     # Being part of another
 
@@ -440,8 +503,9 @@ class Runs(Opening, Generic[Deps, Output]):
         that has completed in another branch, with the same arguments, is not run again there: its result is used; with `rerun` it
         is run, under another idempotency key. Raises `CheckpointError` for a checkpoint at which the run has ended.
         """
-        _, given = _session.known(self.store, checkpoint, bearer=self._bearer)
-        return _forking.fork(self.store, given, label=label, rerun=rerun)
+        home = self._store_of(checkpoint)
+        _, given = _session.known(home, checkpoint, bearer=self._bearer)
+        return _forking.fork(home, given, label=label, rerun=rerun)
 
     async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """As `fork`."""
@@ -454,7 +518,7 @@ class Runs(Opening, Generic[Deps, Output]):
         `RunBusy` if a worker holds the run, and `CheckpointError` for a run of another kind, for one whose worker was lost in the
         middle of a call, and for a label on an end that its thread has gone on from.
         """
-        return _on_demand.checkpoint(self.store, self.spec, run, label=label, bearer=self._bearer)
+        return _on_demand.checkpoint(self._store_of(run), self.spec, run, label=label, bearer=self._bearer)
 
     async def acheckpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:
         """As `checkpoint`."""
@@ -471,7 +535,7 @@ class Runs(Opening, Generic[Deps, Output]):
         `accept_changes`), `RunBusy` if a worker holds the run or another of the thread, and `ThreadBusy` if one has not ended.
         """
         return _on_demand.restore(
-            self.store,
+            self._store_of(checkpoint),
             self.spec,
             checkpoint,
             restore_timeline=restore_timeline,

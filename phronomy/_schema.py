@@ -6,6 +6,7 @@ it is built: otherwise a human would be shown one thing and the tool would be gi
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import re
@@ -14,7 +15,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ImportString, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
@@ -183,20 +184,20 @@ class Arguments:
     Raises `ToolDefinitionError` for a parameter that has no JSON Schema, or whose values or default do not round trip.
     """
 
+    come_from_elsewhere: ClassVar[bool] = False  # whether somebody else wrote the schema, who may mean it to take long
+
     def __init__(self, owner: str, parameters: Sequence[Parameter], descriptions: dict[str, str]) -> None:
-        exact = [parameter for parameter in parameters if is_exact(parameter.hint)]
+        loose = [parameter for parameter in parameters if parameter.has_default or not is_exact(parameter.hint)]
         whose = Owner(f"tool {owner}")
-        for parameter in parameters:
-            if parameter.has_default or parameter not in exact:
-                Form(whose, (parameter,)).check()
+        for parameter in loose:
+            Form(whose, (parameter,)).check()
         # No code of anybody's reads these, so they read today as they did when they were shown.
-        self._steady = len(exact) == len(parameters) and not any(parameter.has_default for parameter in parameters)
+        self._steady = not loose
         self._form = Form(whose, parameters)
         self.names = tuple(parameter.name for parameter in parameters)
         schema = self._form.schema
-        for name, text in descriptions.items():
-            if name in schema["properties"]:
-                schema["properties"][name].setdefault("description", text)
+        for name in schema["properties"].keys() & descriptions.keys():
+            schema["properties"][name].setdefault("description", descriptions[name])
         self.schema = canonical(schema)
 
     def read(self, value: dict[str, JsonValue]) -> JsonText:
@@ -245,16 +246,14 @@ class Form:
         self._owner, self._parameters = owner, parameters
         # Fields are numbered and the parameter's name is the alias, so that a parameter may be called `json` or `copy`.
         self._fields = {parameter.name: f"p{place}" for place, parameter in enumerate(parameters)}
-        self._model = _model(owner, parameters, config or {})
+        plain = not config and all(map(_is_plain, parameters))
+        parts = (part for each in parameters for part in (each.name, each.hint, each.default))
         try:
-            self.schema: dict[str, Any] = _tidy(self._model.model_json_schema(schema_generator=_Generator))
-            self._has_sets = '"uniqueItems":true' in canonical(self.schema)
+            self._model, schema = _plain_model(*parts) if plain else _model(parameters, config or {})
+            self._has_sets = '"uniqueItems":true' in canonical(schema)
         except Exception as error:
             raise _refused(owner, parameters, error) from error
-        if _imports(self._model.__pydantic_core_schema__):
-            # It would import what the model wrote, before any gate has been asked.
-            raise _refused(owner, parameters, TypeError("ImportString imports while it is validated; take a str"))
-        self.schema.setdefault("properties", {})
+        self.schema: dict[str, Any] = copy.deepcopy(schema)  # whoever describes a parameter writes into it
 
     def load(self, text: str) -> BaseModel:
         """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
@@ -330,7 +329,19 @@ class Form:
         return None
 
 
-def _model(owner: Owner, parameters: Sequence[Parameter], own: ConfigDict) -> type[BaseModel]:
+def _is_plain(parameter: Parameter) -> bool:
+    """Whether another of equal parts, of the same types, is the same. -0.0 is not 0.0."""
+    return is_exact(parameter.hint) and (not parameter.has_default or type(parameter.default) in (str, int, bool))
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _plain_model(*parts: Any) -> tuple[type[BaseModel], dict[str, Any]]:
+    """As `_model`, made once: a model takes milliseconds, and tools may be made anew for each request."""
+    return _model([Parameter(*parts[at : at + 3]) for at in range(0, len(parts), 3)], {})
+
+
+def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseModel], dict[str, Any]]:
+    """The model and its JSON Schema."""
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(parameters):
         name = parameter.name
@@ -341,11 +352,13 @@ def _model(owner: Owner, parameters: Sequence[Parameter], own: ConfigDict) -> ty
         fields[f"p{place}"] = (hint, Field(*default, validate_default=True, **fixed))
     # A number that JSON cannot hold is no valid number.
     config = ConfigDict(**{**own, "extra": "forbid", "allow_inf_nan": False, "hide_input_in_errors": True})
-    try:
-        model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
-    except Exception as error:
-        raise _refused(owner, parameters, error) from error
-    return model
+    model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
+    schema = _tidy(model.model_json_schema(schema_generator=_Generator))
+    if _imports(model.__pydantic_core_schema__):
+        # It would import what the model wrote, before any gate has been asked.
+        raise TypeError("ImportString imports while it is validated; take a str")
+    schema.setdefault("properties", {})
+    return model, schema
 
 
 @functools.cache
@@ -585,16 +598,3 @@ def _in_turn(columns: list[list[JsonValue]]) -> list[JsonValue]:
     """The first of each, the second of each, and so on."""
     longest = max(map(len, columns), default=0)
     return [column[place] for place in range(longest) for column in columns if place < len(column)]
-
-
-def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """The description in a docstring, and what it says of each parameter."""
-    text = inspect.cleandoc(text)
-    if "\n" not in text:
-        return text, {}
-    # Imported here: 25 ms that only tools with a longer docstring need.
-    from docstring_parser import parse  # noqa: PLC0415
-
-    parsed = parse(text)
-    told = {each.arg_name: each.description for each in parsed.params if each.description}
-    return parsed.description or "", told

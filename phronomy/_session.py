@@ -8,22 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from phronomy import _chain
 from phronomy._checks import is_number
-from phronomy._ids import new_id
+from phronomy._choice import Choice
+from phronomy._ids import findable, new_id
 from phronomy._input import History
 from phronomy._json import JsonError, clean
-from phronomy._judge import KINDS, expiry, lapsed
-from phronomy._ledger import Ledger, new_owner, now, release
+from phronomy._judge import expiry, lapsed
+from phronomy._ledger import Ledger, new_owner, now, release, uptime
 from phronomy._nested import child_of, fits, interruption
+from phronomy._quoting import quoted_id
+from phronomy._record import explain
 from phronomy._results import result_of
 from phronomy._rows import outcome_from
 from phronomy._runner import Runner, Spec
-from phronomy.approvals import SAID, Answer, Approve, PendingApproval, Principal, Reject, as_principal
-from phronomy.checkpoint import Checkpoint, explain
+from phronomy.approvals import SAID, Answer, PendingApproval, Principal, as_principal
+from phronomy.checkpoint import Checkpoint
 from phronomy.drift import drift_of
 from phronomy.errors import (
     AgentChanged,
@@ -37,6 +40,7 @@ from phronomy.errors import (
     NothingDecided,
     Progress,
     RunBusy,
+    StoreError,
     ThreadBusy,
     UnknownPending,
 )
@@ -45,7 +49,7 @@ from phronomy.stores._adoption import adopt
 from phronomy.stores.base import Store
 from phronomy.stores.log import as_sealed, audit_row, journal_entry, row_entry, rows_of
 from phronomy.stores.memory import MemoryStore
-from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
+from phronomy.stores.rows import ENDED, OPEN, Append, Behind, Branch, Claim
 from phronomy.types import (
     Call,
     CallFailed,
@@ -69,7 +73,7 @@ from phronomy.validation import checked
 class Beginning:
     """What a new run is begun with."""
 
-    input: Input
+    input: Input = field(repr=False)
     thread_id: str | None
     history: History | None
     metadata: Mapping[str, Any] | None
@@ -82,12 +86,21 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
     if thread_id is not None:
         if not isinstance(thread_id, str) or not thread_id:
             raise ConfigurationError("a thread id is text that is not empty")
-        thread_id = clean(thread_id)
+        thread_id = findable("a thread id", thread_id)
+    label = findable("a label", beginning.label) if beginning.label is not None else None
     if not isinstance(beginning.metadata, Mapping | None):
         raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
+    seen: str | None = ""
+    idle = 0
     while True:
-        parent = store.latest(thread_id) if thread_id is not None else None
-        run_id = new_id("run")
+        try:
+            parent = store.latest(thread_id) if thread_id is not None else None
+        except CheckpointNotFound:  # it was taken away between two looks
+            parent = None
+        idle = idle + 1 if seen == (last := parent.id if parent is not None else None) else 0
+        if idle > IDLE:
+            raise contradiction(thread_id)
+        seen, run_id = last, new_id("run")
         try:
             first = spec.first(beginning.input, parent, beginning.history)
             state = _chain.begin(
@@ -99,7 +112,7 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
                 at=now(store),
                 agent=spec.ref,
                 kind=spec.kind,
-                label=beginning.label,
+                label=label,
                 metadata=dict(beginning.metadata or {}),
                 **first,
             )
@@ -107,14 +120,16 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
             raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
         try:
             return _create(store, spec, deps, parent, state)
-        except Behind:  # another run of the thread has ended since we looked: go on from that one
+        except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
             continue
 
 
 def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, state: Checkpoint) -> Runner:
     branch = Branch.of(state)
     if parent is not None:
-        origin = next(item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id)
+        origin = next((item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id), None)
+        if origin is None:
+            raise Behind(parent.branch_id)
         place = Branch.of(state, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
         branch = replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
     owner = new_owner()
@@ -128,6 +143,7 @@ def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, stat
         status="running",
         announce=bool(spec.announcements),
     )
+    asked = uptime()
     try:
         store.create(branch, change, exclusive=state.thread_id is not None)
     except (KeyboardInterrupt, SystemExit):
@@ -136,9 +152,21 @@ def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, stat
         raise
     claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
     branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)
-    runner = Runner(spec, Ledger(store, branch, state, claim=claim), state, deps=deps)
+    runner = Runner(spec, Ledger(store, branch, state, claim=claim, asked=asked), state, deps=deps)
     runner.begins = True
     return runner
+
+
+IDLE: Final = 20
+"""How often nothing may have changed though the store says that somebody was first: to be pruned in between takes a moment."""
+
+
+def contradiction(thread_id: str | None) -> StoreError:
+    """The error for a store that says again and again that somebody was first, and shows nobody."""
+    return StoreError(
+        f"thread {quoted_id(thread_id)}: the store says that another run has begun or ended there, and has none: what it holds"
+        " contradicts itself, as that of a Redis does which takes keys away when memory is short. Nothing was begun"
+    )
 
 
 # Finding
@@ -150,21 +178,21 @@ def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
     Raises `CheckpointNotFound`, `CheckpointEdited`, `CheckpointUntrusted`, `CheckpointError`.
     """
     if isinstance(given, str):
-        return store.locate(given)
+        return store.whole(given)
     return taken_in(store, checked(given), bearer=bearer)
 
 
 def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branch, Checkpoint, Store]:
     """As `known`, with the store to look in. What a bearer brings is tried out apart: nothing is taken in for a bad decision."""
     if isinstance(given, str):
-        return *store.locate(given), store
+        return *store.whole(given), store
     given = checked(given)
     stored = stored_as(store, given, bearer=bearer)
     if stored is not None:
         return *stored, store
     apart = MemoryStore(clock=store.clock, lease=store.lease)
     adopt(apart, given)
-    return *apart.locate(given.id), apart
+    return *apart.whole(given.id), apart
 
 
 def taken_in(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint]:
@@ -173,7 +201,7 @@ def taken_in(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, 
     if stored is not None:
         return stored
     adopt(store, given)
-    return store.locate(given.id)
+    return store.whole(given.id)
 
 
 def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint] | None:
@@ -182,12 +210,13 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch,
     Raises `CheckpointEdited`, `CheckpointUntrusted`.
     """
     try:
-        branch, stored = store.locate(given.id)
+        branch, stored = store.whole(given.id)
     except CheckpointNotFound:
         if bearer:
             return None
         raise CheckpointUntrusted(
-            f"the store does not know checkpoint {given.id}; resume it where it was made, or set trust='bearer'",
+            f"the store does not know checkpoint {quoted_id(given.id)}: it was made elsewhere, or its run was deleted;"
+            " resume it where it was made, or set trust='bearer'",
             checkpoint_id=given.id,
         ) from None
     same = as_sealed(stored) == as_sealed(given) and stored.journal[: len(given.journal)] == given.journal
@@ -203,6 +232,7 @@ def branch_of(store: Store, given: Checkpoint | str, *, bearer: bool) -> str:
     """The branch that a checkpoint, a checkpoint id, a run id or a branch id means. Raises as `known` does."""
     if not isinstance(given, str):
         return known(store, given, bearer=bearer)[0].id
+    given = clean(given)
     try:
         return store.lineage(branch_id=given).branch.id
     except CheckpointNotFound:
@@ -234,7 +264,7 @@ def open_head(
     runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
     live = branch.is_held(store.clock())
     if runner.is_broken and not live:
-        runner.record(interruption(runner.state, now(store)))
+        runner.record(interruption(runner))
     late = lapsed(runner) if runner.state.ending is None else {}
     if late and not live:
         runner.record_all(expiry(runner, late))
@@ -269,83 +299,6 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
 # Deciding
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a caller of `resume` or `step` decides."""
-
-    approved: bool | None
-    reason: str | None
-    decisions: Mapping[str, Answer] | None
-    by: Principal | None
-    channel: str | None
-    accept_changes: bool
-
-    @property
-    def decides(self) -> bool:
-        """Whether there is any decision in it."""
-        return self.approved is not None or bool(self.decisions)
-
-
-def check_choice(choice: Choice) -> None:
-    """Refuse a choice that is malformed, whatever it is made on. Raises `InvalidDecision`."""
-    approved, decisions, reason = choice.approved, choice.decisions, choice.reason
-    if decisions is not None and not isinstance(decisions, Mapping):
-        raise InvalidDecision(f"decisions is a mapping from pending ids to answers, not {type(decisions).__name__}")
-    for name, text in (("reason", reason), ("channel", choice.channel)):
-        if text is not None and not isinstance(text, str):
-            raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
-    if approved is None:
-        if reason is not None:
-            raise InvalidDecision("reason goes with approved; a decision by id carries its own")
-    elif decisions is not None:
-        raise InvalidDecision("give either approved or decisions, not both")
-    elif type(approved) is not bool:
-        raise InvalidDecision(f"approved takes True or False, not {type(approved).__name__}")
-    elif approved and reason is not None:
-        raise InvalidDecision("reason says why a call is rejected; an approval has none")
-
-
-def check_undecided(choice: Choice) -> None:
-    """Refuse a decision that is given with an input: it begins a run, where nothing waits. Raises `InvalidDecision`."""
-    if choice.approved is not None or choice.decisions is not None:
-        raise InvalidDecision(
-            "a decision goes with a checkpoint, and this was given an input: of an id, agent.store.load(id) gives the checkpoint"
-        )
-
-
-def rejection(reason: str | None) -> Reject:
-    """The rejection for this reason. Raises `InvalidDecision`."""
-    try:
-        return Reject(reason=reason)
-    except ValueError as error:
-        raise InvalidDecision(f"the reason cannot be recorded: {explain(error)}") from None
-
-
-def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
-    """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
-    check_choice(choice)
-    asked = [item.id for item in given.pending]
-    found: dict[str, Answer] = dict(choice.decisions or {})
-    if not choice.decides:  # to go on is all that a breakpoint waits for
-        found = {item.id: Approve() for item in given.pending if item.why == "breakpoint"}
-    if choice.approved is not None:
-        if not asked:
-            raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
-        found = {asked[0]: Approve() if choice.approved else rejection(choice.reason)}
-    for pending_id, answer in found.items():
-        if type(answer) not in KINDS:  # the type is asked, not the value, which may be anything
-            raise InvalidDecision(
-                f"the decision on {pending_id!r} is {type(answer).__name__}; it must be Approve, Reject, Respond or Skip",
-                pending_id=pending_id if isinstance(pending_id, str) else None,
-            )
-        if pending_id not in asked:
-            raise UnknownPending(
-                f"nothing waits under {pending_id!r} at checkpoint {given.id}; pending there: {', '.join(asked) or 'nothing'}",
-                pending_id=str(pending_id),
-            )
-    return found
-
-
 def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
     """Refuse what was decided before, what is not decided, and a changed agent; nothing has been written yet.
 
@@ -363,8 +316,12 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         told = {item.id for item in opened.head.pending}
         rests = not opened.runner.unsaved and isinstance(opened.runner.spec.plan(state), Wait)
         if told.issuperset(waiting) and waiting and rests:  # else there is more to say than was, or something to do
+            ways = "approved=True or False for all of them, or decisions={pending_id: Approve()}"
+            if elsewhere := [item.id for item in state.pending if item.external]:
+                ways = f"decisions={{pending_id: ...}}, with Respond(content=...) for what is external ({', '.join(elsewhere)})"
             raise NothingDecided(
-                f"run {state.run_id} waits for a decision on {', '.join(waiting)}", pending_ids=waiting
+                f"run {state.run_id} waits for a decision on {', '.join(waiting)}: give {ways}",
+                pending_ids=waiting,
             )
     check_drift(opened, accept=choice.accept_changes)
 
@@ -413,14 +370,17 @@ def halting(store: Store, grace: float | None, reason: str | None, by: Any) -> H
 
 def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
     """The end for a run whose thread is wanted for a new one. Raises `ThreadBusy` unless the caller asked for that."""
-    if on_pending == "supersede":
+    if on_pending == "supersede_failed":  # beside a fork that waits, or runs, it stays: no run would begin after it
+        others = store.branches(thread_id=branch.thread_id)
+        branch = next((each for each in others if each.status in OPEN and each.status != "failed"), branch)
+    if on_pending == "supersede" or (on_pending == "supersede_failed" and branch.status == "failed"):
         return Ending(status="superseded", at=now(store))
     pending = [row.pending_id for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id]
-    carry_on = "resume" if branch.status == "failed" else "recover"
+    carry_on, beyond = ("resume", "supersede_failed") if branch.status == "failed" else ("recover", "supersede")
     what = f"waits for a decision on {', '.join(pending)}" if pending else f"has not ended ({carry_on} carries it on)"
     raise ThreadBusy(
         f"thread {branch.thread_id}: run {branch.run_id}, checkpoint {branch.head}, {what}; "
-        "settle it first, or start with on_pending='supersede'",
+        f"settle it first, or start with on_pending='{beyond}'",
         thread_id=branch.thread_id or "",
         run_id=branch.run_id,
         checkpoint_id=branch.head or "",
@@ -492,7 +452,7 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
                     f"pending {pending_id} is shown otherwise than it stands at {asks.state.path}: the checkpoint was edited"
                 )
             return asks, waiting
-    raise UnknownPending(f"nothing waits under {pending_id!r}", pending_id=pending_id)
+    raise UnknownPending(f"nothing waits under {quoted_id(pending_id)}", pending_id=pending_id)
 
 
 def as_asked(call: Call, item: PendingApproval) -> Call:
@@ -531,12 +491,17 @@ def check_drift(opened: Opened, *, accept: bool) -> None:
 
 
 def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed: Sequence[str]) -> bool:
-    """Leave outcomes for the worker that holds the branch. False if the log has moved on: look again."""
+    """Leave outcomes for the worker that holds the branch. False if the log has moved on, or nobody holds it now: look again."""
     branch, state = opened.branch, opened.runner.state
     entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
-    trail = tuple(audit_row(state, outcome) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))
+    inside = opened.runner.ledger.nested
+    trail = tuple(audit_row(state, outcome, inside) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))
+    holder = Claim(branch_id=branch.id, run_id=branch.run_id, owner=branch.owner or "", fence=branch.fence)
+    change = Append(
+        branch_id=branch.id, seq=branch.seq, holder=holder, entries=entries, closed=tuple(closed), audit=trail
+    )
     try:
-        store.append(Append(branch_id=branch.id, seq=branch.seq, entries=entries, closed=tuple(closed), audit=trail))
+        store.append(change)
     except Behind:
         return False
     store.keeper.poke()

@@ -6,14 +6,16 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 from types import FunctionType
 from typing import Any, TypeVar, get_args
 
 from phronomy import _rules
 from phronomy._agent_tool import AgentTool, delegated
+from phronomy._cached import cached
 from phronomy._checks import is_count, is_series, is_timeout
 from phronomy._guarding import begun_with
+from phronomy._ids import findable
 from phronomy._input import read_history, read_input
 from phronomy._json import canonical
 from phronomy._record import digest_of
@@ -32,7 +34,7 @@ from phronomy.memory import Memory, facts_of
 from phronomy.messages import Message
 from phronomy.models.base import Model, ModelSettings, as_model
 from phronomy.output import OutputMode, OutputType
-from phronomy.policy import Rule, rules_of
+from phronomy.policy import Handled, Rule, rules_of
 from phronomy.stores.base import Store
 from phronomy.tools import Tool, as_tool
 from phronomy.types import Call, Move, Outcome
@@ -50,8 +52,7 @@ class AgentSpec:
     settings: ModelSettings
     instructions: CompiledInstructions
     tools: Mapping[str, Tool]
-    handler: Handler | None
-    handler_is_async: bool
+    handler: Handled | None
     limits: Limits
     max_parallel: int
     output: OutputType | None
@@ -182,7 +183,8 @@ class AgentSpec:
             "output": (speaks.output_guardrails, "the output"),
             "tool": (speaks.tool_guardrails, "calls"),
         }
-        due = {state.unguarded, *(stage for stage in ("output", "tool") if began.get(stage))}
+        later = ("input",) if began.get("input") and (state.added or state.unguarded == "message") else ()
+        due = {state.unguarded, *later, *(stage for stage in ("output", "tool") if began.get(stage))}
         gone = [
             f"the handoff from {made.source!r} to {made.target!r}, by which the conversation went, is gone"
             for made in state.handoffs
@@ -212,9 +214,12 @@ class AgentSpec:
         """What a checkpoint notes of the agent."""
         return self._ref
 
-    @cached_property
+    @cached
     def _ref(self) -> AgentRef:
-        tools = {name: [tool.schema_hash, tool.gate] for name, tool in self.tools.items()}
+        tools = {
+            name: [tool.schema_hash, tool.gate, *(["external"] if tool.external else ())]
+            for name, tool in self.tools.items()
+        }
         facts: dict[str, Any] = {
             "tools": tools,
             "instructions": self.instructions.fingerprint,
@@ -241,7 +246,7 @@ class AgentSpec:
         found += [f"the rule {rule.pattern!r} of the approval policy" for rule in self.policy if rule.is_async]
         if self.instructions.is_async:
             found.append("the instructions")
-        if self.handler_is_async:
+        if self.handler is not None and self.handler.is_async:
             found.append("the approval handler")
         if any(item.is_async for item in self.announcements):
             found.append("an announcement")
@@ -257,9 +262,9 @@ class AgentSpec:
 
 
 def name_of(agent: Any) -> str:
-    """What checkpoints know an agent by."""
-    name: str = agent.name or type(agent).__name__
-    return name
+    """What checkpoints know an agent by. Raises `ConfigurationError`."""
+    name = agent.name or type(agent).__name__
+    return findable("the name of an agent", name)
 
 
 def joined(some: tuple[T, ...], more: tuple[T, ...]) -> tuple[T, ...]:
@@ -269,6 +274,7 @@ def joined(some: tuple[T, ...], more: tuple[T, ...]) -> tuple[T, ...]:
 
 def bare_spec(agent: Any) -> AgentSpec:
     """The configuration of an agent by itself, checked. Raises `ConfigurationError`."""
+    agent._check_class()
     name = name_of(agent)
     handler = agent._handler
     if agent.model is None:
@@ -305,8 +311,7 @@ def bare_spec(agent: Any) -> AgentSpec:
         settings=agent.settings or ModelSettings(),
         instructions=compile_instructions(_instructions(agent)),
         tools=tools_of(agent.tools),
-        handler=handler,
-        handler_is_async=handler is not None and is_async(handler),
+        handler=handled(handler),
         limits=agent.limits,
         max_parallel=agent.max_parallel,
         output=OutputType(agent.output_type) if agent.output_type not in (None, str) else None,
@@ -321,8 +326,13 @@ def bare_spec(agent: Any) -> AgentSpec:
         tool_guardrails=as_guardrails("tool_guardrails", agent.tool_guardrails),
         memory=agent.memory,
         max_handoffs=agent.max_handoffs,
-        policy=rules_of(name, agent.approval_policy),
+        policy=rules_of(name, agent.approval_policy, handled(handler)),
     )
+
+
+def handled(handler: Handler | None) -> Handled | None:
+    """The handler with how it is to be called."""
+    return None if handler is None else Handled(handler, is_async(handler))
 
 
 def _listed(agent: Any, option: str, kind: type[T]) -> tuple[T, ...]:

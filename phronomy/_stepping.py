@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 from phronomy._checks import is_count
+from phronomy._quoting import quoted
 from phronomy._runner import Spec
 from phronomy._stops import is_inside, specs_in
 from phronomy.breakpoints import Breakpoint, BreakpointContext
@@ -53,7 +54,7 @@ def stepping(pace: Pace, path: str, root: Spec, call: Mapping[str, Any]) -> list
                 return False
             case "pre_output_guardrails" if context.agent not in heard:
                 return False
-            case "pre_model_call" if not context.turn:
+            case "pre_model_call" if not context.turn or context.handoff:
                 return False
             case _:
                 pass
@@ -84,7 +85,7 @@ def past(n: int, history: Sequence[Checkpoint]) -> Checkpoint:
     What only records a decision is none, nor is what a fork has a copy of. Raises `ConfigurationError` where there are not so many.
     """
     if not is_count(n) or n < 1:
-        raise ConfigurationError(f"back goes by a whole number of boundaries, 1 or more, not {n!r:.80}")
+        raise ConfigurationError(f"back goes by a whole number of boundaries, 1 or more, not {quoted(n)}")
     run = [each for each in history if each.run_id == history[-1].run_id]
     taken = [len(each.decisions) for each in run]
     found: list[Checkpoint] = []

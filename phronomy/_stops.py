@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from phronomy import _rules
 from phronomy._chain import target_of
 from phronomy._ids import new_id
 from phronomy._ledger import now
+from phronomy._said import is_ending
 from phronomy.approvals import Decision, PendingApproval, Point
 from phronomy.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, listed
 from phronomy.checkpoint import Checkpoint
@@ -24,6 +25,7 @@ from phronomy.types import (
     Finish,
     Guard,
     Halted,
+    HandedOver,
     Judge,
     Judgement,
     Move,
@@ -38,16 +40,20 @@ if TYPE_CHECKING:
 Armed = tuple[Iterable[Breakpoint], ...]
 """Lists of breakpoints, of which some may change while the run is under way."""
 
-_OF_AGENTS = (
+_OF_AGENTS: Final[tuple[Point, ...]] = (
     "pre_input_guardrails",
     "pre_agent_run",
     "pre_model_call",
-    "pre_tool_call",
-    "post_tool_call",
     "pre_output_guardrails",
     "post_run",
 )
-_OF_GRAPHS = ("pre_node", "post_node", "post_run")
+"""The points between the steps of an agent's run, in order; a run that is handed to it does not come to the first."""
+
+_LONGEST: Final = 200
+"""Characters of a breakpoint, or of names in one, that an error quotes."""
+
+_OF_GRAPHS: Final[tuple[Point, ...]] = ("post_run",)
+"""The points of a graph's run that are at no node."""
 
 
 def armed(*lists: Iterable[Breakpoint]) -> Armed | None:
@@ -62,12 +68,15 @@ def armed(*lists: Iterable[Breakpoint]) -> Armed | None:
     return tuple(found) or None
 
 
-def checked(given: Any, spec: Spec) -> Iterable[Breakpoint]:
-    """The breakpoints for runs of this spec. Raises `ConfigurationError` for names and points that its runs never come to."""
+def checked(given: Any, spec: Spec, *, whole: bool = False) -> Iterable[Breakpoint]:
+    """The breakpoints for runs of this spec. Raises `ConfigurationError` for names and points that its runs never come to.
+
+    `whole` says that its runs are inside no other, so that no policy but those of the spec may have a tool ask.
+    """
 
     def check(items: Iterable[Breakpoint]) -> None:
         if items:
-            _check(items, spec)
+            _check(items, spec, whole=whole)
 
     if isinstance(given, Breakpoints):
         given.arm(f"{spec.kind}:{spec.name}", check)
@@ -77,35 +86,87 @@ def checked(given: Any, spec: Spec) -> Iterable[Breakpoint]:
     return found
 
 
-def _check(items: Iterable[Breakpoint], spec: Spec) -> None:
-    every = list(specs_in(spec))
-    agents = [each for each in every if each.kind != "graph"]
-    graphs = [each for each in every if each.kind == "graph"]
-    points = {*(_OF_AGENTS if agents else ()), *(_OF_GRAPHS if graphs else ()), "approval", "*"}
-    points |= {"tool"} if agents else set()
-    patterns = {name for each in graphs if (name := pattern_of(each)) is not None}
-    points |= {"pre_pattern_step"} if patterns else set()
-    points |= {"pre_handoff", "handoff"} if any(_hands_over(each) for each in agents) else set()
-    known = {
-        "agents": {each.name for each in every},
-        "tools": {tool.name for each in agents for asked in each.tools.values() for tool in (asked, *asked.fallback)},
-        "nodes": {name for each in graphs for name in each.tools},
-        "patterns": patterns,
-    }
+def _check(items: Iterable[Breakpoint], spec: Spec, *, whole: bool) -> None:
+    policies = not whole or any(each.policy for each in specs_in(spec))
+    places = list(_places(spec, policies=policies))
     for item in items:
-        if item.type not in points:
-            raise ConfigurationError(f"{item!r}: no run of {spec.name!r} ever comes to {item.type}")
-        for option, names in known.items():
-            if unknown := sorted((getattr(item, option) or set()) - names):
-                there = ", ".join(sorted(names)) or "none"
-                raise ConfigurationError(
-                    f"{item!r}: {spec.name!r} has no {option} named {', '.join(unknown)}; its {option} are {there}"
-                )
+        here = [place for place in places if place.is_for(item)]
+        if not here or any(_missing(item, option, here) for option in _OPTIONS):
+            raise ConfigurationError(f"{repr(item)[:_LONGEST]}: {_why_never(item, spec, places, here)}")
 
 
-def _hands_over(spec: Spec) -> bool:
-    """Whether an agent may hand the conversation over."""
-    return any(target_of(tool.identity()) is not None for tool in spec.tools.values())
+def _missing(item: Breakpoint, option: str, places: Iterable[Place]) -> str:
+    """The names that a breakpoint gives in an option, and that none of these places has."""
+    names = getattr(item, option) or frozenset()
+    missing = sorted(names - {getattr(place, _OPTIONS[option]) for place in places})
+    return ", ".join(missing)[:_LONGEST]
+
+
+def _why_never(item: Breakpoint, spec: Spec, places: Sequence[Place], here: Sequence[Place]) -> str:
+    """Why no run ever stops at a breakpoint, or at one of its names."""
+    for option, one in _OPTIONS.items():
+        if unknown := _missing(item, option, places):
+            there = ", ".join(sorted(filter(None, {getattr(place, one) for place in places}))) or "none"
+            return f"{spec.name!r} has no {option} named {unknown}; its {option} are {there}"
+    never = f"no run of {spec.name!r} ever comes to {item.type}"
+    anywhere = Breakpoint(item.type)  # type: ignore[arg-type]  # it was checked when it was made
+    of_type = [place for place in places if place.is_for(anywhere)]
+    if not of_type:
+        return never
+    given = {option: _missing(item, option, here) for option in _OPTIONS}
+    told = " and ".join(f"{option} {names}" for option, names in given.items() if names)
+    hint = ""
+    if item.type == "pre_input_guardrails" and _missing(item, "agents", of_type):
+        hint = (
+            ": input guardrails are those of the agent that a run begins with, and look at nothing where another is handed the"
+            " conversation; stop at pre_agent_run there"
+        )
+    return f"{never} with {told}{hint}"
+
+
+class Place(NamedTuple):
+    """A point that runs may come to, with the names of what is there; `asks` says that an approval may be needed."""
+
+    point: Point
+    agent: str
+    tool: str | None
+    node: str | None
+    pattern: str | None
+    asks: bool
+
+    def is_for(self, item: Breakpoint) -> bool:
+        """Whether a run may stop here at this breakpoint."""
+        return item.stops_at(self.point, self.agent, self.tool, self.node, self.pattern, asks=self.asks)
+
+
+_OPTIONS: Final = {"agents": "agent", "tools": "tool", "nodes": "node", "patterns": "pattern"}
+"""The options of a breakpoint that narrow it, and what of a place each is about."""
+
+
+def _places(spec: Spec, *, begins: bool = True, policies: bool) -> Iterator[Place]:
+    """The places that runs of a spec may come to, those inside it included; `begins` says that runs may begin with it.
+
+    Whether a tool of an agent asks is not for that agent alone to say: with `policies`, one of a run around it may have it ask.
+    """
+    pattern = pattern_of(spec)
+    for tool in spec.tools.values():
+        if spec.kind == "graph":
+            asks = any(each.gate != "never" for each in (tool, *tool.fallback))
+            points: tuple[Point, ...] = ("pre_node",) if pattern is None else ("pre_pattern_step", "pre_node")
+            yield from (Place(at, spec.name, None, tool.name, pattern, asks) for at in points)
+            yield Place("post_node", spec.name, None, tool.name, pattern, asks=False)
+            continue
+        for each in (tool, *tool.fallback):
+            handoff = target_of(each.identity()) is not None
+            point: Point = "pre_handoff" if handoff else "pre_tool_call"
+            yield Place(point, spec.name, each.name, None, None, asks=policies or each.gate != "never")
+            if not handoff:
+                yield Place("post_tool_call", spec.name, each.name, None, None, asks=False)
+    for at in _OF_GRAPHS if spec.kind == "graph" else _OF_AGENTS if begins else _OF_AGENTS[1:]:
+        yield Place(at, spec.name, None, None, pattern, asks=False)
+    told = [*getattr(spec, "team", {}).values()]
+    for inner in spec.inside():
+        yield from _places(inner, begins=not any(inner is each for each in told), policies=policies)
 
 
 def pattern_of(spec: Spec) -> str | None:
@@ -132,7 +193,7 @@ def is_inside(path: str, of: str) -> bool:
 def before(runner: Runner, move: Move) -> Halted | None:
     """The stop of the run before this move, if a breakpoint says so that it has not passed here."""
     state = runner.state
-    if _rules.is_ending(state):
+    if is_ending(state):
         return None
     points = _points(runner.spec, state, move)
     if not points:
@@ -152,10 +213,14 @@ def before(runner: Runner, move: Move) -> Halted | None:
 def _points(spec: Spec, state: Checkpoint, move: Move) -> Sequence[Point]:
     """The points that lie before a move, in order."""
     match move:
+        case Guard(stage="input") if state.unguarded == "message":
+            return ()  # they look at what was said later, not at what the run begins with
         case Guard(stage="input"):
             return ("pre_input_guardrails",)
         case Guard():
             return ("pre_output_guardrails",)
+        case AskModel() if handed_to(state) is not None:
+            return ("pre_agent_run", "pre_model_call")
         case AskModel() if state.turn:
             return ("pre_model_call",)
         case AskModel():
@@ -167,6 +232,13 @@ def _points(spec: Spec, state: Checkpoint, move: Move) -> Sequence[Point]:
             return ("post_run",)
         case _:
             return ()
+
+
+def handed_to(state: Checkpoint) -> HandedOver | None:
+    """The handoff by which the agent that is asked next has got the conversation just now; None if it has said something since."""
+    made = state.handoffs[-1] if state.handoffs else None
+    since = state.messages[made.said :] if made is not None else ()
+    return made if all(message.role == "user" for message in since) else None
 
 
 def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> tuple[Point, Breakpoint] | None:
@@ -195,7 +267,7 @@ def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
     call = next((each for each in runner.state.calls if each.id == outcome.id), None)
     key = f"post_tool_call@{outcome.id}"
     known = any(each.id == key for each in runner.state.calls)  # recorded before, and again after somebody wrote first
-    if call is None or call.tool is None or known or target_of(call.tool) or _rules.is_ending(runner.state):
+    if call is None or call.tool is None or known or target_of(call.tool) or is_ending(runner.state):
         return None
     if isinstance(outcome, CallFailed) and outcome.next != "model":
         return None
@@ -208,7 +280,7 @@ def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
 
 def after_nodes(runner: Runner, through: Checkpoint) -> Iterator[Halted]:
     """The stops after the nodes of a wave that is through: what they gave is in the state by now."""
-    if _rules.is_ending(runner.state):
+    if is_ending(runner.state):
         return
     for call in through.calls:
         node = runner.spec.node_of(call)
@@ -239,6 +311,8 @@ def _match(runner: Runner, point: Point, **facts: Any) -> Breakpoint | None:
 
 def _context(runner: Runner, point: Point, facts: dict[str, Any]) -> BreakpointContext:
     state = runner.state
+    if point in ("pre_agent_run", "pre_model_call") and (made := handed_to(state)) is not None:
+        facts = {**facts, "handoff": (made.source, made.target)}
     return BreakpointContext(
         type=point,
         agent=runner.spec.name,
@@ -313,6 +387,7 @@ def _hit(runner: Runner, call: Call, stack: tuple[str, ...], head: str, followin
         output=_output(state, point),
         state=runner.spec.shown_state(state),
         next=following,
+        asks=bool(call.asked_by),
         stack=stack,
         path=state.path,
         requested_at=call.requested_at,  # type: ignore[arg-type]
@@ -333,7 +408,9 @@ def _next(runner: Runner) -> tuple[str, ...]:
     state = runner.state
     for item in state.pending:
         if item.why == "breakpoint" and item.path == state.path:
-            state = runner.spec.apply(state, Decided(decision=passing(item, now(runner.ledger.store))))
+            asked = any(call.pending_id == item.id and call.asked_by for call in state.calls)
+            decision = passing(item, now(runner.ledger.store)).evolve(asks=item.id if asked else None)
+            state = runner.spec.apply(state, Decided(decision=decision))
     match runner.spec.plan(state):
         case AskModel():
             return ("ask the model",)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
 from typing import Final
 from unicodedata import east_asian_width
-from xml.sax.saxutils import escape
 
 from phronomy._picture import COLOURS, INK, WIDEST, Arrow, Box, Picture, shown
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from phronomy._json import clean
 from phronomy._spec import AgentSpec, bare_spec, joined, name_of
 from phronomy._stops import checked as checked_breakpoints
 from phronomy._stops import specs_in
@@ -67,6 +68,7 @@ def _routes(home: str, agents: dict[str, Any]) -> Iterator[Route]:
                         f"two agents that a run of {home!r} can come to are named {name!r}: give one of them another name"
                     )
                 target = name
+            target = clean(target)
             if target in seen:
                 raise ConfigurationError(f"agent {source!r} has two handoffs to {target!r}")
             seen.add(target)
@@ -99,15 +101,14 @@ def _with_team(home: AgentSpec, agents: Mapping[str, Any], routes: list[Route]) 
 
 def _member(home: AgentSpec, spec: AgentSpec) -> AgentSpec:
     """The spec of an agent in the runs of another: these keep their limits and whoever looks on; guardrails of both are asked."""
-    handled = spec if spec.handler is not None else home
     return replace(
         spec,
         limits=home.limits,
         max_handoffs=home.max_handoffs,
         hooks=home.hooks,
         announcements=home.announcements,
-        handler=handled.handler,
-        handler_is_async=handled.handler_is_async,
+        handler=spec.handler or home.handler,
+        policy=tuple(rule.handled_by(home.handler) for rule in spec.policy),
         input_guardrails=home.input_guardrails,
         output_guardrails=joined(home.output_guardrails, spec.output_guardrails),
         tool_guardrails=joined(home.tool_guardrails, spec.tool_guardrails),

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from phronomy.types import Call
+from phronomy._json import canonical
+from phronomy.approvals import PAST
+from phronomy.types import Call, CallResult, Decided
+
+if TYPE_CHECKING:
+    from phronomy.checkpoint import Checkpoint
 
 BLOCKED: Final = "This exact call was rejected before and was not run. Do not ask for it again."
+
+ENDED: Final = "The run was ended when a human rejected another call."
 
 INTERRUPTED: Final = "The worker was lost while this call ran. It may have taken effect, or not."
 
@@ -39,8 +46,39 @@ def left(call: Call, event: str, reason: str | None) -> str:
         return f"This call failed: {call.reason} {happened}, and it was left at that.{why}"
     if any(item.why == "question" and call.tool and item.path == call.tool.path for item in call.waiting):
         return f"This call asked a human before it was through. {happened}, and it was left at that.{why}"
+    if call.tool is not None and call.tool.external and event not in ("rejected", "skipped"):
+        known = "This call was to be carried out elsewhere, and nobody here knows whether it was."
+        return f"{known} {happened}, and it was left at that.{why}"
     if call.stopped:
         return f"{happened}, and what this call had begun was left at that.{why}"
     if call.attempt:
         return f"This call was begun, and may have taken effect. {happened}, and it was left at that.{why}"
     return f"{not_run}{why}"
+
+
+def told(call: Call, outcome: Decided) -> str:
+    """What the model reads of a decision that is no approval."""
+    decision = outcome.decision
+    if decision.kind == "respond":
+        content = decision.content
+        return content if isinstance(content, str) else decision.json_text("content")
+    return left(call, "call cancelled" if decision.kind == "cancel" else PAST[decision.kind], decision.reason)
+
+
+def noted(call: Call, result: CallResult) -> CallResult:
+    """The result as the model reads it: told when a human changed what it asked for, or it would ask again."""
+    if not call.edited:
+        return result
+    note = f"A human changed the arguments of this call to {call.json_text('args')} before it ran. Its result:"
+    told = result.evolve(content=f"{note}\n{result.content}")
+    parts: list[Any] | None = result.parts
+    return told if parts is None else told.evolve(parts=canonical([{"type": "text", "text": note}, *parts]))
+
+
+def refused_inside(state: Checkpoint, call: Call) -> CallResult | None:
+    """The result of a call that a human ended by what they refused in the run inside it; None of any other."""
+    path = f"{state.path}/{call.id}/".lstrip("/")
+    refused = (each for each in state.decisions if each.ends_all and f"{each.path}/".startswith(path))
+    if (decision := next(refused, None)) is None:
+        return None
+    return CallResult(kind="rejected", content=left(call, "rejected", decision.reason))

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import Field, model_validator
 
-from phronomy._record import EMPTY, OpenObject, Record, Text
+from phronomy._record import EMPTY, OpenObject, Record, Text, Time
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.events import (
     ApprovalRequested,
@@ -63,13 +63,13 @@ _USED: Final = ("requests", "input_tokens", "output_tokens")
 FACTS: Final[Mapping[str, frozenset[str]]] = {
     "run_started": frozenset(),
     "branched": frozenset({"from", "label"}),
-    "model_replied": frozenset({"tools", *_USED}),
+    "model_replied": frozenset({"tools", "unknown", *_USED}),
     "tool_started": frozenset({*_CALL, "attempt"}),
     "tool_failed": frozenset({*_CALL, "next"}),
-    "tool_settled": frozenset({*_CALL, "kind"}),
+    "tool_settled": frozenset({*_CALL, "unknown", "kind"}),
     "guardrail": frozenset({"stage", "said", "code", "call_id"}),
     "handoff": frozenset({"from", "to", "call_id"}),
-    "approval_requested": frozenset({"pending_id", *_CALL, "why", "risk", "digest"}),
+    "approval_requested": frozenset({"pending_id", *_CALL, "why", "risk", "digest", "external"}),
     "decided": frozenset({*_DECIDED, "tool"}),
     "breakpoint_hit": frozenset({*_BREAKPOINT, "call_id", "gate"}),
     "breakpoint_resumed": frozenset({*_BREAKPOINT, *_DECIDED, "skipped"}),
@@ -80,7 +80,8 @@ FACTS: Final[Mapping[str, frozenset[str]]] = {
     "ended": frozenset({"status", *_USED}),
     "failed": frozenset({"error"}),
 }
-"""The facts that an entry of each type may have. None of them is anything that was said: no input, arguments, results or reasons."""
+"""The facts that an entry of each type may have. None of them is anything that was said: no input, arguments, results or reasons,
+and no name of a tool but of one that there is."""
 
 _ENDS: Final = {"skip": "resumed", "approve": "resumed", "respond": "resumed", "edit": "resumed", "expire": "expired"}
 """What a decision makes of a breakpoint; any other cancels it."""
@@ -100,7 +101,7 @@ class TimelineEntry(Record):
 
     id: int = Field(ge=0)
     type: EntryType
-    at: AwareDatetime
+    at: Time
     run_id: str
     branch_id: str
     agent: Text | None = None
@@ -208,8 +209,9 @@ class Narrator:
             case RunStarted():
                 yield "run_started", {}
             case ModelReplied():
-                tools = [call.name for call in event.message.tool_calls]
-                yield "model_replied", {"tools": tools, **_used(event.usage)}
+                tools = [call.name for call in event.message.tool_calls if call.id not in event.unknown]
+                unknown = [*event.unknown] or None
+                yield "model_replied", {"tools": tools, "unknown": unknown, **_used(event.usage)}
             case ToolCallStarted() | ToolCallFailed() | ToolCallSettled():
                 yield from self._of_call(event)
             case ApprovalRequested():
@@ -235,13 +237,15 @@ class Narrator:
     def _of_call(
         self, event: ToolCallStarted | ToolCallFailed | ToolCallSettled
     ) -> Iterator[tuple[EntryType, dict[str, Any]]]:
-        named = {"call_id": event.call_id, "tool": event.tool_name}
+        named: dict[str, Any] = {"call_id": event.call_id, "tool": event.tool_name}
         match event:
             case ToolCallStarted():
                 yield "tool_started", {**named, "attempt": event.attempt}
             case ToolCallFailed():
                 yield "tool_failed", {**named, "next": event.next}
             case ToolCallSettled():
+                if event.unknown:
+                    named = {"call_id": event.call_id, "unknown": True}
                 if (event.path, event.call_id) not in self._gates:
                     yield "tool_settled", {**named, "kind": event.kind}
 
@@ -284,6 +288,7 @@ def _asked(pending: PendingApproval) -> tuple[EntryType, dict[str, Any]]:
         "why": pending.why,
         "risk": pending.tool.risk,
         "digest": pending.digest,
+        "external": pending.external or None,
     }
 
 

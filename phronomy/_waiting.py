@@ -92,17 +92,17 @@ class Waiting:
             announce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
         for hit in self._arrived(runner):
             if (answer := self._ask(hit)) is not None:
-                try:
-                    said.append(decide(*_session.asker(runner, hit.id), answer, channel="breakpoint"))
-                except InvalidDecision as error:
-                    unheard(hit, error)
+                said += self._answered(runner, hit.id, answer, "breakpoint")
         until = self._until(runner)
         with runner.ledger.listening(threading.Event()) as heard:
             while not said:
                 runner.ledger.catch_up()
                 if runner.ledger.inbox:
                     break
-                said += self._on_event(runner) or self._too_late(runner, until)
+                if self._is_set():
+                    for item in at_breakpoints(runner):
+                        said += self._answered(runner, item.id, Approve(), "resume_event")
+                said += [] if said else self._too_late(runner, until)
                 if not said:
                     pause(heard, self.hold.resume_event, min(POLL, until - time.monotonic()))
         return said
@@ -114,20 +114,36 @@ class Waiting:
             await aannounce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
         for hit in self._arrived(runner):
             if (answer := await self._aask(hit)) is not None:
-                try:
-                    said.append(await adecide(*_session.asker(runner, hit.id), answer, channel="breakpoint"))
-                except InvalidDecision as error:
-                    unheard(hit, error)
+                said += await self._aanswered(runner, hit.id, answer, "breakpoint")
         until = self._until(runner)
         with runner.ledger.listening(asyncio.Event()) as heard:
             while not said:
                 await runner.ledger.acatch_up()
                 if runner.ledger.inbox:
                     break
-                said += self._on_event(runner) or self._too_late(runner, until)
+                if self._is_set():
+                    for item in at_breakpoints(runner):
+                        said += await self._aanswered(runner, item.id, Approve(), "resume_event")
+                said += [] if said else self._too_late(runner, until)
                 if not said:
                     await apause(heard, self.hold.resume_event, min(POLL, until - time.monotonic()))
         return said
+
+    def _answered(self, runner: Runner, id: str, answer: Answer, channel: str) -> list[Outcome]:
+        """What an answer comes to; nothing if it does not count."""
+        try:
+            return [decide(*_session.asker(runner, id), answer, channel=channel)]
+        except InvalidDecision as error:
+            unheard(id, error)
+            return []
+
+    async def _aanswered(self, runner: Runner, id: str, answer: Answer, channel: str) -> list[Outcome]:
+        """As `_answered`."""
+        try:
+            return [await adecide(*_session.asker(runner, id), answer, channel=channel)]
+        except InvalidDecision as error:
+            unheard(id, error)
+            return []
 
     def _ask(self, hit: BreakpointHit) -> Answer | None:
         """What the handler answers, if there is one. What it raises changes nothing."""
@@ -137,7 +153,7 @@ class Waiting:
         try:
             answer = handler(hit)
         except Exception as error:
-            unheard(hit, error)
+            unheard(hit.id, error)
         return understood(hit, answer)
 
     async def _aask(self, hit: BreakpointHit) -> Answer | None:
@@ -148,7 +164,7 @@ class Waiting:
         try:
             answer = await in_either(handler, is_async(handler), hit)
         except Exception as error:
-            unheard(hit, error)
+            unheard(hit.id, error)
         return understood(hit, answer)
 
     def _arrived(self, runner: Runner) -> list[BreakpointHit]:
@@ -162,14 +178,13 @@ class Waiting:
         begun = [self.since.setdefault(item.id, time.monotonic()) for item in at_breakpoints(runner)]
         return math.inf if self.hold.timeout is None else min(begun) + self.hold.timeout
 
-    def _on_event(self, runner: Runner) -> list[Outcome]:
-        """The decisions that let the run go on, if the event is set. It is waited for first and cleared then: none is lost."""
+    def _is_set(self) -> bool:
+        """Whether the event lets the run go on. It is waited for first and cleared then: none is lost."""
         event = self.hold.resume_event
         if event is None or not event.is_set():
-            return []
+            return False
         event.clear()
-        at = now(runner.ledger.store)
-        return [Decided(decision=passing(item, at).evolve(channel="resume_event")) for item in at_breakpoints(runner)]
+        return True
 
     def _too_late(self, runner: Runner, until: float) -> list[Outcome]:
         """The end of a run that nobody has let go on in time."""
@@ -231,6 +246,6 @@ def understood(hit: BreakpointHit, answer: Any) -> Answer | None:
     return None
 
 
-def unheard(hit: BreakpointHit, error: Exception) -> None:
+def unheard(id: str, error: Exception) -> None:
     """Report an answer that does not count."""
-    _log.error("the handler of breakpoint %s came to %s; the run waits on", hit.id, type(error).__name__)
+    _log.error("the handler of breakpoint %s came to %s; the run waits on", id, type(error).__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import sys
 import threading
 import time
 from collections.abc import (
@@ -17,9 +18,10 @@ from collections.abc import (
 )
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Final, TypeVar
 
-from phronomy._leave import Leave, Left
+from phronomy._leave import Leave, Left, Overran
 from phronomy._pieces import Heard, Piece, listening
 from phronomy.tools import ToolCancelled
 
@@ -29,10 +31,6 @@ T = TypeVar("T")
 NEVER: Final = Leave()
 
 
-class Overran(Exception):
-    """A tool was still running when its timeout was over."""
-
-
 def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER) -> T:
     """What `work` gives, from a thread of its own; `Overran` if it takes longer, `Left` if it is left.
 
@@ -40,9 +38,9 @@ def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER
     """
     box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
     with leave.told(lambda: box.put((None, Left()))):
-        _spawn(work, box.put)
+        spawn(work, box.put)
         try:
-            return _opened(box.get(timeout=timeout))
+            return opened(box.get(timeout=timeout))
         except queue.Empty:
             raise Overran(f"still running after {timeout} s") from None
 
@@ -56,8 +54,8 @@ async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave 
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(lambda: None if box.done() else box.set_result(item))
 
-    _spawn(work, deliver)
-    return _opened(await within(box, timeout, leave))
+    spawn(work, deliver)
+    return opened(await within(box, timeout, leave))
 
 
 async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER) -> T:
@@ -84,6 +82,64 @@ async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER
     raise Overran(f"still running after {timeout} s")
 
 
+_KEEPS_COUNT: Final = sys.version_info < (3, 13)
+"""Whether a `TaskGroup` that waits for its tasks cancels the task that it is in when one of them fails, and never takes that back."""
+
+
+class in_place(Awaitable[T]):  # awaited like the functions beside it
+    """What some work gives, in the caller's own task: what it raises has the caller on its stack, as in sync code.
+
+    Whoever cancels the caller is heard even if the work swallows it. A cancellation that came from nowhere else is a failure of the
+    work. A task counts how often it is to be cancelled; what the groups of tasks in the work have added to that is left out.
+    """
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._work = work
+        self._groups: list[asyncio.TaskGroup] = []
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        inner: Any = self._work.__await__()
+        step: Callable[[], Any] = partial(next, inner)
+        while True:
+            try:
+                waits_for = step()
+            except StopIteration as end:
+                if self._is_cancelled(task, before):
+                    raise asyncio.CancelledError from None
+                value: T = end.value
+                return value
+            except asyncio.CancelledError as error:
+                if self._is_cancelled(task, before):
+                    raise
+                raise ToolCancelled("it was cancelled from within") from error
+            try:
+                step = partial(inner.send, (yield waits_for))
+            except GeneratorExit:
+                inner.close()
+                raise
+            except BaseException as error:
+                if _KEEPS_COUNT and isinstance(error, asyncio.CancelledError):
+                    self._look()
+                step = partial(inner.throw, error)
+
+    def _is_cancelled(self, task: asyncio.Task[Any], before: int) -> bool:
+        """Whether somebody who is no part of the work has cancelled the task since."""
+        return task.cancelling() - len(self._groups) > before
+
+    def _look(self) -> None:
+        """Note the groups that wait for their tasks in the work, and have the task cancelled: they do that once at most."""
+        within: Any = self._work
+        while (frame := getattr(within, "cr_frame", None)) is not None:
+            group: Any = frame.f_locals.get("self") if frame.f_code is asyncio.TaskGroup.__aexit__.__code__ else None
+            asked = getattr(group, "_parent_cancel_requested", False)
+            if asked and not any(group is each for each in self._groups):
+                self._groups.append(group)
+            within = within.cr_await
+
+
 def _tell(loop: asyncio.AbstractEventLoop, left: asyncio.Future[None]) -> None:
     with suppress(RuntimeError):  # the loop is closed
         loop.call_soon_threadsafe(lambda: None if left.done() else left.set_result(None))
@@ -97,7 +153,7 @@ def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -
     box: queue.SimpleQueue[Piece | Heard | tuple[T | None, BaseException | None]] = queue.SimpleQueue()
     with listening(owner, box.put):
         for each in work:
-            _spawn(each, box.put)
+            spawn(each, box.put)
     raised: BaseException | None = None
     running = len(work)
     while running:
@@ -109,7 +165,7 @@ def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -
         if item[1] is not None:
             raised = item[1]
             continue
-        yield _opened(item)
+        yield opened(item)
     if raised is not None:
         raise raised
 
@@ -180,7 +236,7 @@ async def apause(heard: asyncio.Event, also: asyncio.Event | None, seconds: floa
     heard.clear()
 
 
-def _spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseException | None]], None]) -> None:
+def spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseException | None]], None]) -> None:
     """Do the work in a daemon thread with the caller's context variables: a tool that hangs must not hold up the exit."""
 
     def body() -> None:
@@ -193,7 +249,7 @@ def _spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseExcepti
     threading.Thread(target=copy_context().run, args=(body,), daemon=True, name="phronomy-call").start()
 
 
-def _opened(item: tuple[T | None, BaseException | None]) -> T:
+def opened(item: tuple[T | None, BaseException | None]) -> T:
     value, error = item
     if error is not None:
         raise error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
 
-from typing_extensions import Unpack
+from typing_extensions import TypeForm, Unpack
 
+from phronomy import _spelling
+from phronomy._handler import Registers
 from phronomy._options import AgentOptions, CallOptions, Trust
 from phronomy._runner import Handler
 from phronomy._runs import Runs
@@ -27,7 +29,10 @@ from phronomy.policy import ApprovalPolicy
 from phronomy.result import Output
 from phronomy.stores.base import Store
 from phronomy.stores.memory import MemoryStore
-from phronomy.tools import Deps
+from phronomy.tools import Deps, ToolOptions
+
+_OPTIONS: Final = {**AgentOptions.__annotations__, "output_type": "Any"}
+"""The options of an agent by name, each with its type."""
 
 
 class Agent(Runs[Deps, Output]):
@@ -45,7 +50,7 @@ class Agent(Runs[Deps, Output]):
     """What the agent is for: told to the agents that may call it, or hand over to it."""
 
     model: str | Model | None = None
-    """A name for litellm, or a `Model`."""
+    """A name, such as `"openai/gpt-4o-mini"`, or a `Model`."""
 
     instructions: Instructions = None
     """Text, a `PromptTemplate`, or a callable of the input (and a context); made anew from the original input at each model call."""
@@ -68,7 +73,7 @@ class Agent(Runs[Deps, Output]):
     trust: Trust | None = None
     """Whether a checkpoint that the store has never seen is accepted: only with `"bearer"`, which is the default without a store."""
 
-    limits: Limits = Limits()
+    limits: Limits = Limits.model_construct()
     """What one logical run may use, over all its resumes: by default 100 model calls, and no bound on anything else."""
 
     memory: Memory | None = None
@@ -77,8 +82,12 @@ class Agent(Runs[Deps, Output]):
     max_parallel: int = 8
     """How many calls of one reply run side by side."""
 
-    output_type: Any = None
-    """What the answer is to be: a pydantic model, a dataclass, a TypedDict, a union, a plain type. None: text."""
+    output_type: TypeForm[Output] | None = None
+    """What the answer is to be: a pydantic model, a dataclass, a TypedDict, a union, a plain type. None: text.
+
+    A type checker reads the type of the answer from it, `Agent(output_type=Refund)`; a class has it in its base as well,
+    `class Desk(Agent[Any, Refund]): output_type = Refund`.
+    """
 
     output_mode: OutputMode = "schema"
     """How the model is asked for it: by its `response_format` (`"schema"`), or in words after the instructions (`"prompt"`)."""
@@ -113,39 +122,69 @@ class Agent(Runs[Deps, Output]):
     tool_guardrails: Sequence[Any] = ()
     """What looks at each call of a tool, once its arguments are validated and before a human is asked."""
 
-    def __init__(self, **options: Unpack[AgentOptions]) -> None:
-        unknown = set(options) - set(AgentOptions.__annotations__)
-        if unknown:
-            raise ConfigurationError(f"an agent has no option {', '.join(sorted(unknown))}")
-        self._handler: Handler | None = options.pop("on_approval_required", None)
-        self._spec: AgentSpec | None = None
+    _spec: AgentSpec | None = None
+    _handler: Handler | None = None
+    _bearer: bool = False
+
+    @overload
+    def __init__(self, *, output_type: None = None, **options: Unpack[AgentOptions]) -> None: ...
+    @overload
+    def __init__(self, *, output_type: TypeForm[Output], **options: Unpack[AgentOptions]) -> None: ...
+    def __init__(self, **options: Any) -> None:
+        if unknown := options.keys() - _OPTIONS.keys():
+            raise ConfigurationError(f"an agent has no option {_spelling.told(unknown, _OPTIONS)}")
+        self._handler = options.pop("on_approval_required", self._handler_of_class())
+        self._spec = None
         for name, value in options.items():
             setattr(self, name, value)
         self._bearer = self.trust == "bearer" or (self.trust is None and self.store is None)
-        self.store = self.store if self.store is not None else MemoryStore()
+        self.store = self.store if self.store is not None else MemoryStore.of_agent()
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if getattr(self, "_spec", None) is not None:
-            raise ConfigurationError(
-                f"agent {self.spec.name!r} has run, so its configuration is fixed: make another agent"
-            )
-        if (of := getattr(self, "_fixed_for", None)) is not None:
-            raise ConfigurationError(
-                f"agent {name_of(self)!r} is part of the runs of {of!r}, so its configuration is fixed: make another agent"
-            )
-        super().__setattr__(name, value)
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _SPELT.check(cls)
+
+    def _handler_of_class(self) -> Handler | None:
+        """The method of this name that a subclass has: what is asked, where nothing else is given."""
+        written = type(self).on_approval_required is not Agent.on_approval_required
+        return cast("Handler", self.on_approval_required) if written else None
+
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            _SPELT.check_attribute(name, self)
+            if getattr(self, "_spec", None) is not None:
+                raise ConfigurationError(
+                    f"agent {self.spec.name!r} has run, so its configuration is fixed: make another agent"
+                )
+            if (of := getattr(self, "_fixed_for", None)) is not None:
+                raise ConfigurationError(
+                    f"agent {name_of(self)!r} is part of the runs of {of!r}, so its configuration is fixed: make another agent"
+                )
+            of = getattr(self, "_copied_for", None)
+            if of is not None and name in _spelling.GATES_OF:
+                raise ConfigurationError(
+                    f"agent {name_of(self)!r} is copied into {of!r}, which would not hear of its {name}: set it before, or make another"
+                    " agent"
+                )
+            super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or type(self).__name__!r}>"
 
-    def on_approval_required(self, handler: Handler) -> Self:
-        """Have `handler` asked, at once, about each call that needs approval; returns the agent.
+    if TYPE_CHECKING:  # a method of a subclass has other arguments
+        on_approval_required: Registers
+    else:
 
-        It is called with the tool's name and arguments. True or `Approve` runs the call; False, None or `Reject` rejects it;
-        `Defer` suspends the run. Anything else, or an exception, is an `ApprovalHandlerError`, and nothing runs.
-        """
-        self._handler = handler
-        return self
+        def on_approval_required(self, handler: Handler) -> Self:
+            """Have `handler` asked, at once, about each call that needs approval; returns the agent.
+
+            It is called with the tool's name and arguments. True or `Approve` runs the call; False, None or `Reject` rejects it;
+            `Defer` suspends the run. Anything else, or an exception, is an `ApprovalHandlerError`, and nothing runs.
+            A subclass may have a method of this name instead, which is then the handler.
+            """
+            self._handler = handler
+            return self
 
     @property
     def spec(self) -> AgentSpec:
@@ -160,13 +199,26 @@ class Agent(Runs[Deps, Output]):
         """Change no more: runs of the agent named `of` may hand over to this one, and have read its configuration."""
         object.__setattr__(self, "_fixed_for", of)
 
+    def _note_copy(self, of: str) -> None:
+        """Change no gate any more: the team named `of` has a copy of the agent as it is."""
+        object.__setattr__(self, "_copied_for", of)
+
+    def _check_class(self) -> None:
+        """Look at the class again, which may have been given more since it was made. Raises `ConfigurationError`."""
+        _SPELT.check(type(self))
+
     def _checked(self) -> AgentSpec:
+        if "_bearer" not in self.__dict__:
+            raise ConfigurationError(
+                f"{type(self).__name__} is not built: call super().__init__() in its __init__, which that of a dataclass does not"
+            )
         return spec_of(self)
 
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[AgentSpec, Any]:
         spec = self.spec
         if unknown := options.keys() - CallOptions.__annotations__.keys():
-            raise ConfigurationError(f"there is no option {', '.join(sorted(unknown))}: nothing was done")
+            known = CallOptions.__annotations__
+            raise ConfigurationError(f"there is no option {_spelling.told(unknown, known)}: nothing was done")
         if foreign := options.keys() & {"interrupt_before", "interrupt_after", "update", "modify_state"}:
             raise ConfigurationError(
                 f"agent {spec.name!r}: {', '.join(sorted(foreign))} is for graphs: nothing was done"
@@ -186,3 +238,12 @@ class Agent(Runs[Deps, Output]):
         if method is not None and not method.startswith("a"):
             spec.refuse_async(method)
         return self._with_stops(spec, options, method), options.get("deps")
+
+
+_SPELT: Final = _spelling.Options(
+    Agent,
+    _OPTIONS,
+    ConfigurationError,
+    typed=AgentOptions,
+    elsewhere=dict.fromkeys(ToolOptions.__annotations__.keys() - _OPTIONS.keys(), "that is an option of a tool."),
+)

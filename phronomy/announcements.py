@@ -8,11 +8,13 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from phronomy._ledger import call
-from phronomy.events import Decided, Ended, Event, Suspended, events_of
 from phronomy.stores.base import Store
+
+if TYPE_CHECKING:
+    from phronomy.events import Decided, Ended, Event, Suspended
 
 _log = logging.getLogger("phronomy")
 
@@ -26,7 +28,7 @@ class Announcements:
     """
 
     def on_suspended(self, event: Suspended) -> Any:
-        """The run waits for a human: `event.pending` is what for."""
+        """The run waits for a human: `event.pending` is what for, with what an earlier stop told of. Deduplicate by the id of each."""
 
     def on_decided(self, event: Decided) -> Any:
         """A pending approval was decided, or lapsed."""
@@ -76,6 +78,8 @@ class _Outbox:
         self.first, self._end = self.seq, branch.seq
         self.events: list[Event] = []
         if self.seq < self._end:
+            from phronomy.events import events_of  # noqa: PLC0415  # most of the time nothing is to be told
+
             self.events = [
                 event
                 for event in events_of(lineage)

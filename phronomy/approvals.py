@@ -1,16 +1,15 @@
 """Approvals: what waits for a human, what a human may answer, and the record of what was decided."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from operator import not_
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import Field
 
 from phronomy._json import clean
-from phronomy._record import NULL, Json, JsonObject, OpenJson, OpenObject, Record, Text, digest_of
-from phronomy.errors import InvalidDecision
+from phronomy._record import NULL, Json, JsonObject, OpenJson, OpenObject, Record, Text, Time, digest_of
+from phronomy.errors import InvalidDecision, InvalidField
 
 Gate = Literal["always", "predicate", "never"]
 """When a tool asks for approval: on every call, as its predicate says, or never."""
@@ -19,6 +18,7 @@ Then = Literal["continue", "block", "end"]
 """What follows a rejection: the model goes on; it goes on and the same call is rejected unasked; or the run ends."""
 
 DecisionKind = Literal["approve", "reject", "respond", "skip", "cancel", "expire", "supersede", "edit"]
+"""What was decided."""
 
 PAST: Final[Mapping[DecisionKind, str]] = {
     "approve": "approved",
@@ -59,7 +59,13 @@ Point = Literal[
 """Where a run can stop at a breakpoint."""
 
 
-class Principal(Record):
+class _Said(Record):
+    """What somebody says when a decision is made."""
+
+    _refused_as: ClassVar[type[InvalidField | InvalidDecision]] = InvalidDecision
+
+
+class Principal(_Said):
     """Somebody who decides.
 
     `id` is yours, stable; `name` is for people; `kind` tells a human from a service account.
@@ -70,30 +76,30 @@ class Principal(Record):
     kind: Literal["human", "service"] = "human"
 
 
-class Approve(Record):
+class Approve(_Said):
     """Run the call; with `args`, run it with these arguments instead, which are validated and gated anew."""
 
     args: OpenObject | None = Field(default=None, repr=False)
 
 
-class Reject(Record):
+class Reject(_Said):
     """Do not run the call. `reason` goes to the model, `then` says what follows."""
 
     reason: Text | None = None
     then: Then = "continue"
 
 
-class Respond(Record):
+class Respond(_Said):
     """Do not run the call: the human is the tool, and `content` (text or any JSON value) is the result."""
 
     content: OpenJson = Field(repr=False)
 
 
-class Skip(Record):
+class Skip(_Said):
     """At a breakpoint: leave out what comes next. A call or node is not run; before a model call, or at the end, the run ends so."""
 
 
-class Defer(Record):
+class Defer(_Said):
     """A handler's way to say: not now. The run suspends."""
 
 
@@ -101,8 +107,20 @@ Answer: TypeAlias = Approve | Reject | Respond | Skip
 """What `resume(decisions=...)` takes for each pending id."""
 
 
+EXTERNAL: Final = "external"
+"""The source of a tool that is carried out elsewhere; a source that it was given besides follows, after a colon."""
+
+
+def is_external(source: str) -> bool:
+    """Whether this is the source of a tool that is carried out elsewhere."""
+    return source.partition(":")[0] == EXTERNAL
+
+
 class ToolIdentity(Record):
-    """Which tool exactly: the agent's path, its source, its name, the hash of its schema, its gate and its risk."""
+    """Which tool exactly: the agent's path, its source, its name, the hash of its schema, its gate and its risk.
+
+    `endpoint` is where a tool that is somebody else's runs, and `description_hash` the SHA-256 of what they said of it then.
+    """
 
     path: str = ""
     source: str = "local"
@@ -110,6 +128,13 @@ class ToolIdentity(Record):
     schema_hash: str
     gate: Gate
     risk: Text | None = None
+    endpoint: Text | None = Field(default=None, exclude_if=not_)  # the format of the first version has no such key
+    description_hash: str | None = Field(default=None, exclude_if=not_)  # nor this one
+
+    @property
+    def external(self) -> bool:
+        """Whether it is carried out elsewhere: nothing here may run it."""
+        return is_external(self.source)
 
 
 class PendingApproval(Record):
@@ -120,6 +145,8 @@ class PendingApproval(Record):
     empty for the run itself; `agent` is the name of the agent or graph that asks. `point` and `label` are of the breakpoint, where it
     is one.
     """
+
+    wire_adds: ClassVar[tuple[str, ...]] = ("tool_name", "external")
 
     id: str
     call_id: Text
@@ -132,8 +159,8 @@ class PendingApproval(Record):
     reason: Text | None = None
     point: Point | None = None
     label: Text | None = None
-    requested_at: datetime
-    expires_at: datetime | None = None
+    requested_at: Time
+    expires_at: Time | None = None
     on_expiry: OnExpiry = "reject"
 
     def has_lapsed(self, now: datetime) -> bool:
@@ -145,12 +172,18 @@ class PendingApproval(Record):
         """The name of the tool that waits."""
         return self.tool.name
 
+    @property
+    def external(self) -> bool:
+        """Whether the call is carried out elsewhere: it waits for a `Respond` with what came of it, and nothing approves it."""
+        return self.tool.external and self.why != "breakpoint"
+
 
 class Decision(Record):
     """What was decided on a pending approval, by whom, when, and through which channel.
 
     It is bound to the pending id and to `digest`, which is of what was shown. `args` are the edited arguments, validated. `asks` is
-    the pending id of the approval that a call which was let go on at a breakpoint has come to need, by an edit, say.
+    the pending id of the approval that a call which was let go on at a breakpoint needs, and `asked_by` names who asks for it, where an
+    edit has changed that, as in a judgement.
     """
 
     pending_id: str
@@ -162,14 +195,21 @@ class Decision(Record):
     reason: Text | None = None
     then: Then = "continue"
     asks: str | None = None
+    asked_by: tuple[Text, ...] = Field(default=(), exclude_if=not_)  # as that of a call
     by: Principal | None = None
     channel: Text | None = None
-    at: datetime
+    at: Time
+
+    @property
+    def ends_all(self) -> bool:
+        """Whether it is a refusal that ends the run, and every run that it is inside of."""
+        return self.kind == "reject" and self.then == "end"
 
 
 def call_digest(tool: ToolIdentity, args_text: str) -> str:
     """The digest that request, decision and journal share: over the tool's identity and the canonical argument text."""
-    return digest_of(tool.path, tool.source, tool.name, tool.schema_hash, args_text)
+    where = () if tool.endpoint is None else (tool.endpoint,)
+    return digest_of(tool.path, tool.source, *where, tool.name, tool.schema_hash, args_text)
 
 
 def as_principal(by: str | Principal | None) -> Principal | None:

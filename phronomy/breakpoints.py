@@ -1,18 +1,20 @@
 """Breakpoints: where a run is to stop, so that somebody can look, change something, and let it go on."""
 
-from __future__ import annotations
-
 import inspect
 import logging
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from phronomy._checks import is_count, is_series, is_timeout
 from phronomy._expressions import Expression
+from phronomy._json import clean
+from phronomy._quoting import kept_id, quoted_id, quoted_word
+from phronomy._spelling import Given
 from phronomy.approvals import Answer, Approve, Point, Skip
 from phronomy.errors import ConfigurationError, InvalidDecision, UnknownPending
 
@@ -37,18 +39,18 @@ class BreakpointContext:
     """What a predicate may know of the point that a run has come to: plain copies, to look at.
 
     `state` is a graph's, `args` are validated, `result` is what the tool gave (after it), `output` the text of the reply (at the
-    end), `path` that of the run, empty unless it is inside another, `turn` how often the model was asked. `asks` says that the call
-    needs an approval.
+    end), `path` that of the run, empty unless it is inside another, `turn` how often the model was asked. `handoff` names who hands
+    over and to whom: before a handoff, and before its target is asked first. `asks` says that the call needs an approval.
     """
 
     type: str
     agent: str
-    input: Any = None
-    state: Any = None
+    input: Any = field(default=None, repr=False)
+    state: Any = field(default=None, repr=False)
     tool: str | None = None
-    args: dict[str, Any] | None = None
-    result: str | None = None
-    output: str | None = None
+    args: dict[str, Any] | None = field(default=None, repr=False)
+    result: str | None = field(default=None, repr=False)
+    output: str | None = field(default=None, repr=False)
     node: str | None = None
     pattern: str | None = None
     handoff: tuple[str, str] | None = None
@@ -63,7 +65,7 @@ NAMES: Final = frozenset(field.name for field in fields(BreakpointContext))
 """What an expression can speak of."""
 
 
-class Breakpoint:
+class Breakpoint(Given):
     """A point where runs are to stop.
 
     `type` is one of the points, or a shorthand. `when` narrows it: a plain function of the `BreakpointContext`, or an expression in
@@ -87,7 +89,7 @@ class Breakpoint:
     ) -> None:
         if not isinstance(type, str) or (type not in get_args(Point) and type not in _SHORT):
             known = ", ".join((*get_args(Point), *_SHORT))
-            raise ConfigurationError(f"there is no breakpoint of type {type!r:.80}; the types are {known}")
+            raise ConfigurationError(f"there is no breakpoint of type {quoted_word(type)}; the types are {known}")
         if when is not None and not isinstance(when, str) and not callable(when):
             raise ConfigurationError("when is a function of the context, or an expression in text")
         if callable(when) and any(inspect.iscoroutinefunction(each) for each in (when, when.__class__.__call__)):
@@ -95,10 +97,12 @@ class Breakpoint:
         if label is not None and not isinstance(label, str):
             raise ConfigurationError("the label of a breakpoint is text")
         self.type: str = type
-        self.when = when
-        self.label = label
-        self.agents, self.tools = _names("agents", agents), _names("tools", tools)
-        self.nodes, self.patterns = _names("nodes", nodes), _names("patterns", patterns)
+        self.when: str | Callable[[BreakpointContext], Any] | None = when
+        self.label: str | None = label
+        self.agents: frozenset[str] | None = _names("agents", agents)
+        self.tools: frozenset[str] | None = _names("tools", tools)
+        self.nodes: frozenset[str] | None = _names("nodes", nodes)
+        self.patterns: frozenset[str] | None = _names("patterns", patterns)
         self._expression = Expression(when, NAMES) if isinstance(when, str) else None
 
     def __repr__(self) -> str:
@@ -194,7 +198,8 @@ class BreakpointHit:
 
     `id` is what to answer under. `before` says whether what the point is named after is still to come. `state` is a graph's, whole;
     `args` are those of the tool, `result` is what it gave, `output` what the run is about to end with; `next` is what the run does
-    if it is let go on; `stack` names the runs that it is inside of, the outermost first, itself last.
+    if it is let go on; `asks` says that an approval handler is asked then; `stack` names the runs that it is inside of, the outermost
+    first, itself last.
     """
 
     id: str
@@ -204,12 +209,13 @@ class BreakpointHit:
     node: str | None
     label: str | None
     before: bool
-    input: Any
-    args: dict[str, Any]
-    result: str | None
-    output: str | None
-    state: Any
+    input: Any = field(repr=False)
+    args: dict[str, Any] = field(repr=False)
+    result: str | None = field(repr=False)
+    output: str | None = field(repr=False)
+    state: Any = field(repr=False)
     next: tuple[str, ...]
+    asks: bool = False
     stack: tuple[str, ...]
     path: str
     requested_at: datetime
@@ -240,7 +246,7 @@ def _names(option: str, given: Any) -> frozenset[str] | None:
     names = tuple(given) if is_series(given) else ()
     if not names or not all(isinstance(name, str) and name for name in names):
         raise ConfigurationError(f"{option} are names, in a list")
-    return frozenset(names)
+    return frozenset(map(clean, names))  # as records have them
 
 
 def trace(hit: BreakpointHit) -> Approve:  # noqa: ARG001  # as handlers are called
@@ -255,7 +261,7 @@ class Settled(NamedTuple):
     how: str
 
 
-class Hold:
+class Hold(Given):
     """Has a call wait at breakpoints, instead of returning suspended, until somebody says how it goes on.
 
     Give it to `invoke`, `resume`, `stream` or their twins: `agent.invoke(..., hold=Hold())`. What it waits for is in the store: an
@@ -268,6 +274,10 @@ class Hold:
 
     One may serve any number of calls. `pending` are the stops that wait now, `settled` the last `history` that were answered.
     """
+
+    timeout: float | None
+    on_breakpoint: Callable[[BreakpointHit], Any] | None
+    resume_event: Any
 
     def __init__(
         self,
@@ -283,8 +293,8 @@ class Hold:
             raise ConfigurationError("on_breakpoint is a function of the BreakpointHit")
         if resume_event is not None and not all(hasattr(resume_event, name) for name in ("is_set", "wait", "clear")):
             raise ConfigurationError("resume_event is an Event of threading or of asyncio")
-        if not is_count(history):
-            raise ConfigurationError("history is a whole number, 0 or more")
+        if not is_count(history) or history > sys.maxsize:
+            raise ConfigurationError("history is a whole number, 0 or more, and no larger than a list can be")
         self.timeout = timeout
         self.on_breakpoint = on_breakpoint
         self.resume_event = resume_event
@@ -382,7 +392,7 @@ class Hold:
             if id in self._pending:
                 return self._pending[id]
             how = next((f"was {each.how}" for each in self._settled if each.hit.id == id), "is not known here")
-        raise UnknownPending(f"no call waits at a breakpoint under {id!r:.80}: it {how}", pending_id=str(id)[:80])
+        raise UnknownPending(f"no call waits at a breakpoint under {quoted_id(id)}: it {how}", pending_id=kept_id(id))
 
     def _arrived(self, hits: Iterable[BreakpointHit], owner: Any) -> list[BreakpointHit]:
         """Those of the stops that are new here."""

@@ -5,12 +5,10 @@ Schema history, one sentence a version; an example of each is frozen under `test
 1. The first: messages, calls of the open turn, decisions, journal.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from operator import not_
+from typing import Any, ClassVar, Final, Literal, Self, cast
 
 from pydantic import (
     Field,
@@ -24,15 +22,24 @@ from pydantic import (
 )
 from pydantic_core import to_json
 
-from phronomy._json import JsonError, canonical, parse
-from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, digest_of
+from phronomy._json import MAX_BYTES, JsonError, JsonText, canonical, parse
+from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, Time, digest_of, explain, later
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.errors import CheckpointError
 from phronomy.messages import Message, Settlement, Usage
-from phronomy.types import AnyOutcome, Call, CallResult, End, Ending, HandedOver, Refusal, Status, Unguarded
-
-if TYPE_CHECKING:
-    from typing import Self
+from phronomy.types import (
+    Added,
+    AnyOutcome,
+    Call,
+    CallResult,
+    End,
+    Ending,
+    HandedOver,
+    Judgement,
+    Refusal,
+    Status,
+    Unguarded,
+)
 
 VERSION: Final = 1
 """The schema version that this release writes."""
@@ -47,6 +54,18 @@ class AgentRef(Record):
     name: Text
     fingerprint: JsonObject = Field(default=EMPTY, repr=False)
 
+    @property
+    def tools(self) -> frozenset[str]:
+        """The names of the tools, or nodes, that it had, and of those of agents that it could hand over to.
+
+        A bearer's text may note anything; what is no such note counts as none.
+        """
+        facts = self.fingerprint
+        team = facts.get("team")
+        noted = [facts, *(team.values() if isinstance(team, dict) else ())]
+        found = [each.get("tools") for each in noted if isinstance(each, dict)]
+        return frozenset(name for each in found if isinstance(each, dict) for name in each)
+
 
 class Fields(Record):
     """The fields of a checkpoint. They are apart so that a text can be read strictly, without the derived keys."""
@@ -60,7 +79,7 @@ class Fields(Record):
     kind: str = "agent"
     path: str = ""
     step: int = 0
-    created_at: datetime
+    created_at: Time
     label: Text | None = None
     metadata: JsonObject = Field(default=EMPTY, repr=False)
     agent: AgentRef
@@ -78,6 +97,7 @@ class Fields(Record):
     rejecting: bool = False
     skipping: bool = False
     passed: tuple[str, ...] = ()
+    added: tuple[Added, ...] = Field(default=(), exclude_if=not_)  # the first texts of this version have no such key
     unguarded: Unguarded | None = None
     refusal: Refusal | None = None
     ended: End | None = None
@@ -87,7 +107,7 @@ class Fields(Record):
     salt: str = ""
     state: Json = Field(default=NULL, repr=False)
     journal: tuple[AnyOutcome, ...] = Field(default=(), repr=False)
-    nested: tuple[Checkpoint, ...] = Field(default=(), repr=False)
+    nested: "tuple[Checkpoint, ...]" = Field(default=(), repr=False)
 
 
 class Checkpoint(Fields):
@@ -96,15 +116,20 @@ class Checkpoint(Fields):
     `messages` are all messages of the conversation, `calls` the calls of the open turn, `decisions` those taken in this run,
     `handoffs` how the conversation went from agent to agent,
     `turn`, `called` and `refused` count model calls, the calls they asked for, and answers that were not of the output type;
-    `blocked` the digests of calls rejected for good. `new_input` is the input where a guardrail or a human changed it,
-    `unguarded` what guardrails have yet to let through, `refusal` what they did not; `passed` are the breakpoints behind it.
-    `journal` holds what has happened since the boundary, up to when this copy was read. `elapsed` is the active time of the run in
+    `blocked` the digests of calls rejected for good; `added` is what was said with decisions and waits for the calls of the turn.
+    `new_input` is the input where a guardrail or a human changed it, `unguarded` what guardrails have yet to let through, `refusal`
+    what they did not; `passed` are the breakpoints behind it.
+    `journal` holds what has happened since the boundary, up to when this copy was read: another copy of the same id may hold more,
+    and has another digest then; `sealed` is alike in all of them. `elapsed` is the active time of the run in
     milliseconds; waiting for a human is not in it. `nested` are the stopped runs inside this one. `state` belongs to the kind of
     run: None for an agent.
 
     `model_dump_json()` is the form to keep anywhere; `Checkpoint.model_validate_json(text)` reads it back, and raises
     `CheckpointError` for whatever is not exactly such a text. The dump holds the whole conversation in the clear.
     """
+
+    wire_adds: ClassVar[tuple[str, ...]] = ("status", "pending")
+    wire_omits: ClassVar[tuple[str, ...]] = ("version", "salt")  # idempotency keys are made with the salt
 
     @property
     def status(self) -> Status:
@@ -126,6 +151,18 @@ class Checkpoint(Fields):
     def speaker(self) -> str:
         """The name of the agent, or graph, that has the conversation: that of the run, unless it was handed over."""
         return self.handoffs[-1].target if self.handoffs else self.agent.name
+
+    def sealed(self) -> Self:
+        """The checkpoint without what has happened since, and without the runs inside: what its id names, in every copy of it.
+
+        It is for keeping and comparing; a run whose calls have begun, or that waits inside another, goes on from a whole copy.
+        """
+        return self.evolve(journal=(), nested=())
+
+    def has_tool(self, name: str) -> bool:
+        """Whether a call of this name is of a tool: one that was judged, or that the agent had. Else the model made the name up."""
+        judged = any(call.tool is not None and name in (call.name, call.tool.name) for call in self.calls)
+        return judged or self.kind != "agent" or name in self.agent.tools
 
     @property
     def input(self) -> Any:
@@ -173,6 +210,16 @@ class Checkpoint(Fields):
             return record
         return handler(data)
 
+    def model_dump_json(self, **options: Any) -> str:
+        """The checkpoint as a text to keep anywhere. Raises `CheckpointError` for one that is too long to be read back."""
+        text = super().model_dump_json(**options)
+        if len(text) > MAX_BYTES:
+            raise CheckpointError(
+                f"checkpoint {self.id} makes a text of {len(text)} characters, and none of more than {MAX_BYTES} is read back:"
+                " resume the run by this id, where it is or in a store, or set PHRONOMY_MAX_JSON_BYTES wherever it is written or read"
+            )
+        return text
+
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
         """The checkpoint in this text, read strictly. Raises `CheckpointError` for anything else."""
@@ -200,9 +247,6 @@ class Checkpoint(Fields):
         if wrong:
             raise CheckpointError(f"{wrong[0]!r} does not agree with the rest: the checkpoint was edited or damaged")
         return record
-
-
-Fields.model_rebuild()
 
 
 def encode(checkpoint: Checkpoint) -> str:
@@ -241,17 +285,37 @@ def pending_of(call: Call, path: str, agent: str | None = None) -> PendingApprov
     )
 
 
+def asked_next(call: Call, decision: Decision) -> Judgement | None:
+    """The request for the approval that a call needs next, which is let go on at a breakpoint as it is; None if it needs none.
+
+    Handlers are asked, as if it had not stopped; what none of them answers is for a human, who has the whole time.
+    """
+    if decision.asks is None:
+        return None
+    given = call.expires_at - call.requested_at if call.expires_at and call.requested_at else None
+    lapses = later(decision.at, seconds=given.total_seconds()) if given is not None else None
+    asked: dict[str, Any] = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses}
+    asked |= {"on_expiry": call.on_expiry, "reason": call.reason, "asked_by": call.asked_by}
+    return Judgement(id=call.id, verdict="ask", **asked)
+
+
+_RESULT: Final = Message.model_construct(role="tool", tool_call_id="")
+
+
 def result_message(call_id: str, result: CallResult) -> Message:
     """The message that tells the model how its call ended."""
-    return tool_message(call_id, result.content, result.kind)
+    return tool_message(call_id, content_of(result), result.kind)
 
 
-_RESULT: Final = Message(role="tool", tool_call_id="")
-
-
-def tool_message(call_id: str, content: str, kind: Settlement) -> Message:
+def tool_message(call_id: str, content: JsonText, kind: Settlement) -> Message:
     """The tool message of this content."""
-    return _RESULT.evolve(content=canonical(content), tool_call_id=call_id, settlement=kind)
+    return _RESULT.evolve(content=content, tool_call_id=call_id, settlement=kind)
+
+
+def content_of(result: CallResult) -> JsonText:
+    """The content of that message, as canonical text."""
+    parts: JsonText | None = result.__dict__["parts"]
+    return canonical(result.content) if parts is None else parts
 
 
 def _digest(data: Mapping[str, Any]) -> str:
@@ -274,16 +338,3 @@ def _check_version(data: Any) -> None:
         raise CheckpointError(
             f"the checkpoint is of a newer schema version, and this release reads up to {VERSION}: upgrade phronomy"
         )
-
-
-def explain(error: Exception) -> str:
-    """What is wrong and where, without any value: a checkpoint's content does not belong in an error."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    told = []
-    for item in found[:3]:
-        where = ".".join(str(part)[:80] for part in item["loc"]) or "checkpoint"
-        tag = item["type"] == "union_tag_invalid"  # the text of that one quotes the value
-        told.append(f"{where}: {'this is of an unknown type' if tag else item['msg']}")
-    return "; ".join(told) + (f" (and {len(found) - 3} more)" if len(found) > 3 else "")

@@ -12,12 +12,14 @@ from phronomy._expressions import Expression
 from phronomy._input import History
 from phronomy._ledger import call as in_store
 from phronomy._options import CallOptions, OnPending
+from phronomy._quoting import kept_id, quoted_id, quoted_word
+from phronomy._record import explain
 from phronomy._runs import Runs
 from phronomy._stepping import LABEL, Pace, past, stepping
-from phronomy._stops import checked, is_inside
+from phronomy._stops import checked, handed_to, is_inside
 from phronomy.approvals import Answer, Approve, PendingApproval, Principal, Reject, Respond, Skip, Then
 from phronomy.breakpoints import NAMES, Breakpoint, BreakpointContext, BreakpointHit, Breakpoints
-from phronomy.checkpoint import Checkpoint, explain
+from phronomy.checkpoint import Checkpoint
 from phronomy.errors import ConfigurationError, InvalidDecision, NothingDecided, PhronomyError, UnknownPending
 from phronomy.result import Output, Result
 from phronomy.tools import Deps
@@ -73,7 +75,7 @@ class Debugger(Generic[Deps, Output]):
         given = list(agent.spec.breakpoints) if given is None else given
         self.breakpoints: Breakpoints = given if isinstance(given, Breakpoints) else Breakpoints(given)
         """Where `go` and every other move stop. May be changed at any time."""
-        checked(self.breakpoints, agent.spec)
+        checked(self.breakpoints, agent.spec, whole=True)
         self._call: dict[str, Any] = {**options, "hold": None}  # a team may have one, for all of its calls
         self._manner: dict[str, Any] = {"by": by, "channel": "debugger", "accept_changes": accept_changes}
         self._watches: dict[str, Expression] = {}
@@ -374,7 +376,9 @@ class Debugger(Generic[Deps, Output]):
         if hit is not None:
             of_call = hit.tool is not None or hit.type == "pre_node"
             facts = {"type": hit.type, "tool": hit.tool, "node": hit.node, "result": hit.result, "output": hit.output}
-            facts["args"] = hit.args if of_call else None
+            facts |= {"args": hit.args if of_call else None, "asks": hit.asks}
+            if hit.type in ("pre_agent_run", "pre_model_call") and (made := handed_to(part)) is not None:
+                facts["handoff"] = made.source, made.target
         elif item is not None:
             facts = {"type": item.point or item.why, "asks": item.why == "approval", "args": item.args}
             facts["node" if graph else "tool"] = item.tool_name
@@ -418,7 +422,7 @@ class Debugger(Generic[Deps, Output]):
     def _going(self, pace: Pace, answers: Mapping[str, Answer] | None, to: Breakpoint | None) -> dict[str, Any]:
         """What `resume` is called with. Raises `NothingDecided` where only what no move passes is left."""
         if pace not in get_args(Pace):
-            raise ConfigurationError(f"go_on is one of {', '.join(get_args(Pace))}, not {pace!r:.80}")
+            raise ConfigurationError(f"go_on is one of {', '.join(get_args(Pace))}, not {quoted_word(pace)}")
         if to is not None and not isinstance(to, Breakpoint):
             raise ConfigurationError(f"run_to takes a Breakpoint, not {type(to).__name__}")
         waiting = self.checkpoint.pending
@@ -505,9 +509,10 @@ class Debugger(Generic[Deps, Output]):
         found = next((item for item in self.checkpoint.pending if item.id == wanted), None)
         if found is None:
             there = ", ".join(item.id for item in self.checkpoint.pending)
-            under = f" under {wanted!r:.80}" if wanted is not None else ""
+            under = f" under {quoted_id(wanted)}" if wanted is not None else ""
             raise UnknownPending(
-                f"nothing waits here{under}" + (f"; pending: {there}" if there else ""), pending_id=str(id or "")[:80]
+                f"nothing waits here{under}" + (f"; pending: {there}" if there else ""),
+                pending_id=kept_id(id or ""),
             )
         return found
 

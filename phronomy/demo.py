@@ -27,7 +27,7 @@ from pydantic import Field
 from phronomy.agent import Agent
 from phronomy.approvals import Answer, Approve, PendingApproval, Principal, Reject
 from phronomy.checkpoint import Checkpoint
-from phronomy.cli._apps import for_its_owner, own_file
+from phronomy.cli._apps import own_file
 from phronomy.cli._decide import edited_in_place
 from phronomy.cli._screen import Screen
 from phronomy.cli._words import DONE, INTERRUPTED, PENDING, login_name, who_decided
@@ -169,14 +169,12 @@ def _object(text: str) -> dict[str, Any] | None:
 
 
 def prepared(path: Path | None) -> Path:
-    """The file to use, made for its owner alone if it is not there. Raises `StoreError`, `OSError`."""
+    """The file to use. Raises `StoreError`, `OSError`."""
     if path is None:
         path = own_file("demo.db", "PATH")
     path = Path(os.path.abspath(path))
     if path.is_dir():
         raise StoreError(f"{path} is a directory: give the file in it with --store PATH")
-    if path.parent.is_dir():
-        for_its_owner(path)
     return path
 
 
@@ -188,14 +186,16 @@ class Desk:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store = SQLiteStore(path, lease=LEASE)
+        self.store: SQLiteStore = SQLiteStore(path, lease=LEASE)
         try:
-            self.refunds = Refunds(path)
-            self.server = ChatServer(answer).start()
+            self.refunds: Refunds = Refunds(path)
+            self.server: ChatServer = ChatServer(answer).start()
         except BaseException:
             self.store.close()
             raise
-        self.model = ChatCompletionsModel(MODEL, api_key="none-is-needed", base_url=self.server.base_url)
+        self.model: ChatCompletionsModel = ChatCompletionsModel(
+            MODEL, api_key="none-is-needed", base_url=self.server.base_url
+        )
         self.agent: Agent[Refunds] = Agent(
             name="refund-desk",
             model=self.model,
@@ -282,7 +282,7 @@ class Session:
         self.desk = desk
         self.given = given
         self.again = again
-        self.shown = 0
+        self.shown: int = 0
 
     def run(self) -> int:
         """Ask until the run has ended. The exit status."""

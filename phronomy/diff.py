@@ -1,7 +1,5 @@
 """What is different between two checkpoints: of one run, of its forks, or of runs that have nothing to do with each other."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -98,7 +96,7 @@ class NestedDiff(Record):
 
     change: Change
     path: str
-    diff: CheckpointDiff | None = None
+    diff: "CheckpointDiff | None" = None
 
 
 class CheckpointDiff(Record):
@@ -122,7 +120,7 @@ class CheckpointDiff(Record):
     pending: tuple[PendingChange, ...] = ()
     decisions: tuple[DecisionChange, ...] = ()
     nested: tuple[NestedDiff, ...] = ()
-    usage: UsageDiff = UsageDiff()
+    usage: UsageDiff = UsageDiff.model_construct()
     steps: int = 0
     turns: int = 0
     elapsed: int = 0
@@ -182,8 +180,6 @@ class CheckpointDiff(Record):
             yield f"nested run {_shown(part.path)} {part.change}"
             yield from (f"  {line}" for line in (part.diff.lines() if part.diff is not None else ()))
 
-
-NestedDiff.model_rebuild()
 
 _COUNTED: Final[Mapping[str, tuple[str, str]]] = {
     "messages": ("message", "messages"),

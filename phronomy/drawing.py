@@ -11,15 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from phronomy._picture import Arrow, Box, Kind, Picture, mermaid
+from phronomy._quoting import quoted_name
 from phronomy._svg import svg
 from phronomy.approvals import SAID, Decision, PendingApproval, Principal, Why
-from phronomy.errors import CheckpointNotFound, ConfigurationError
+from phronomy.errors import ConfigurationError
+from phronomy.stores._changes import not_found
 from phronomy.stores.log import replay
 
 if TYPE_CHECKING:
     from phronomy.checkpoint import Checkpoint
     from phronomy.stores.base import Store
     from phronomy.stores.rows import Branch
+    from phronomy.types import Call
+
+__all__ = ["flow_mermaid", "flow_svg", "tree_mermaid", "tree_svg"]
 
 Edge: TypeAlias = tuple[str, str, str | None, bool]
 """An edge of a graph: from which node, to which, its label, and whether it is taken on a condition."""
@@ -67,7 +72,7 @@ def _flow(nodes: Iterable[str], edges: Iterable[Edge], marked: Mapping[str, str]
     start, end = ([name] if name in ends else [] for name in TERMINALS)
     names = list(dict.fromkeys([*start, *nodes, *end]))
     if unknown := [name for name in (*ends, *marked) if name not in names]:
-        raise ConfigurationError(f"there is no node {min(unknown)!r} to draw")
+        raise ConfigurationError(f"there is no node {quoted_name(min(unknown))} to draw")
     places = {name: place for place, name in enumerate(names)}
     arrows = [
         Arrow(source=places[source], target=places[target], label=", ".join(labels), dashed=conditional)
@@ -96,7 +101,7 @@ def _tree(store: Store, run_id: str) -> Picture:
             if checkpoint.run_id == run_id:  # what a thread's run goes on from is not of it
                 known.setdefault(checkpoint.id, checkpoint)
     if not known:
-        raise CheckpointNotFound(f"the store knows no run {run_id}", id=run_id)
+        raise not_found("run", run_id)
     places = {id: place for place, id in enumerate(known)}
     parents = {id: known.get(checkpoint.parent_id or "") for id, checkpoint in known.items()}
     return Picture(
@@ -149,18 +154,32 @@ def _happened(now: Checkpoint, parent: Checkpoint | None) -> tuple[Kind, str]:
 def _settled(now: Checkpoint, parent: Checkpoint) -> list[str]:
     """The names of the calls that were open, and are not any more."""
     left = {call.id for call in now.calls if call.result is None}
-    return [call.name for call in parent.calls if call.result is None and call.id not in left]
+    return [
+        _name(call.name, parent)
+        for call in parent.calls
+        if call.result is None and call.id not in left and not _is_gate(call)
+    ]
 
 
 def _turn(now: Checkpoint) -> str:
-    names = _names(call.name for call in now.calls)
+    names = _names(_name(call.name, now) for call in now.calls if not _is_gate(call))
     if now.kind == "graph":
         return f"next: {names}" if names else "no node left"
     return f"model asks for {names}" if names else "model replied"
 
 
+def _is_gate(call: Call) -> bool:
+    """Whether it only stands there to be stopped at, and does nothing."""
+    return call.gate or call.name.startswith(f"{_AFTER}:")
+
+
+def _name(name: str, state: Checkpoint) -> str:
+    """The name of a tool or node; one that the model made up is text of the model's."""
+    return name if state.has_tool(name) else "no known tool"
+
+
 def _decided(decisions: Sequence[Decision], parent: Checkpoint) -> list[str]:
-    names = {item.id: item.tool_name for item in parent.pending}
+    names = {item.id: _stands(item)[1] for item in parent.pending}
     return [
         f"{names.get(each.pending_id, each.pending_id)} {SAID[each.kind]}" + (f" by {_who(each.by)}" if each.by else "")
         for each in decisions
@@ -177,11 +196,29 @@ _WAITS: Final[Mapping[Why, str]] = {
 
 
 def _waiting(pending: Iterable[PendingApproval]) -> list[str]:
-    """A line for each reason to wait."""
-    names: dict[Why, list[str]] = {}
+    """A line for each way to wait."""
+    names: dict[str, list[str]] = {}
     for item in pending:
-        names.setdefault(item.why, []).append(item.tool_name + (f" in {item.path}" if item.path else ""))
-    return [f"{_WAITS[why]} {_names(those)}" for why, those in names.items()]
+        how, name = _stands(item)
+        names.setdefault(how, []).append(name + (f" in {item.path}" if item.path else ""))
+    return [f"{how} {_names(those)}" for how, those in names.items()]
+
+
+def _stands(item: PendingApproval) -> tuple[str, str]:
+    """How a run waits, and for what, before what or after what."""
+    if item.tool.source == _AFTER:
+        return ("stopped after" if item.call_id.startswith(f"{_AFTER}:") else "stopped by"), item.tool_name
+    if item.tool.source != "breakpoint":
+        return _WAITS[item.why], item.tool_name
+    behind = item.args.get(_BEHIND.get(item.tool_name, ""))
+    return ("stopped after", behind) if isinstance(behind, str) else ("stopped at", item.tool_name)
+
+
+_AFTER: Final = "after"
+"""The source of what stands behind a node, and the beginning of its name."""
+
+_BEHIND: Final[Mapping[str, str]] = {"post_node": "node", "post_tool_call": "tool"}
+"""What stands at a breakpoint behind something, and where its name is."""
 
 
 def _names(names: Iterable[str]) -> str:

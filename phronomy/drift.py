@@ -54,7 +54,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
             changed += found or _run_changes(runner, call) or _newly_asked(runner, call, known)
         changed += runner.home.lost(runner.state)
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
-        return Drift(tuple(changed), ())
+        return Drift(tuple(dict.fromkeys(changed)), ())
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
     compatible = _differences(before, after, _tool_of(spec))
     team_before, team_after = _named(before, "team"), _named(after, "team")
@@ -66,7 +66,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
         else:
             differs = _differences(team_before[name], team_after[name], "tool")
             compatible += [f"agent {name!r}: {each}" for each in differs]
-    return Drift(tuple(changed), tuple(compatible))
+    return Drift(tuple(dict.fromkeys(changed)), tuple(compatible))
 
 
 def _rules_in(fingerprint: Any) -> list[Any]:
@@ -141,6 +141,12 @@ def _call_changes(runner: Runner, call: Call) -> list[str]:
     found: list[str] = []
     if (tool.name, tool.source) != (call.tool.name, call.tool.source):
         found.append(f"{kind} {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})")
+    now = tool.identity()
+    if now.endpoint != call.tool.endpoint:
+        places = " and now ".join(each or "in this process" for each in (call.tool.endpoint, now.endpoint))
+        found.append(f"{kind} {tool.name!r} of a pending call is to run elsewhere: it was {places}")
+    if now.description_hash != call.tool.description_hash:
+        found.append(f"what is said of {kind} {tool.name!r} of a pending call changed since it was shown")
     if _STRICTNESS[tool.gate] < _STRICTNESS[call.tool.gate]:
         found.append(f"the gate of {kind} {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
     text = call.json_text("args")

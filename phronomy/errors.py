@@ -5,6 +5,7 @@
     │   ├── ToolDefinitionError         a function or class cannot be a tool
     │   ├── GraphError                  a graph, or the class of its state, cannot be built
     │   ├── RegistrationError           a type, or how its pieces are joined, cannot be registered
+    │   ├── InvalidField                a value cannot be made: a field of it is wrong, missing or unknown
     │   └── AsyncRequired               something async was met in a sync call
     ├── CheckpointError                 a checkpoint cannot be read, or cannot be used here
     │   ├── CheckpointNotFound          the store knows no such checkpoint or run
@@ -68,7 +69,27 @@ Progress = Literal["running", "suspended", "ended", "failed", "unknown"]
 """How far a run is: `unknown` means that the worker which held it is gone, and `recover` can tell."""
 
 
-class PhronomyError(Exception):
+class Portable:
+    """Makes an exception whole after a copy, and in another process: class, message, attributes and notes.
+
+    By itself Python makes an exception anew by calling its class with the message alone. A class that also needs ids cannot be
+    called so, and a pool of processes breaks on what it cannot make anew. Its cause and traceback stay behind, as Python has it.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        error: Any = self
+        state = dict(vars(error))
+        if "__notes__" in state:
+            state["__notes__"] = list(state["__notes__"])  # a note on a copy is none on the other
+        return _anew, (type(error), error.args), state
+
+
+def _anew(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
+    """An exception that is made without its constructor: what that would set follows as its state."""
+    return kind.__new__(kind, *args)
+
+
+class PhronomyError(Portable, Exception):
     """The base of every error raised by phronomy."""
 
 
@@ -86,6 +107,10 @@ class GraphError(ConfigurationError):
 
 class RegistrationError(ConfigurationError):
     """A type, or how the pieces of one are joined, cannot be registered. Nothing was registered."""
+
+
+class InvalidField(ConfigurationError, ValueError):
+    """A value, such as `Limits` or `ModelSettings`, cannot be made: a field of it is wrong, missing or unknown."""
 
 
 class AsyncRequired(ConfigurationError):
@@ -129,7 +154,7 @@ class AgentChanged(CheckpointError):
     def __init__(self, message: str, *, checkpoint_id: str, changes: Sequence[str]) -> None:
         super().__init__(message)
         self.checkpoint_id = checkpoint_id
-        self.changes = tuple(changes)
+        self.changes: tuple[str, ...] = tuple(changes)
 
 
 class UnknownType(CheckpointError):
@@ -186,7 +211,7 @@ class NothingDecided(DecisionError):
 
     def __init__(self, message: str, *, pending_ids: Sequence[str]) -> None:
         super().__init__(message)
-        self.pending_ids = tuple(pending_ids)
+        self.pending_ids: tuple[str, ...] = tuple(pending_ids)
 
 
 class UnknownPending(DecisionError):
@@ -205,12 +230,12 @@ class ApprovalExpired(DecisionError):
 
     def __init__(self, message: str, *, pending_ids: Sequence[str], result: Result[Any]) -> None:
         super().__init__(message)
-        self.pending_ids = tuple(pending_ids)
+        self.pending_ids: tuple[str, ...] = tuple(pending_ids)
         self.result = result
 
 
-class InvalidDecision(DecisionError):
-    """The decision is malformed, or the arguments it edits in are not valid for the tool."""
+class InvalidDecision(DecisionError, ValueError):
+    """The decision, or who is said to decide, is malformed, or the arguments it edits in are not valid for the tool."""
 
     def __init__(self, message: str, *, pending_id: str | None = None) -> None:
         super().__init__(message)
@@ -220,7 +245,8 @@ class InvalidDecision(DecisionError):
 class ThreadBusy(PhronomyError):
     """The thread has a pending approval, or a run that has not ended, so no new run was started on it.
 
-    Decide or cancel it first, or start with `on_pending="supersede"`.
+    Decide or cancel it first, or start with `on_pending="supersede"`. One that stopped on a failure can be resumed, or superseded alone
+    with `on_pending="supersede_failed"`.
     """
 
     def __init__(
@@ -230,7 +256,7 @@ class ThreadBusy(PhronomyError):
         self.thread_id = thread_id
         self.run_id = run_id
         self.checkpoint_id = checkpoint_id
-        self.pending_ids = tuple(pending_ids)
+        self.pending_ids: tuple[str, ...] = tuple(pending_ids)
 
 
 class RunBusy(PhronomyError):
@@ -304,14 +330,15 @@ class BreakpointTimeout(PhronomyError):
 
     def __init__(self, message: str, *, pending_ids: Sequence[str], result: Result[Any]) -> None:
         super().__init__(message)
-        self.pending_ids = tuple(pending_ids)
+        self.pending_ids: tuple[str, ...] = tuple(pending_ids)
         self.result = result
 
 
 class RunFailed(PhronomyError):
     """A run stopped on a failure. Nothing that settled is lost: `agent.resume(error.checkpoint)` continues from there.
 
-    `checkpoint` is the last one stored (None when the run failed before it), `run_id` names the run.
+    `checkpoint` is the last one stored, `run_id` names the run. Both are None of an error that is of no run, as that of a model which
+    is asked directly, and never of one that a run raises.
     """
 
     def __init__(self, message: str) -> None:
@@ -389,7 +416,7 @@ class NodeFailed(RunFailed):
 
     def __init__(self, message: str, *, failures: Mapping[str, str]) -> None:
         super().__init__(message)
-        self.failures = dict(failures)
+        self.failures: dict[str, str] = dict(failures)
 
 
 class StateError(RunFailed):
@@ -418,7 +445,7 @@ class ConflictingWrites(StateError):
     def __init__(self, message: str, *, channel: str, nodes: Sequence[str]) -> None:
         super().__init__(message)
         self.channel = channel
-        self.nodes = tuple(nodes)
+        self.nodes: tuple[str, ...] = tuple(nodes)
 
 
 class ReducerFailed(StateError):
@@ -435,14 +462,18 @@ class StateIncomplete(StateError):
 
     def __init__(self, message: str, *, channels: Sequence[str]) -> None:
         super().__init__(message)
-        self.channels = tuple(channels)
+        self.channels: tuple[str, ...] = tuple(channels)
 
 
 class LimitExceeded(RunFailed):
-    """A limit of the logical run was reached, counted over all its resumes: `limit` names it, `used` is None if not known."""
+    """A limit of the logical run was reached, counted over all its resumes: `limit` names it, `used` is None if not known.
 
-    def __init__(self, message: str, *, limit: str, maximum: float, used: float | None = None) -> None:
+    `path` is that of the run whose limit it is, empty for the run that was begun.
+    """
+
+    def __init__(self, message: str, *, limit: str, maximum: float, used: float | None = None, path: str = "") -> None:
         super().__init__(message)
+        self.path = path
         self.limit = limit
         self.maximum = maximum
         self.used = used

@@ -5,16 +5,16 @@ a page that lost its connection asks for those after the last it has seen (`repl
 the event was read off, `part` tells apart those of one place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias, assert_never
+from operator import not_
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, assert_never
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from phronomy._json import clean
 from phronomy._pieces import Piece
-from phronomy._record import NULL, Json, JsonObject, Record, Text
+from phronomy._quoting import quoted_id
+from phronomy._record import NULL, Json, JsonObject, Record, Text, Time
 from phronomy._rows import outcome_from
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.checkpoint import Checkpoint
@@ -26,9 +26,35 @@ from phronomy.stores.log import rows_of
 from phronomy.stores.rows import Lineage
 from phronomy.types import CallFailed, CallSettled, CallStarted, Guarded, Next, Outcome, Status
 
+__all__ = [
+    "ApprovalRequested",
+    "CheckpointSaved",
+    "Decided",
+    "Ended",
+    "Event",
+    "Failed",
+    "GuardrailsAsked",
+    "HandedOver",
+    "ModelReplied",
+    "ModelStarted",
+    "NodePiece",
+    "ReasoningPiece",
+    "RunStarted",
+    "Suspended",
+    "TextPiece",
+    "ToolCallFailed",
+    "ToolCallPiece",
+    "ToolCallSettled",
+    "ToolCallStarted",
+    "event_from",
+    "replay",
+]
+
 
 class _Event(Record):
     """What every event has. `path` names the nested run it is of, empty for the run itself."""
+
+    wire_adds: ClassVar[tuple[str, ...]] = ("id",)
 
     version: Literal[1] = 1
     run_id: str
@@ -89,12 +115,16 @@ class ToolCallPiece(_Event):
 
 
 class ModelReplied(_Event):
-    """The model replied with this message; `usage` is the run's so far, `spent` what of it this reply cost."""
+    """The model replied with this message; `usage` is the run's so far, `spent` what of it this reply cost.
+
+    `unknown` are the ids of calls of tools that there are none of: the names of those are the model's own text.
+    """
 
     type: Literal["model_replied"] = "model_replied"
     message: Message
     usage: Usage
     spent: Usage = Usage()
+    unknown: tuple[Text, ...] = Field(default=(), exclude_if=not_)
 
     @property
     def text(self) -> str:
@@ -124,7 +154,7 @@ class ToolCallStarted(_Event):
     call_id: Text
     tool_name: Text
     attempt: int
-    at: datetime
+    at: Time
     args: JsonObject | None = Field(default=None, repr=False)
     inside: str = ""
 
@@ -153,13 +183,17 @@ class ToolCallFailed(_Event):
 
 
 class ToolCallSettled(_Event):
-    """A call has its result: `kind` says how it ended, `content` is what the model reads."""
+    """A call has its result: `kind` says how it ended, `content` is what the model reads.
+
+    `unknown` says that there is no tool of that name: it is the model's own text.
+    """
 
     type: Literal["tool_call_settled"] = "tool_call_settled"
     call_id: Text
     tool_name: Text
     kind: Settlement
     content: Text = Field(repr=False)
+    unknown: bool = Field(default=False, exclude_if=not_)
 
 
 class GuardrailsAsked(_Event):
@@ -240,7 +274,7 @@ Event: TypeAlias = (
     | Ended
     | Failed
 )
-"""Whatever a stream gives. `event.type` tells them apart; `event.model_dump_json()` is the form to send."""
+"""Whatever a stream gives. `event.type` tells them apart; `to_wire(event)` is the form to send, `model_dump_json()` that to keep."""
 
 _ANY: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
 
@@ -290,7 +324,8 @@ class Reader:
             case CallSettled():
                 self._told.setdefault(path, set()).add(outcome.id)
                 named, result = _call(before, outcome.id), outcome.result
-                return [self._make(ToolCallSettled, path, kind=result.kind, content=result.content, **named)]
+                facts = {**named, "kind": result.kind, "content": result.content}
+                return [self._make(ToolCallSettled, path, unknown=_is_unknown(named["tool_name"], before), **facts)]
             case Guarded():
                 return [self._make(GuardrailsAsked, path, **_said(before, outcome))]
             case _:
@@ -365,7 +400,9 @@ class Reader:
         elif spent.requests == 0:  # what guardrails have let through by now was paid for before
             spent = self._unsaid.pop(now.path, spent)
         for message in _replies(before, now):
-            yield self._make(ModelReplied, now.path, now, message=message, usage=now.usage, spent=spent)
+            unknown = tuple(call.id for call in message.tool_calls if _is_unknown(call.name, before, now))
+            facts = {"usage": now.usage, "spent": spent, "unknown": unknown}
+            yield self._make(ModelReplied, now.path, now, message=message, **facts)
 
     def _settled(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         """Calls that settled without being run, in this checkpoint or in the turn that it closed."""
@@ -385,7 +422,7 @@ class Reader:
                 told.add(id)
                 name = calls[call_id].name if call_id in calls else _name_of(now, call_id)
                 facts = {"call_id": call_id, "tool_name": name, "kind": kind, "content": content}
-                yield self._make(ToolCallSettled, now.path, now, **facts)
+                yield self._make(ToolCallSettled, now.path, now, unknown=_is_unknown(name, before, now), **facts)
 
     def _handed_over(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         for made in now.handoffs[len(before.handoffs) :] if before is not None else ():
@@ -460,6 +497,11 @@ def _call(before: Checkpoint | None, id: str) -> dict[str, str]:
     return {"call_id": id, "tool_name": ""}
 
 
+def _is_unknown(name: str, *states: Checkpoint | None) -> bool:
+    """Whether none of these states of a run knows a tool of this name."""
+    return not any(state.has_tool(name) for state in states if state is not None)
+
+
 def _name_of(now: Checkpoint, call_id: str) -> str:
     return next((call.name for message in now.messages for call in message.tool_calls if call.id == call_id), "")
 
@@ -469,7 +511,9 @@ def replay(store: Store, branch_id: str, *, after: str | None = None) -> Iterato
 
     `branch_id` is a run's id, or a fork's. Raises `CheckpointNotFound`, and `ConfigurationError` for an id that is none.
     """
-    lineage = store.lineage(branch_id=branch_id)
+    if not isinstance(branch_id, str):
+        raise ConfigurationError(f"events are those of the id of a branch, as text, not of {type(branch_id).__name__}")
+    lineage = store.lineage(branch_id=clean(branch_id))
     last = _place(after)
     return (event for event in events_of(lineage) if (event.seq, event.part) > last)
 
@@ -493,5 +537,5 @@ def _place(after: str | None) -> tuple[int, int]:
         return (-1, -1)
     seq, _, part = after.partition(".")
     if not (seq.isdecimal() and part.isdecimal()):
-        raise ConfigurationError(f"{after!r:.40} is no id of an event: they look like '17.0'")
+        raise ConfigurationError(f"{quoted_id(after)} is no id of an event: they look like '17.0'")
     return int(seq), int(part)

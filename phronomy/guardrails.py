@@ -7,10 +7,24 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeAlias, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    overload,
+)
 
-from phronomy import _checks
+from phronomy import _checks, _spelling
 from phronomy._json import JsonError, JsonValue, canonical, parse, plain
+from phronomy._quoting import HIDDEN, hidden, quoted, quoted_name
 from phronomy._schema import is_async_callable, takes_context
 from phronomy.approvals import Then
 from phronomy.errors import ConfigurationError
@@ -123,17 +137,22 @@ class Guardrail:
     is_async: bool
     """Whether `check` is async."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _SPELT.check(cls)
+
     def __init__(self) -> None:
+        _SPELT.check(type(self))  # it may have been given more since it was made
         body = self._target()
         self.name = self.name or _spaced(self._default_name())
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ConfigurationError(
-                f"{self.name!r} cannot name a guardrail; give a name of 1 to 64 letters, digits, '_' and '-'"
+                f"{quoted_name(self.name)} cannot name a guardrail; give a name of 1 to 64 letters, digits, '_' and '-'"
             )
         self._check_options()
         what = f"guardrail {self.name}"
         if not callable(body) or isinstance(body, type):
-            raise ConfigurationError(f"{what}: {body!r} is not a function that is called with what to look at")
+            raise ConfigurationError(f"{what}: {quoted(body)} is not a function that is called with what to look at")
         inner = _innermost(body)
         if any(kind(each) for each in (inner, type(inner).__call__) for kind in _GENERATORS):
             raise ConfigurationError(f"{what} is a generator; return one Pass, Transform or Refuse")
@@ -154,10 +173,13 @@ class Guardrail:
         """
         raise NotImplementedError
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _FIXED and self.__dict__.get("_built"):
-            raise ConfigurationError(f"guardrail {self.name}: {name} is fixed once it is built; build another")
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            _SPELT.check_attribute(name, self)
+            if name in _FIXED and self.__dict__.get("_built"):
+                raise ConfigurationError(f"guardrail {self.name}: {name} is fixed once it is built; build another")
+            super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {getattr(self, 'name', '')!r}>"
@@ -192,6 +214,13 @@ class Guardrail:
         )  # those of the class may change
 
 
+_SPELT: Final = _spelling.Options(
+    Guardrail,
+    {**GuardrailOptions.__annotations__, "stages": Sequence[Stage]},
+    ConfigurationError,
+    typed=GuardrailOptions,
+)
+
 _FIXED: Final = frozenset({"name", "retries", "retry_wait", "stages", "is_async", "check", "_body", "_takes_context"})
 
 _GENERATORS: Final = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
@@ -202,11 +231,13 @@ class FunctionGuardrail(Guardrail, Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], /, **options: Unpack[GuardrailOptions]) -> None:
         if unknown := sorted(options.keys() - GuardrailOptions.__annotations__.keys()):
-            known = ", ".join(GuardrailOptions.__annotations__)
-            raise ConfigurationError(f"a guardrail has no option {', '.join(unknown)}; it has {known}")
+            known = GuardrailOptions.__annotations__
+            raise ConfigurationError(
+                f"a guardrail has no option {_spelling.told(unknown, known)}; it has {', '.join(known)}"
+            )
         if not callable(function) or isinstance(function, type | Guardrail):
             raise ConfigurationError(
-                f"{function!r:.100} cannot be made a guardrail: @guardrail goes on a function, and a class of guardrails is "
+                f"{quoted(function)} cannot be made a guardrail: @guardrail goes on a function, and a class of guardrails is "
                 "a subclass of Guardrail"
             )
         functools.update_wrapper(self, function, updated=())
@@ -287,7 +318,7 @@ def _as_guardrail(option: str, item: Any) -> Guardrail:
     if callable(item) and not isinstance(item, type):
         return FunctionGuardrail(item)
     raise ConfigurationError(
-        f"{option}: {type(item).__name__} {item!r:.100} is no guardrail; pass a Guardrail, or a function of what to look at"
+        f"{option}: {quoted(item)} is no guardrail; pass a Guardrail, or a function of what to look at"
     )
 
 
@@ -332,15 +363,15 @@ class RedactPatterns(Guardrail):
     """Replace what a regular expression finds, in the text, or in every text and number inside what is no text.
 
     Every pattern is matched against the text as it was; where matches overlap, they are replaced as one by `with_`, as it is
-    written. A match in a key of an object cannot be replaced, so it is refused, with the code `in_a_key`. Patterns are texts, or
-    what `re.compile` gave. A slow pattern holds the run up for as long as it takes: put a `MaxLength` before it. Raises
-    `ConfigurationError`.
+    written. What `with_` stands for already is not replaced again. A match in a key of an object cannot be replaced, so it is
+    refused, with the code `in_a_key`. Patterns are texts, or what `re.compile` gave. A slow pattern holds the run up for as long as
+    it takes: put a `MaxLength` before it. Raises `ConfigurationError`.
     """
 
     def __init__(
         self,
         patterns: Sequence[str | re.Pattern[str]],
-        with_: str = "[redacted]",
+        with_: str = HIDDEN,
         *,
         then: Then = "continue",
         name: str | None = None,
@@ -385,11 +416,8 @@ class RedactPatterns(Guardrail):
         return value if replaced == number else replaced
 
     def _replaced(self, text: str) -> str:
-        kept, end = [], 0
-        for first, last in _merged(match.span() for pattern in self._patterns for match in pattern.finditer(text)):
-            kept += [text[end:first], self._with]
-            end = last
-        return "".join([*kept, text[end:]])
+        spans = (match.span() for pattern in self._patterns for match in pattern.finditer(text))
+        return hidden(text, spans, self._with)
 
 
 class RefusePatterns(Guardrail):
@@ -423,7 +451,7 @@ class RefusePatterns(Guardrail):
 class AllowedTools(Guardrail):
     """Refuse calls of any tool but these, with the code `tool_not_allowed`. Raises `ConfigurationError`."""
 
-    stages = ("tool",)
+    stages: Sequence[Stage] = ("tool",)
 
     def __init__(self, names: Iterable[str], *, then: Then = "continue", name: str | None = None) -> None:
         listed = tuple(names) if _checks.is_series(names) else ("",)
@@ -446,7 +474,7 @@ class JsonSchemaOutput(Guardrail):
     answer that is read as a type, and asked for anew, use `output_type`. Raises `ConfigurationError` for what is no JSON Schema.
     """
 
-    stages = ("output",)
+    stages: Sequence[Stage] = ("output",)
 
     def __init__(self, schema: Mapping[str, Any], *, message: str | None = None, name: str | None = None) -> None:
         if not isinstance(schema, Mapping):
@@ -499,17 +527,6 @@ def _compiled(owner: str, patterns: Any) -> tuple[re.Pattern[str], ...]:
         return tuple(re.compile(each) for each in listed)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigurationError(f"{owner}: a pattern cannot be compiled: {error}") from error
-
-
-def _merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans that are not empty, in order, with those that overlap as one."""
-    merged: list[tuple[int, int]] = []
-    for first, last in sorted(span for span in spans if span[0] < span[1]):
-        if merged and first < merged[-1][1]:
-            merged[-1] = merged[-1][0], max(last, merged[-1][1])
-        else:
-            merged.append((first, last))
-    return merged
 
 
 def _is_parts(value: JsonValue, context: GuardrailContext[Any]) -> bool:

@@ -8,7 +8,9 @@ from typing import Any, TypeAlias
 
 from phronomy._chain import HANDOFF
 from phronomy._checks import close_unawaited, is_series
-from phronomy._schema import Arguments, is_async_callable, read_docstring
+from phronomy._docstrings import read_docstring
+from phronomy._schema import Arguments, is_async_callable
+from phronomy._spelling import Given
 from phronomy._views import whole
 from phronomy.approvals import OnExpiry
 from phronomy.errors import ConfigurationError, InputFilterFailed, ToolDefinitionError
@@ -25,7 +27,7 @@ def without_tool_calls(messages: Sequence[Message]) -> list[Message]:
     return [message for message in said if not message.tool_calls]
 
 
-class Handoff:
+class Handoff(Given):
     """A way from one agent to another: `Agent(handoffs=[billing, Handoff(refunds, requires_approval=True)])`.
 
     `target` is an agent, or the name of one that can be reached from where the run begins. The model is given a tool: `name` (default
@@ -33,6 +35,13 @@ class Handoff:
     target, or the parameters of `input`, a function that makes the message of them. `input_filter` says what the target is
     shown of what came before. The gate options are as for tools. Raises `ConfigurationError`.
     """
+
+    target: Any
+    name: str | None
+    description: str | None
+    input: Callable[..., Any] | None
+    input_filter: InputFilter | None
+    gate: dict[str, Any]
 
     def __init__(
         self,
@@ -84,15 +93,15 @@ class HandoffTool(Tool):
     idempotent = True
 
     def __init__(self, handoff: Handoff, target: str, description: str) -> None:
-        self.source = f"{HANDOFF}{target}"
+        self.source: str = f"{HANDOFF}{target}"
         self.target = target
-        self.input_filter = handoff.input_filter
-        self.into = handoff.input or _told
+        self.input_filter: InputFilter | None = handoff.input_filter
+        self.into: Callable[..., Any] = handoff.input or _told
         self._takes_message = handoff.input is None
         slug = re.sub(r"[^a-zA-Z0-9_-]+", "_", target)
-        self.name = handoff.name or f"transfer_to_{slug}"[:64]
+        self.name: str = handoff.name or f"transfer_to_{slug}"[:64]
         self._about = description
-        self.description = handoff.description or ""
+        self.description: str = handoff.description or ""
         for option, value in handoff.gate.items():
             setattr(self, option, value)
         super().__init__()
@@ -110,7 +119,7 @@ class HandoffTool(Tool):
         if message is None or message == "":
             return told
         rendered = self.render(message)
-        if rendered.kind != "completed":
+        if rendered.kind != "completed" or rendered.parts is not None:
             raise TypeError(
                 f"the input of handoff {self.name} gave a {type(message).__name__}, of which no message can be made"
             )

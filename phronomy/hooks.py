@@ -7,26 +7,29 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.checkpoint import Checkpoint
-from phronomy.events import (
-    ApprovalRequested,
-    CheckpointSaved,
-    Decided,
-    Ended,
-    Event,
-    Failed,
-    GuardrailsAsked,
-    HandedOver,
-    ModelReplied,
-    ModelStarted,
-    RunStarted,
-    Suspended,
-    ToolCallFailed,
-    ToolCallSettled,
-    ToolCallStarted,
-)
+from phronomy.models.base import ModelReply, ModelRequest
+
+if TYPE_CHECKING:
+    from phronomy.events import (
+        ApprovalRequested,
+        CheckpointSaved,
+        Decided,
+        Ended,
+        Event,
+        Failed,
+        GuardrailsAsked,
+        HandedOver,
+        ModelReplied,
+        ModelStarted,
+        RunStarted,
+        Suspended,
+        ToolCallFailed,
+        ToolCallSettled,
+        ToolCallStarted,
+    )
 
 _log = logging.getLogger("phronomy")
 
@@ -90,6 +93,16 @@ class Hooks:
         What the manager gives is put into the metadata of the checkpoints of this drive, for whoever goes on from one.
         """
         return nullcontext()
+
+    def exchanged(self, branch_id: str, path: str, said: ModelRequest | ModelReply) -> None:
+        """What the model is asked in the run at this path, after `on_model_started`; what it replied, before that is stored.
+
+        The settings of a request are those that the model is asked with, its own included.
+        """
+
+    def _drives(self, at: Checkpoint, masks: Callable[[], Any]) -> AbstractContextManager[Mapping[str, str] | None]:
+        """As `driving`, for those who show arguments: `masks` gives what hides those that the tools of the run redact."""
+        return self.driving(at)
 
     def running(self, branch_id: str, path: str, call_id: str) -> AbstractContextManager[None]:
         """The body of a call is inside the manager, in the thread or task that it runs in: after `on_tool_started`."""

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeAlias
 from pydantic import BaseModel
 
 from phronomy._json import JsonError, JsonValue, canonical, clean, plain
+from phronomy._quoting import quoted
 from phronomy._record import digest_of
 from phronomy._schema import is_async_callable, takes_context
 from phronomy.errors import AsyncRequired, ConfigurationError, InstructionsError
@@ -20,7 +21,7 @@ from phronomy.tools import Deps
 
 
 class PromptTemplate:
-    """Text with `{name}` fields, filled from a mapping input: `PromptTemplate("Help {customer}", defaults={...})`.
+    """Text with `{name}` fields, filled from a mapping input: `PromptTemplate("Answer in {language}", defaults={...})`.
 
     A field is a bare name, so that no template can reach into an object; `{{` and `}}` stand for braces. Values that
     are not text are written as JSON. A text input fills `{input}`. Raises `ConfigurationError` if it cannot be read.
@@ -31,6 +32,8 @@ class PromptTemplate:
     def __init__(self, template: str, *, defaults: Mapping[str, JsonValue] | None = None) -> None:
         if not isinstance(template, str):
             raise ConfigurationError(f"a prompt template is made from a text, not from {type(template).__name__}")
+        if not isinstance(defaults, Mapping | None):
+            raise ConfigurationError(f"the defaults of a prompt template are a mapping, not {type(defaults).__name__}")
         self._template = clean(template)
         self._parts = _parse(self._template)
         try:
@@ -148,7 +151,9 @@ def compile_instructions(instructions: Instructions) -> CompiledInstructions:
     if isinstance(instructions, PromptTemplate):
         return CompiledInstructions(fingerprint=instructions._fingerprint(), _template=instructions)
     if not callable(instructions) or isinstance(instructions, type):
-        raise ConfigurationError(f"instructions are a text, a PromptTemplate, a function or None, not {instructions!r}")
+        raise ConfigurationError(
+            f"instructions are a text, a PromptTemplate, a function or None, not {quoted(instructions)}"
+        )
     if inspect.isgeneratorfunction(instructions) or inspect.isasyncgenfunction(instructions):
         raise ConfigurationError(f"the instructions {_name(instructions)} are a generator; return the whole text")
     what = f"the instructions {_name(instructions)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar, overload
 
@@ -12,21 +12,25 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import to_jsonable_python
 
 from phronomy._json import JsonError, JsonText, canonical, clean
+from phronomy._leave import Left, Overran
+from phronomy._quoting import quoted_name
 from phronomy._record import digest_of
+from phronomy.approvals import Decision
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import ConfigurationError, InvalidDecision
+from phronomy.errors import ConfigurationError, InvalidDecision, Portable
 from phronomy.types import Call
 
 T = TypeVar("T")
 
 
-class Interrupt(BaseException):
+class Interrupt(Portable, BaseException):
     """A body asks something, and nobody has answered yet. No `Exception`, so that a body's own handlers let it through."""
 
-    def __init__(self, key: str, args: JsonText) -> None:
+    def __init__(self, key: str, args: JsonText, note: JsonText | None = None) -> None:
         super().__init__(key)
         self.key = key
         self.shown = args  # what whoever answers is shown: the key, the payload, and the schema of the answer
+        self.note = note  # what the body leaves for its next run, and nobody is shown
 
 
 @overload
@@ -57,36 +61,70 @@ def interrupt(payload: Any = None, *, key: str | None = None, answer: Any = None
     return asker.ask(payload, key, answer)
 
 
-class _Asker:
+def asker_here() -> Asker | None:
+    """What asks in the name of the body that runs here; None outside of one."""
+    return _ASKER.get()
+
+
+class Asker:
     """What the body of one call may ask, and what has been answered."""
 
-    __slots__ = ("_call", "_keys", "_state")
+    __slots__ = ("_call", "_keys", "_state", "over", "unanswered")
 
     def __init__(self, state: Checkpoint, call: Call) -> None:
         self._state = state
         self._call = call
         self._keys: set[str] = set()
+        self.unanswered: list[Interrupt] = []
+        self.over: bool = False  # nobody waits for the body any more
 
-    def ask(self, payload: Any, key: str | None, answer: Any) -> Any:
+    @property
+    def note(self) -> Any:
+        """What the body left when it last asked; None if that was nothing, or for another tool or other arguments."""
+        kept = self._call.note or {}
+        return kept.get("note") if kept.get("digest") == self._call.digest else None
+
+    def ask(self, payload: Any, key: str | None, answer: Any, note: Any = None) -> Any:
+        """The answer to a question, as `interrupt` gives it. Without one `note` is there when the body runs again."""
+        self._check_heard()
         key = str(len(self._keys)) if key is None else key
         if not isinstance(key, str) or not key or clean(key) in self._keys:
             raise ConfigurationError(
-                f"the key of a question is text that no other question of the body has, not {key!r}"
+                f"the key of a question is text that no other question of the body has, not {quoted_name(key)}"
             )
         key = clean(key)
         self._keys.add(key)
         expected = _Expected(key, answer)
-        id = question_id(self._state, self._call, key)
-        for decision in self._state.decisions:
-            if decision.pending_id == id and decision.kind in ("approve", "respond"):
-                return expected.read("true" if decision.kind == "approve" else decision.json_text("content"), id)
+        if (decision := self._answer(key)) is not None:
+            text = "true" if decision.kind == "approve" else decision.json_text("content")
+            return expected.read(text, decision.pending_id)
         try:
             args = canonical({"key": key, "payload": to_jsonable_python(payload), "answer": expected.schema})
         except (JsonError, ValueError, TypeError, RecursionError):
             raise ConfigurationError(
                 f"the payload of question {key!r} cannot be made JSON of, so nobody could be shown it"
             ) from None
-        raise Interrupt(key, args)
+        left = None if note is None else canonical({"digest": self._call.digest, "note": note})
+        asked = Interrupt(key, args, left)
+        self.unanswered.append(asked)
+        self._check_heard()  # it may have ended meanwhile, and then looked for questions before there was this one
+        raise asked
+
+    def is_answered(self, key: str) -> bool:
+        """Whether the question of this key is answered, so that to ask it stops nothing."""
+        return self._answer(key) is not None
+
+    def _answer(self, key: str) -> Decision | None:
+        id = question_id(self._state, self._call, key)
+        told = (each for each in self._state.decisions if each.kind in ("approve", "respond"))
+        return next((each for each in told if each.pending_id == id), None)
+
+    def _check_heard(self) -> None:
+        if self.over:
+            raise ConfigurationError(
+                f"interrupt() asks while the body of {quoted_name(self._call.name)} runs, and that has ended or was left: ask"
+                " before it returns, and wait in it for the tasks and threads that ask"
+            )
 
 
 class _Expected:
@@ -115,15 +153,30 @@ class _Expected:
             ) from None
 
 
-_ASKER: Final[ContextVar[_Asker | None]] = ContextVar("phronomy_asker", default=None)
+_ASKER: Final[ContextVar[Asker | None]] = ContextVar("phronomy_asker", default=None)
 
 
 @contextmanager
 def asking(state: Checkpoint, call: Call) -> Iterator[None]:
-    """The body of this call runs now, and may ask."""
-    before = _ASKER.set(_Asker(state, call))
+    """The body of this call runs now, and may ask. What it has asked is asked, though it returns, or raises something else.
+
+    `gather(return_exceptions=True)`, or a `finally` that returns, keeps what passes through from whoever waits for the body.
+    """
+    asker = Asker(state, call)
     try:
-        yield
+        with _asker(asker):
+            try:
+                yield
+            finally:  # over first, then what was asked: of a question in that moment, the run or who asks it knows
+                asker.over = True
+        if asker.unanswered:
+            raise asker.unanswered[0]
+    except (Overran, Left):  # it is under way still
+        raise
+    except Exception:
+        if asker.unanswered:
+            raise asker.unanswered[0] from None
+        raise
     except BaseExceptionGroup as group:  # a body that asks in tasks of a group: one question at a time
         asked: BaseException | None = group.subgroup(Interrupt)
         while isinstance(asked, BaseExceptionGroup):
@@ -131,8 +184,21 @@ def asking(state: Checkpoint, call: Call) -> Iterator[None]:
         if asked is None:
             raise
         raise asked from None
+
+
+def nobody_asks() -> AbstractContextManager[None]:
+    """A run is driven: what it calls may not ask in the name of the body that drives it. Bodies of its own ask for themselves."""
+    return _asker(None)
+
+
+@contextmanager
+def _asker(asker: Asker | None) -> Iterator[None]:
+    before = _ASKER.set(asker)
+    try:
+        yield
     finally:
-        _ASKER.reset(before)
+        with suppress(ValueError):  # closed by the garbage collector, in a context that knows nothing of it
+            _ASKER.reset(before)
 
 
 def question_id(state: Checkpoint, call: Call, key: str) -> str:

@@ -9,7 +9,8 @@ from pydantic import Field
 from phronomy._json import JsonError, parse
 from phronomy._record import Record
 from phronomy.checkpoint import Checkpoint
-from phronomy.types import Fail
+from phronomy.messages import Usage
+from phronomy.types import Fail, is_nothing
 
 
 class Limits(Record):
@@ -31,16 +32,11 @@ class Limits(Record):
 
 def before_asking(state: Checkpoint, limits: Limits, output_retries: int | None) -> Fail | None:
     """The limit, if there is one, that keeps the model from being asked."""
-    usage = state.usage
     if output_retries is not None and state.refused > output_retries:
         return Fail(limit="output_retries", maximum=output_retries, used=state.refused)
     if limits.turns is not None and state.turn >= limits.turns:
         return Fail(limit="turns", maximum=limits.turns, used=state.turn)
-    if limits.tokens is not None and usage.total_tokens >= limits.tokens:
-        return Fail(limit="tokens", maximum=limits.tokens, used=usage.total_tokens)
-    if limits.cost is not None and usage.requests and (usage.cost is None or usage.cost >= limits.cost):
-        return Fail(limit="cost", maximum=limits.cost, used=usage.cost)
-    return _out_of_time(state, limits)
+    return used_up(limits, state.usage, state.elapsed, asks=True)
 
 
 def before_acting(state: Checkpoint, limits: Limits) -> Fail | None:
@@ -51,14 +47,24 @@ def before_acting(state: Checkpoint, limits: Limits) -> Fail | None:
     if new and limits.equal_calls is not None and (used := _equal_calls(state)) > limits.equal_calls:
         return Fail(limit="equal_calls", maximum=limits.equal_calls, used=used)
     if limits.seconds is not None and (new or any(call.status == "ready" for call in state.calls)):
-        return _out_of_time(state, limits)
+        return used_up(limits, state.usage, state.elapsed, asks=False)
     return None
 
 
-def _out_of_time(state: Checkpoint, limits: Limits) -> Fail | None:
-    if limits.seconds is None or state.elapsed < limits.seconds * 1000:
-        return None
-    return Fail(limit="seconds", maximum=limits.seconds, used=state.elapsed / 1000)
+def used_up(limits: Limits, usage: Usage, elapsed: int, *, asks: bool) -> Fail | None:
+    """The limit of tokens, cost or seconds that is reached; of the first two nothing is said where no model is to be asked."""
+    if asks and limits.tokens is not None and usage.total_tokens >= limits.tokens:
+        return Fail(limit="tokens", maximum=limits.tokens, used=usage.total_tokens)
+    if asks and limits.cost is not None and not is_nothing(usage) and (usage.cost is None or usage.cost >= limits.cost):
+        return Fail(limit="cost", maximum=limits.cost, used=usage.cost)
+    if limits.seconds is not None and elapsed >= limits.seconds * 1000:
+        return Fail(limit="seconds", maximum=limits.seconds, used=elapsed / 1000)
+    return None
+
+
+def is_bounding(limits: Limits) -> bool:
+    """Whether they bound what the runs inside use as well: each run counts its turns and calls by itself."""
+    return (limits.tokens, limits.cost, limits.seconds) != (None, None, None)
 
 
 def _equal_calls(state: Checkpoint) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from os import PathLike, fspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeAlias
@@ -13,14 +15,20 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeAlias
 from phronomy import _checks
 from phronomy._json import canonical, clean, plain
 from phronomy._mcp_schema import Misfit, SchemaArguments
+from phronomy._quoting import quoted_name, without
 from phronomy._schema import Arguments
+from phronomy._spelling import Given
 from phronomy._workers import ain_thread
+from phronomy.approvals import ToolIdentity
 from phronomy.errors import ConfigurationError, MCPError
+from phronomy.images import Image
+from phronomy.interrupts import asker_here
 from phronomy.tools import OutcomeUnknown, Predicate, Tool, ToolContext
 from phronomy.types import CallResult
 
 if TYPE_CHECKING:
     from phronomy._mcp import Connection, Listed
+    from phronomy._mcp_asking import Asking
 
 Asked: TypeAlias = bool | Predicate | Mapping[str, bool | Predicate]
 """When a human is asked: always, never, as a function says, or by the tool's name, with `"*"` for all that are not named."""
@@ -29,7 +37,7 @@ _REST: Final = "*"
 _ATTEMPTS: Final = 2
 
 
-class MCPServer:
+class MCPServer(Given):
     """Offers the tools of an MCP server to agents: `Agent(tools=[*server.tools()])`.
 
     Give a `command`, which is started with `env` (beside a few harmless variables of this process) in `cwd` and spoken to over its
@@ -45,14 +53,22 @@ class MCPServer:
     whether it took effect; of all others a human is asked. `redact` names, by tool, the parameters whose values stay out of logs and
     errors, and `risk` is a text for all tools, or by tool.
 
+    With `elicitation` the server may ask a human for input in the middle of a call: the run is suspended with a question, as by
+    `interrupt`. A server that asks by a request of its own is sent the call again from its start when the answer is there, so what it
+    did before it asked happens twice; one that ends the call to ask, as in the protocol's version of 2026-07-28, goes on from there.
+
     `timeout` is the seconds that one call may take, `connect_timeout` those for reaching the server and listing its tools. Over HTTP,
     silence of more than five minutes, or of more than `timeout` if that is longer, is a lost connection. `errlog` is a file with a
-    descriptor that takes what a started server writes to its standard error; it is thrown away unless given.
+    descriptor that takes what a started server writes to its standard error; it is thrown away unless given. The model sees images in
+    results; with `images=False`, for a model that takes none, it reads their types and sizes.
 
     The server is reached when it is first needed, in a daemon thread of its own, and again when the connection was lost; use it as a
     context manager, sync or async, or `close` it. It may be shared by threads, tasks and agents. Requests of the server for
-    models, roots or input are refused. Raises `ConfigurationError`, also where the package is missing (`pip install 'phronomy[mcp]'`).
+    models and roots are refused, and for input without `elicitation`. Raises `ConfigurationError`, also where the package is missing
+    (`pip install 'phronomy[mcp]'`).
     """
+
+    name: str
 
     def __init__(
         self,
@@ -70,12 +86,14 @@ class MCPServer:
         idempotent: Iterable[str] = (),
         redact: Mapping[str, Iterable[str]] | None = None,
         risk: str | Mapping[str, str] | None = None,
+        elicitation: bool = False,
         timeout: float | None = None,
         connect_timeout: float = 30.0,
         errlog: TextIO | None = None,
+        images: bool = True,
     ) -> None:
         if not isinstance(name, str) or not name or clean(name) != name:
-            raise ConfigurationError(f"an MCP server is named by a text that is not empty, not {name!r}")
+            raise ConfigurationError(f"an MCP server is named by a text that is not empty, not {quoted_name(name)}")
         self.name = name
         _check_place(name, command, env, cwd, url, headers)
         for option, value in {"timeout": timeout, "connect_timeout": connect_timeout}.items():
@@ -83,6 +101,8 @@ class MCPServer:
                 raise ConfigurationError(f"MCP server {name!r}: {option} is a number of seconds above 0")
         if not isinstance(prefix, str):
             raise ConfigurationError(f"MCP server {name!r}: prefix is a text, not {type(prefix).__name__}")
+        if not isinstance(images, bool):
+            raise ConfigurationError(f"MCP server {name!r}: images is True or False, not {type(images).__name__}")
         _check_gates(name, requires_approval)
         self._requires_approval, self._risk, self._prefix = requires_approval, risk, prefix
         self._tools = None if tools is None else _names(name, "tools", tools)
@@ -92,13 +112,15 @@ class MCPServer:
             raise ConfigurationError(f"MCP server {name!r}: redact maps names of tools to names of parameters")
         self._redact = {each: _names(name, "redact", parameters) for each, parameters in (redact or {}).items()}
         self._timeout, self._connect_timeout = timeout, connect_timeout
+        if elicitation is not True and elicitation is not False:
+            raise ConfigurationError(f"MCP server {name!r}: elicitation is exactly True or exactly False")
         try:
-            from phronomy import _mcp  # noqa: PLC0415  # a process without MCP servers needs no package for them
+            from phronomy import _mcp, _mcp_asking  # noqa: PLC0415  # a process without MCP servers needs no package for them
         except ImportError:
             raise ConfigurationError(
                 f"MCP server {name!r} needs the mcp package: pip install 'phronomy[mcp]'"
             ) from None
-        self._open = _mcp.Connection.open
+        self._open, self._new_asking = _mcp.Connection.open, _mcp_asking.Asking
         self._where = _mcp.Where(
             name=name,
             command=tuple(command or ()),
@@ -108,6 +130,8 @@ class MCPServer:
             headers=dict(headers or {}),
             errlog=errlog,
             silence=max(300.0, (timeout or 0) + 10),
+            images=images,
+            asks=elicitation,
         )
         self._lock = threading.Lock()
         self._connection: Connection | None = None
@@ -115,6 +139,14 @@ class MCPServer:
 
     def __repr__(self) -> str:
         return f"<MCPServer {self.name!r}, {'stdio' if self._where.command else 'http'}>"
+
+    @property
+    def endpoint(self) -> str:
+        """Where its tools run, as requests show it: the origin of the URL or the name of the program, and a hash of the rest.
+
+        The rest is the path and the query, or the arguments and the working directory; what may be secret in it is not told.
+        """
+        return self._where.endpoint
 
     # The connection
 
@@ -171,7 +203,7 @@ class MCPServer:
             if self._connection is None or not self._connection.alive:
                 lost, self._connection = self._connection, None
                 if lost is not None:
-                    lost.close()
+                    lost.retire()
                 self._connection = self._open(self._where, self._connect_timeout)
                 atexit.unregister(self.close)
                 atexit.register(self.close)
@@ -185,8 +217,7 @@ class MCPServer:
         Raises `MCPError` where it cannot be reached, `ConfigurationError` for names that do not go together, and `ToolDefinitionError`
         for a tool whose schema cannot be used: name it in `exclude`.
         """
-        connection = self._connected()
-        listed = connection.refresh(self._connect_timeout)
+        listed = self._listed()
         self._refuse_unknown(listed)
         found: dict[str, MCPTool] = {}
         for each in listed.values():
@@ -205,6 +236,16 @@ class MCPServer:
         """As `tools`, without holding up the event loop."""
         return await ain_thread(self.tools, None)
 
+    def _listed(self) -> dict[str, Listed]:
+        """What the server lists now. One that does not know the session any more is asked again in a new one."""
+        connection = self._connected()
+        try:
+            return connection.refresh(self._connect_timeout)
+        except MCPError:
+            if not connection.forgotten:
+                raise
+        return self._connected().refresh(self._connect_timeout)
+
     def _refuse_unknown(self, listed: Mapping[str, Listed]) -> None:
         """Refuse names that the server does not have: one that is misspelt would gate, or leave out, nothing."""
         mapped = self._requires_approval if isinstance(self._requires_approval, Mapping) else {}
@@ -221,28 +262,37 @@ class MCPServer:
             if unknown := sorted(set(names) - listed.keys()):
                 known = ", ".join(sorted(listed)) or "none"
                 raise ConfigurationError(
-                    f"MCP server {self.name!r}: {option} names {', '.join(map(repr, unknown))}, but its tools are: {known}"
+                    f"MCP server {self.name!r}: {option} names {', '.join(map(quoted_name, unknown))}, but its tools are: {known}"
                 )
 
-    def _call(self, tool: MCPTool, values: Mapping[str, Any], context: ToolContext[Any]) -> str | CallResult:
+    def _call(
+        self, tool: MCPTool, values: Mapping[str, Any], context: ToolContext[Any]
+    ) -> str | list[str | Image] | CallResult:
         """The result of a call, or how it failed where nothing is in doubt. Raises `MCPError` where something is."""
-        told = ""
+        told, asking = "", self._asking()
         for _ in range(_ATTEMPTS):  # a second one only where the first has certainly reached nobody
             try:
                 connection = self._connected()
             except MCPError as error:
                 return tool.failure(f"{error}. Nothing was run.", values)
             answer = connection.call(
-                tool.remote_name, tool.schema_text, dict(values), context.idempotency_key, lambda: context.cancelled
+                tool._listed, dict(values), context.idempotency_key, lambda: context.cancelled, asking
             )
             if answer.kind == "completed":
-                return answer.text
+                return answer.value
+            if answer.kind == "asked" and asking is not None and asking.unanswered is not None:
+                raise asking.unanswered
             if answer.kind == "failed":
                 return tool.failure(answer.text, values)
             if answer.kind == "lost":
                 raise OutcomeUnknown(f"MCP server {self.name!r}: {answer.text}")
             told = answer.text
         return tool.failure(f"MCP server {self.name!r}: {told}", values)
+
+    def _asking(self) -> Asking | None:
+        """Who is asked what the server asks meanwhile; None if nobody is."""
+        asker = asker_here() if self._where.asks else None
+        return None if asker is None else self._new_asking(self.name, asker, self._where.scrubbed)
 
 
 class MCPTool(Tool):
@@ -254,30 +304,35 @@ class MCPTool(Tool):
 
     def __init__(self, server: MCPServer, listed: Listed) -> None:
         self.server = server
-        self.remote_name = listed.name
-        self._schema = listed.schema
+        self._listed = listed
+        self.remote_name: str = listed.name
         self._hints = canonical(listed.annotations)
-        self.name = re.sub(r"[^a-zA-Z0-9_-]", "_", server._prefix + listed.name)[:64]
-        self.description = clean(listed.description)
-        self.source = f"mcp:{server.name}"
-        self.requires_approval = _of(server._requires_approval, listed.name, True)
-        self.risk = _of(server._risk, listed.name, None)
-        self.idempotent = listed.name in server._idempotent
+        self.name: str = re.sub(r"[^a-zA-Z0-9_-]", "_", server._prefix + listed.name)[:64]
+        self.description: str = clean(listed.description)
+        self.source: str = f"mcp:{server.name}"
+        self.requires_approval: bool | Predicate = _of(server._requires_approval, listed.name, True)
+        self.risk: str | None = _of(server._risk, listed.name, None)
+        self.idempotent: bool = listed.name in server._idempotent
         self.retries = 2 if self.idempotent else 0
-        self.timeout = server._timeout
-        self.redact = server._redact.get(listed.name, frozenset())
+        self.timeout: float | None = server._timeout
+        self.redact: frozenset[str] = server._redact.get(listed.name, frozenset())
         super().__init__()
+
+    def identity(self, path: str = "") -> ToolIdentity:
+        """Which tool this is, for an agent at `path` within the run: whose, where it runs, and by which description."""
+        return self._there.evolve(path=path) if path else self._there
+
+    @cached_property
+    def _there(self) -> ToolIdentity:
+        """The identity where it is no run's inside; worked out once, since it is asked for at each step of a call."""
+        told = hashlib.sha256(self.description.encode()).hexdigest()
+        return super().identity().evolve(endpoint=self.server.endpoint, description_hash=told)
 
     @property
     def annotations(self) -> dict[str, Any]:
         """What the server says of the tool, unproven, as a fresh copy."""
         hints: dict[str, Any] = plain(self._hints)
         return hints
-
-    @property
-    def schema_text(self) -> str:
-        """The JSON Schema of the arguments, as canonical text."""
-        return self._arguments.schema
 
     def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
         """Have the server run it, and wait. Raises `MCPError` where nobody knows whether it did."""
@@ -289,9 +344,7 @@ class MCPTool(Tool):
 
     def failure(self, text: str, values: Mapping[str, Any]) -> CallResult:
         """A failed result that says so, without the values of redacted parameters."""
-        for secret in self._secrets(values):
-            text = text.replace(secret, "[redacted]")
-        return CallResult(kind="failed", content=self._cut(clean(text)))
+        return CallResult(kind="failed", content=self._cut(clean(without(text, self._secrets(values)))))
 
     def _target(self) -> Callable[..., Any]:
         return self.call
@@ -300,7 +353,7 @@ class MCPTool(Tool):
         return "", {}
 
     def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
-        return SchemaArguments(f"{self.name} of MCP server {self.server.name!r}", self._schema), None
+        return SchemaArguments(f"{self.name} of MCP server {self.server.name!r}", self._listed.schema), None
 
     def _why_invalid(self, error: Exception) -> str:
         return error.told(self.redact) if isinstance(error, Misfit) else super()._why_invalid(error)

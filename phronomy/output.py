@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 
+from phronomy._cached import cached
 from phronomy._json import JsonError, JsonText, JsonValue, canonical, parse, plain
+from phronomy._quoting import quoted
 from phronomy._schema import brief
 from phronomy.errors import ConfigurationError
 
@@ -34,15 +36,17 @@ class OutputType:
 
     def __init__(self, hint: Any) -> None:
         self.hint = hint
+        if isinstance(hint, str | bytes | Mapping | Sequence):  # pydantic would quote it
+            raise ConfigurationError(f"output_type is a type: {quoted(hint)} cannot be described to a model")
         try:
             self._adapter: TypeAdapter[Any] = _adapter(hint)
             schema = self._adapter.json_schema()
         except Exception as error:  # pydantic raises many kinds here
             raise ConfigurationError(
-                f"output_type {hint!r:.100} cannot be described to a model ({brief(error)}): use pydantic models,"
+                f"output_type {quoted(hint)} cannot be described to a model ({brief(error)}): use pydantic models,"
                 " dataclasses, typed dicts, plain types, or unions of them"
             ) from error
-        self.wrapped = schema.get("type") != "object"
+        self.wrapped: bool = schema.get("type") != "object"
         if self.wrapped:
             definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
             schema = {"type": "object", "properties": {_WRAPPED: schema}, "required": [_WRAPPED], **definitions}
@@ -57,7 +61,7 @@ class OutputType:
         schema: dict[str, JsonValue] = plain(self._schema)
         return schema
 
-    @cached_property
+    @cached
     def name(self) -> str:
         """A name for the schema, in the letters that providers allow."""
         return re.sub(r"[^a-zA-Z0-9_-]", "_", getattr(self.hint, "__name__", None) or "answer")[:64]
@@ -95,12 +99,31 @@ class OutputType:
             raise InvalidOutput(f"it could not be read ({type(error).__name__})") from None
         return written
 
+    def written(self, value: JsonText) -> JsonText:
+        """The text that is read as this value."""
+        return canonical({_WRAPPED: plain(value)}) if self.wrapped else value
+
     def value(self, text: str) -> Any:
         """The Python value of canonical JSON that `read` gave. Raises `InvalidOutput` if the type has changed since."""
         try:
             return self._adapter.validate_json(text)
         except ValidationError as error:
             raise InvalidOutput(_explained(error)) from None
+
+    def shown(self, stored: JsonText) -> JsonText:
+        """The canonical JSON of all that the caller gets by what `read` gave: also of what the type computes.
+
+        Raises `InvalidOutput` if there is none.
+        """
+        try:
+            value = self._adapter.validate_json(stored)
+            return canonical(parse(self._adapter.dump_json(value, by_alias=True, warnings=False)))  # no key twice
+        except Exception as error:  # a computed field of the user's that broke
+            raise InvalidOutput(f"what it computes could not be read ({type(error).__name__})") from None
+
+    def taken(self, given: JsonText, shown: JsonText, stored: JsonText) -> JsonText:
+        """The value to read where this was given in the place of what was shown, of which this is stored."""
+        return given if shown == stored else canonical(_uncomputed(plain(given), plain(shown), plain(stored)))
 
     def _write(self, value: Any) -> JsonText:
         return canonical(json.loads(self._adapter.dump_json(value, by_alias=True, round_trip=True, warnings=False)))
@@ -111,6 +134,34 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
         return TypeAdapter(hint, config=ConfigDict(hide_input_in_errors=True, ser_json_inf_nan="constants"))
     except PydanticUserError:  # a type with a config of its own takes no other
         return TypeAdapter(hint)
+
+
+def _uncomputed(given: JsonValue, shown: JsonValue, stored: JsonValue) -> JsonValue:
+    """What was given, without what is shown and not stored: as an input, the type would refuse it or keep it as its own."""
+    if isinstance(given, dict) and isinstance(shown, dict) and isinstance(stored, dict):
+        computed = shown.keys() - stored.keys()
+        return {
+            key: _uncomputed(value, shown.get(key), stored.get(key))
+            for key, value in given.items()
+            if key not in computed
+        }
+    if isinstance(given, list) and isinstance(shown, list) and isinstance(stored, list):
+        pairs = list(zip(shown, stored, strict=False)) or [(None, None)]
+        pairs += [pairs[-1]] * len(given)  # what was added is most likely as what stands there
+        return [_uncomputed(value, *pair) for value, pair in zip(given, pairs, strict=False)]
+    if isinstance(stored, str) and stored != shown:  # it is read from JSON in a text
+        return canonical(given)
+    return given
+
+
+def is_same(given: JsonValue, read: JsonValue) -> bool:
+    """Whether what was read says what was given, and nothing more: an empty default says nothing."""
+    if isinstance(given, dict) and isinstance(read, dict):
+        added = any(read[key] for key in read.keys() - given.keys())
+        return not added and all(is_same(given[key], read[key]) for key in given.keys() & read.keys())
+    if isinstance(given, list) and isinstance(read, list):
+        return len(given) == len(read) and all(map(is_same, given, read))
+    return bool(given == read) or str(given) == str(read)  # a decimal number is a text once it is read
 
 
 def _explained(error: ValidationError) -> str:

@@ -6,14 +6,16 @@ all agents and graphs around that one. A policy only ever adds to what is asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import copy
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from phronomy._checks import is_series
 from phronomy._predicates import ApprovalPredicate
+from phronomy._quoting import quoted_name
 from phronomy.approvals import Reject
 from phronomy.errors import ConfigurationError
 from phronomy.tools import Predicate, Tool, ToolContext
@@ -26,19 +28,35 @@ ApprovalPolicy: TypeAlias = Mapping[str, bool | Predicate] | Iterable[str]
 list of names is True for each. What is False asks for nothing, and takes nothing back."""
 
 
+class Handled(NamedTuple):
+    """An approval handler, and whether calling it gives something to await."""
+
+    handler: Callable[[str, dict[str, Any]], Any]
+    is_async: bool
+
+
 class Rule:
     """One line of a policy."""
 
-    def __init__(self, of: str, pattern: str, asks: bool | Predicate) -> None:
+    def __init__(self, of: str, pattern: str, asks: bool | Predicate, handler: Handled | None = None) -> None:
         self.of = of
+        self.handler = handler  # which may answer what this rule asks: that of a run inside may not
         self.pattern = pattern
-        self.told = f"the approval policy of {of} ({pattern!r})"
+        self.told: str = f"the approval policy of {of} ({quoted_name(pattern)})"
         self._always = asks is True
         self._predicate = None if isinstance(asks, bool) else ApprovalPredicate(asks, self.told, ConfigurationError)
-        self.is_async = self._predicate is not None and self._predicate.is_async
+        self.is_async: bool = self._predicate is not None and self._predicate.is_async
 
     def __repr__(self) -> str:
         return f"<rule of {self.of}: {self.pattern!r}>"
+
+    def handled_by(self, handler: Handled | None) -> Rule:
+        """The rule with this handler, unless it has one."""
+        if self.handler is not None or handler is None:
+            return self
+        rule = copy.copy(self)
+        rule.handler = handler
+        return rule
 
     def covers(self, tool: Tool) -> bool:
         """Whether it is about this tool."""
@@ -57,19 +75,20 @@ class Rule:
         return await self._predicate.aask(partial(tool.shown, values), context)
 
 
-def rules_of(name: str, given: Any) -> tuple[Rule, ...]:
-    """The rules in the policy of an agent or a graph. Raises `ConfigurationError`."""
-    lines = given if isinstance(given, Mapping) else dict.fromkeys(given, True) if is_series(given) else None
-    if lines is None or not all(isinstance(pattern, str) and pattern for pattern in lines):
+def rules_of(name: str, given: Any, handler: Handled | None) -> tuple[Rule, ...]:
+    """The rules in the policy of an agent or a graph, which this handler may answer. Raises `ConfigurationError`."""
+    names = tuple(given) if is_series(given) or isinstance(given, Mapping) else ("",)
+    if not all(isinstance(pattern, str) and pattern for pattern in names):
         raise ConfigurationError(
             f"{name!r}: approval_policy is a mapping of names of tools to True or a predicate, or a list of names"
         )
+    lines: Mapping[str, Any] = given if isinstance(given, Mapping) else dict.fromkeys(names, True)
     for pattern, asks in lines.items():
         if not isinstance(asks, bool) and not callable(asks):
             raise ConfigurationError(
                 f"{name!r}: approval_policy has {type(asks).__name__} for {pattern!r}: give exactly True, exactly False, or a predicate"
             )
-    return tuple(Rule(name, pattern, asks) for pattern, asks in lines.items())
+    return tuple(Rule(name, pattern, asks, handler) for pattern, asks in lines.items())
 
 
 def check_rules(rules: Iterable[Rule], specs: Iterable[Spec]) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Generator
 from types import TracebackType
-from typing import Generic, Self
+from typing import TYPE_CHECKING, Generic, Self
 
 from phronomy.errors import ConfigurationError
-from phronomy.events import Event
+from phronomy.interrupts import nobody_asks
 from phronomy.result import Output, Result
+
+if TYPE_CHECKING:
+    from phronomy.events import Event
 
 
 class Stream(Generic[Output]):
@@ -32,11 +35,13 @@ class Stream(Generic[Output]):
         return self
 
     def __next__(self) -> Event:
-        return next(self._events)
+        with nobody_asks():
+            return next(self._events)
 
     def close(self) -> None:
         """Leave the run where it is, and let it go."""
-        self._events.close()
+        with nobody_asks():
+            self._events.close()
 
     def __enter__(self) -> Self:
         return self
@@ -63,11 +68,13 @@ class AsyncStream(Generic[Output]):
         return self
 
     async def __anext__(self) -> Event:
-        return await anext(self._events)
+        with nobody_asks():
+            return await anext(self._events)
 
     async def aclose(self) -> None:
         """Leave the run where it is, and let it go."""
-        await self._events.aclose()
+        with nobody_asks():
+            await self._events.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -15,15 +15,17 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from phronomy._checks import is_count, is_number, is_series
-from phronomy._json import JsonError, parse
+from phronomy._json import JsonError, clean, parse
+from phronomy._quoting import kept_id, quoted, quoted_id, quoted_word
+from phronomy._record import explain, later
 from phronomy._rows import outcome_from
 from phronomy._spec import is_async
 from phronomy._timeline import TYPES, EntryType, Narrator, TimelineEntry
-from phronomy.checkpoint import Checkpoint, explain
+from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointNotFound, ConfigurationError
 from phronomy.events import (
     ApprovalRequested,
@@ -42,6 +44,7 @@ from phronomy.events import (
     ToolCallStarted,
 )
 from phronomy.hooks import Hooks
+from phronomy.stores._changes import not_found
 from phronomy.stores.base import Store
 from phronomy.stores.log import rows_of
 from phronomy.stores.rows import Entry, Lineage
@@ -54,6 +57,8 @@ VERSION: Final = 1
 
 NEWEST: Final = 2_000
 """How many entries a timeline keeps, unless it is told otherwise."""
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 _log = logging.getLogger("phronomy")
 
@@ -73,6 +78,8 @@ class Timeline:
 
     def __post_init__(self) -> None:
         _check_bound(self.max_events)
+        if not is_series(self.entries) or not all(isinstance(each, TimelineEntry) for each in tuple(self.entries)):
+            raise ConfigurationError("the entries of a timeline are a list of TimelineEntry")
         ids = [entry.id for entry in self.entries]
         if ids and ids != list(range(ids[0], ids[0] + len(ids))):
             raise ConfigurationError(
@@ -107,9 +114,10 @@ class Timeline:
 
         `type` is one type or several; `agent` the name of an agent or graph; `checkpoint` a checkpoint, or its id; `path` that of a
         nested run, `""` for the run itself; `since` and `until` are datetimes with a time zone, or seconds since the epoch, both
-        inclusive. Raises `ConfigurationError` for a type or a time that is none.
+        inclusive. Raises `ConfigurationError` for a type, a time or a text that is none.
         """
         types = _types(type)
+        agent, path = _text("agent", agent), _text("path", path)
         first, last = _moment("since", since, -math.inf), _moment("until", until, math.inf)
         id = checkpoint.id if isinstance(checkpoint, Checkpoint) else checkpoint
         return tuple(
@@ -134,8 +142,8 @@ class Timeline:
                 return replace(self, entries=kept)
         gone = f" The {self.dropped} oldest entries are not kept." if self.dropped else ""
         raise CheckpointNotFound(
-            f"checkpoint {id} is not in this timeline of branch {self.branch_id}: read that of its own branch.{gone}",
-            id=str(id),
+            f"checkpoint {quoted_id(id)} is not in this timeline of branch {self.branch_id}: read that of its own branch.{gone}",
+            id=kept_id(id),
         )
 
     def export(self) -> str:
@@ -218,11 +226,16 @@ class TimelineRecorder(Hooks):
     ) -> None:
         _check_bound(max_events)
         self._max_events = max_events
+        if not is_series(listeners):
+            raise ConfigurationError(f"listeners is a list of functions, not {type(listeners).__name__}")
+        for name, given, kind in (("store", store, Store), ("onto", onto, Timeline)):
+            if given is not None and not isinstance(given, kind):
+                raise ConfigurationError(f"{name} is a {kind.__name__} or None, not {type(given).__name__}")
         self._listeners = tuple(listeners)
         for listener in self._listeners:
             if not callable(listener) or is_async(listener):
                 raise ConfigurationError(
-                    f"a listener of a timeline is a sync function of an entry, which {listener!r} is not"
+                    f"a listener of a timeline is a sync function of an entry, which {quoted(listener)} is not"
                 )
         self._store = store
         self._clock = time.time if store is None else store.clock
@@ -244,7 +257,7 @@ class TimelineRecorder(Hooks):
         with self._lock:
             entries = tuple(entry for id, entry in self._kept if id == branch_id)
         if not entries:
-            raise CheckpointNotFound(f"nothing is kept of branch {branch_id}", id=str(branch_id))
+            raise CheckpointNotFound(f"nothing is kept of branch {quoted_id(branch_id)}", id=kept_id(branch_id))
         run_id = entries[0].run_id
         return Timeline(run_id=run_id, branch_id=branch_id, entries=entries, max_events=self._max_events)
 
@@ -347,13 +360,14 @@ class _Line:
 def _lineage(store: Store, id: str) -> Lineage:
     if not isinstance(id, str):
         raise ConfigurationError(f"a timeline is of a checkpoint, or of an id as text, not of {type(id).__name__}")
+    id = clean(id)
     try:
         return store.lineage(branch_id=id)
     except CheckpointNotFound:
         try:
             return store.lineage(checkpoint_id=id)
         except CheckpointNotFound:
-            raise CheckpointNotFound(f"the store knows no run, branch or checkpoint {id}", id=id) from None
+            raise not_found("run, branch or checkpoint", id) from None
 
 
 def _entries_of(lineage: Lineage) -> Iterator[TimelineEntry]:
@@ -384,7 +398,7 @@ def _entries_of(lineage: Lineage) -> Iterator[TimelineEntry]:
             if not (event.type == "run_started" and row is not None and row.step > 0):  # then it goes on from elsewhere
                 yield from narrator.tell(event, at=at, checkpoint_id=id, branch_id=entry.branch_id, label=entry.label)
     if here is not None and branch.status == "failed" and narrator.tip("") == branch.head:
-        at = datetime.fromtimestamp(branch.changed_at, UTC)
+        at = later(_EPOCH, seconds=branch.changed_at)
         place_of = {"event": f"{branch.seq}.0", "branch_id": branch.id, "run_id": branch.run_id}
         yield narrator.add("failed", path="", facts={}, at=at, checkpoint_id=branch.head, **place_of)
 
@@ -408,7 +422,7 @@ class _Times:
     """When things happened that do not say so: of a checkpoint, when it was made; of a call, its beginning and how long it took."""
 
     def __init__(self) -> None:
-        self._last = datetime.fromtimestamp(0, UTC)
+        self._last = _EPOCH
         self._begun: dict[tuple[str, str], datetime] = {}
 
     def sealed(self, row: Checkpoint) -> datetime:
@@ -421,7 +435,7 @@ class _Times:
                 self._last = self._begun[path, outcome.id] = outcome.at.astimezone(UTC)
             case CallSettled() | CallFailed():
                 begun = self._begun.pop((path, outcome.id), self._last)
-                self._last = max(self._last, begun + timedelta(milliseconds=outcome.elapsed))
+                self._last = max(self._last, later(begun, milliseconds=outcome.elapsed))
             case _:
                 pass
         return self._last
@@ -432,7 +446,7 @@ class _Times:
 
 def _check_bound(max_events: object) -> None:
     if not is_count(max_events) or max_events == 0:
-        raise ConfigurationError(f"max_events is a number of entries, 1 or more, not {max_events!r}")
+        raise ConfigurationError(f"max_events is a number of entries, 1 or more, not {quoted(max_events)}")
 
 
 def _types(given: Any) -> frozenset[str] | None:
@@ -443,19 +457,28 @@ def _types(given: Any) -> frozenset[str] | None:
         raise ConfigurationError(f"the type of an entry is text, or several of them, not {type(given).__name__}")
     for each in types:
         if each not in TYPES:
-            raise ConfigurationError(f"no entry is of type {each!r:.80}: there are {', '.join(TYPES)}")
+            raise ConfigurationError(f"no entry is of type {quoted_word(each)}: there are {', '.join(TYPES)}")
     return frozenset(types)
+
+
+def _text(name: str, given: str | None) -> str | None:
+    """The text, cleaned as what it is looked for in."""
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        raise ConfigurationError(f"{name} is text, or None, not {type(given).__name__}")
+    return clean(given)
 
 
 def _moment(name: str, given: datetime | float | None, otherwise: float) -> float:
     if given is None:
         return otherwise
     if isinstance(given, datetime):
-        if given.tzinfo is not None:
+        if given.utcoffset() is not None:
             return given.timestamp()
     elif is_number(given):
         return float(given)
-    raise ConfigurationError(f"{name} is a datetime with a time zone, or seconds since the epoch, not {given!r:.80}")
+    raise ConfigurationError(f"{name} is a datetime with a time zone, or seconds since the epoch, not {quoted(given)}")
 
 
 def _entry(place: int, given: object) -> TimelineEntry:

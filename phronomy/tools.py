@@ -13,23 +13,25 @@ from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, Unpack, cast, get_args, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, cast, overload
 
 from pydantic import ValidationError
-from pydantic_core import to_jsonable_python
-from typing_extensions import TypeVar
+from typing_extensions import TypeVar, Unpack
 
-from phronomy import _checks, _json
-from phronomy._json import JsonError, JsonText, canonical, clean, parse, plain
+from phronomy import _checks, _external, _spelling
+from phronomy._docstrings import read_docstring
+from phronomy._json import JsonError, JsonText, clean, parse, plain
 from phronomy._predicates import ApprovalPredicate
+from phronomy._quoting import HIDDEN, quoted, quoted_name, without
+from phronomy._rendering import cut, rendered
 from phronomy._schema import (
     Arguments,
     Unfit,
     is_async_callable,
     parameters_of,
-    read_docstring,
     refuse_dunder_keys,
 )
+from phronomy._tool_checks import check_failure_options, check_options, refused
 from phronomy.approvals import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
 from phronomy.types import CallResult
@@ -41,7 +43,6 @@ R = TypeVar("R")
 _log = logging.getLogger("phronomy")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_HIDDEN = "[redacted]"
 
 
 class ToolCancelled(Exception):
@@ -113,6 +114,7 @@ class ToolOptions(TypedDict, total=False):
     approval_timeout: float | None
     on_expiry: OnExpiry | None
     risk: str | None
+    external: bool
 
 
 class Tool:
@@ -180,6 +182,9 @@ class Tool:
     risk: str | None = None
     """How much is at stake, in words of yours: shown to whoever decides, and `store.pending(risk=...)` finds it."""
 
+    external: bool = False
+    """Whether it is carried out elsewhere, by a page or another service: no call of it runs here, each waits for a `Respond`."""
+
     is_async: bool
     """Whether `execute` is async."""
 
@@ -192,7 +197,12 @@ class Tool:
     schema_hash: str
     """SHA-256, in hexadecimal, of the JSON Schema of the parameters, whatever the order of its keys."""
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _SPELT.check(cls)
+
     def __init__(self) -> None:
+        _SPELT.check(type(self))  # it may have been given more since it was made
         body = self._target()
         for option in ToolOptions.__annotations__:  # from here on a change of the class changes no tool that is in use
             if isinstance(getattr(type(self), option), property):
@@ -200,11 +210,16 @@ class Tool:
             setattr(self, option, getattr(self, option))
         self.name = self.name or self._default_name()
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise ToolDefinitionError(f"{self.name!r} cannot name a tool; use 1 to 64 letters, digits, '_' and '-'")
-        self._check_options()
-        self._check_failure_options()
+            raise ToolDefinitionError(
+                f"{quoted_name(self.name)} cannot name a tool; use 1 to 64 letters, digits, '_' and '-'"
+            )
+        check_options(self)
+        check_failure_options(self)
+        self.fallback = tuple(as_tool(each) for each in self.fallback)
+        _external.as_declared(self)
         self._check_gate()
         self._body = _checked_body(self.name, body)
+        self._returns = self._result_schema(body) if self.external else None
         self.is_async = is_async_callable(body)
         description, told = self._documentation(body)
         self.description = self.description or description
@@ -221,11 +236,14 @@ class Tool:
         """Do the work. Write it in a subclass, sync or async, with one hinted parameter for each argument."""
         raise NotImplementedError
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        # The gate among them: changed here it would be asked for by some calls of a run and not by others.
-        if name in _FIXED and self.__dict__.get("_built"):
-            raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; build another")
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            _SPELT.check_attribute(name, self)
+            # The gate among them: changed here it would be asked for by some calls of a run and not by others.
+            if name in _FIXED and self.__dict__.get("_built"):
+                raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; build another")
+            super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}, approval: {self.gate}>"
@@ -242,8 +260,7 @@ class Tool:
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, as a fresh copy."""
-        schema: dict[str, Any] = plain(self._arguments.schema)
-        return schema
+        return dict(plain(self._arguments.schema))
 
     def identity(self, path: str = "") -> ToolIdentity:
         """Which tool this is, for an agent at `path` within the run."""
@@ -255,6 +272,11 @@ class Tool:
         return {"type": "function", "function": told}
 
     # What a call passes through, in this order
+
+    @property
+    def reads_apart(self) -> bool:
+        """Whether an async driver validates its arguments in a thread: their schema comes from elsewhere."""
+        return self._arguments.come_from_elsewhere
 
     def read(self, arguments: str) -> JsonText:
         """The canonical text of what the model's arguments mean: validated, with the defaults filled in.
@@ -302,6 +324,8 @@ class Tool:
 
     def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
         """Run the body in this thread. What it raises comes through. Raises `AsyncRequired` if the body is async."""
+        if self.external:
+            raise _external.not_here(self.name)
         if self.is_async:
             raise AsyncRequired(f"tool {self.name} is async; use the agent's async methods")
         try:
@@ -320,41 +344,22 @@ class Tool:
         return await self._body(**values, **self._injected(context))
 
     def render(self, value: Any) -> CallResult:
-        """The result as the model reads it: text as it is, anything else as JSON.
+        """The result as the model reads it: text as it is, images as images, anything else as JSON.
 
-        A result that is not JSON settles the call as failed, with the note that it did run.
+        A result that is no JSON, or that no record can hold, settles the call as failed, with the note that it did run.
         """
-        if issubclass(type(value), str):
-            return self._kept(str.__str__(value))
-        try:
-            text = json.dumps(to_jsonable_python(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        except Exception as error:
-            told = (
-                f"The tool ran, but its result of type {type(value).__name__} cannot be turned into JSON "
-                f"({type(error).__name__}). Its effect may have happened."
-            )
-            return CallResult(kind="failed", content=told)
-        return self._kept(text)
+        return rendered(value, self.max_result_size)
 
     def check_response(self, content: Any) -> None:
         """Refuse what a human gives as the result in place of a call, if it is none. Raises `InvalidArguments`."""
-
-    def _kept(self, text: str) -> CallResult:
-        """The result, cut as the tool says; one that no record can hold settles the call with the note that it ran."""
-        text = self._cut(text)
-        try:
-            if len(text) > _json.MAX_BYTES // 6 - 2:  # a character takes six at most
-                canonical(text)
-        except JsonError:
-            told = f"The tool ran, but its result of {len(text)} characters is more than a record can hold."
-            return CallResult(kind="failed", content=told)
-        return CallResult(kind="completed", content=text)
+        if self.external and (wrong := _external.fault(self, self._returns, content)) is not None:
+            raise InvalidArguments(wrong)
 
     # What others may see
 
     def redacted(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of the arguments with the values of redacted parameters hidden."""
-        return {name: _HIDDEN if name in self.redact else value for name, value in args.items()}
+        return {name: HIDDEN if name in self.redact else value for name, value in args.items()}
 
     def describe_error(self, error: BaseException, values: Mapping[str, Any]) -> str:
         """The kind of the error and what it says, without the values of redacted parameters."""
@@ -362,8 +367,7 @@ class Tool:
             told = str(error)
         except Exception:
             told = ""
-        for secret in self._secrets(values):
-            told = told.replace(secret, _HIDDEN)
+        told = without(told, self._secrets(values))
         kind = type(error).__name__
         return self._cut(clean(f"{kind}: {told}" if told else kind))
 
@@ -371,9 +375,7 @@ class Tool:
 
     def _target(self) -> Callable[..., Any]:
         if type(self).execute is Tool.execute:
-            raise ToolDefinitionError(
-                f"{type(self).__name__} has no execute method; write one, or put @tool on a function"
-            )
+            raise ToolDefinitionError(f"{type(self).__name__} has no execute; write one, or put @tool on a function")
         return self.execute
 
     def _default_name(self) -> str:
@@ -390,41 +392,10 @@ class Tool:
         parameters, context_name = parameters_of(self.name, body, ToolContext)
         return Arguments(self.name, parameters, told), context_name
 
-    def _check_options(self) -> None:
-        if not isinstance(self.description, str):
-            raise self._refuse("description", "a text")
-        if not isinstance(self.source, str) or not self.source or clean(self.source) != self.source:
-            raise self._refuse("source", "a text that is not empty, without lone surrogates")
-        if not isinstance(self.idempotent, bool):
-            raise self._refuse("idempotent", "True or False")
-        for option in ("timeout", "approval_timeout"):
-            if not _checks.is_timeout(getattr(self, option)):
-                raise self._refuse(option, "a number of seconds above 0, or None")
-        if self.on_expiry not in (None, *get_args(OnExpiry)):
-            raise self._refuse("on_expiry", "'reject', 'cancel' or 'stay', or None for what the agent says")
-        if self.risk is not None and not (isinstance(self.risk, str) and self.risk):
-            raise self._refuse("risk", "a text that is not empty, or None")
-        if not _checks.is_count(self.max_result_size) or self.max_result_size == 0:
-            raise self._refuse("max_result_size", "a number of characters above 0")
-
-    def _check_failure_options(self) -> None:
-        if not _checks.is_count(self.retries):
-            raise self._refuse("retries", "0 or a whole number above it")
-        if not _checks.is_number(self.retry_wait) or self.retry_wait < 0:
-            raise self._refuse("retry_wait", "a number of seconds, 0 or more")
-        if not _checks.is_series(self.retry_on) or not all(map(_checks.is_exception_class, self.retry_on)):
-            raise self._refuse("retry_on", "a tuple of exception classes")
-        self.retry_on = tuple(self.retry_on)
-        if self.retries and not (self.idempotent or self.retry_on):
-            raise ToolDefinitionError(
-                f"tool {self.name}: retries need idempotent=True, or retry_on= with the exceptions that the body "
-                "raises before it has any effect; a retry could otherwise do the work twice"
-            )
-        if self.on_failure not in ("model", "human", "stop"):
-            raise self._refuse("on_failure", "'model', 'human' or 'stop'")
-        if not _checks.is_series(self.fallback):
-            raise self._refuse("fallback", "a tuple of tools")
-        self.fallback = tuple(as_tool(each) for each in self.fallback)
+    def _result_schema(self, body: Callable[..., Any]) -> Any:
+        """The JSON Schema of what is given as the result of a call that is carried out elsewhere; None: it may be any JSON value."""
+        _external.check_body(self.name, body)
+        return _external.returned(self.name, body)
 
     def _check_gate(self) -> None:
         predicate: Any = self.requires_approval
@@ -435,7 +406,7 @@ class Tool:
         self._predicate: ApprovalPredicate | None = None
         if predicate is not True and predicate is not False:
             if not callable(predicate):
-                raise self._refuse("requires_approval", "exactly True, exactly False, or a function of the arguments")
+                raise refused(self, "requires_approval", "exactly True, exactly False, or a function of the arguments")
             what = f"the approval predicate of tool {self.name}"
             self._predicate = ApprovalPredicate(predicate, what, ToolDefinitionError)
         self.predicate_is_async = self._predicate is not None and self._predicate.is_async
@@ -443,15 +414,12 @@ class Tool:
 
     def _check_redact(self) -> None:
         if not _checks.is_series(self.redact):
-            raise self._refuse("redact", "a set of parameter names")
+            raise refused(self, "redact", "a set of parameter names")
         unknown = [name for name in self.redact if name not in self._arguments.names]
         if unknown:
-            known = ", ".join(self._arguments.names) or "none"
-            raise ToolDefinitionError(f"tool {self.name}: redact names {unknown}, but the parameters are: {known}")
+            wrong, known = ", ".join(map(quoted_name, unknown)), ", ".join(self._arguments.names) or "none"
+            raise ToolDefinitionError(f"tool {self.name}: redact names {wrong}, but the parameters are: {known}")
         self.redact = frozenset(self.redact)
-
-    def _refuse(self, option: str, needed: str) -> ToolDefinitionError:
-        return ToolDefinitionError(f"tool {self.name}: {option} must be {needed}, not {getattr(self, option)!r}")
 
     # How it works
 
@@ -478,11 +446,10 @@ class Tool:
         return {self._context_name: context} if self._context_name else {}
 
     def _cut(self, text: str) -> str:
-        more = len(text) - self.max_result_size
-        return text if more <= 0 else f"{text[: self.max_result_size]}\n[{more} more characters were left out]"
+        return cut(text, self.max_result_size)
 
-    def _secrets(self, values: Mapping[str, Any]) -> list[str]:
-        """How the values of redacted parameters may stand in a message, the longest first."""
+    def _secrets(self, values: Mapping[str, Any]) -> set[str]:
+        """How the values of redacted parameters may stand in a message."""
         found: set[str] = set()
         for name in self.redact & values.keys():
             found |= {str(values[name]), repr(values[name])}
@@ -492,8 +459,10 @@ class Tool:
             shown = dict(values)
         for leaf in _checks.leaves([shown[name] for name in self.redact & shown.keys()]):
             found |= {leaf, repr(leaf)[1:-1], json.dumps(leaf)[1:-1], json.dumps(leaf, ensure_ascii=False)[1:-1]}
-        return sorted(found - {"", "None", "True", "False", "null", "true", "false"}, key=len, reverse=True)
+        return found - {"", "None", "True", "False", "null", "true", "false"}
 
+
+_SPELT = _spelling.Options(Tool, ToolOptions.__annotations__, ToolDefinitionError, typed=ToolOptions)
 
 _FIXED = frozenset(
     {*ToolOptions.__annotations__, "is_async", "predicate_is_async", "schema_hash", "_body", "_identity", "_predicate"}
@@ -506,10 +475,13 @@ class FunctionTool(Tool, Generic[P, R]):
     def __init__(self, function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> None:
         unknown = sorted(options.keys() - ToolOptions.__annotations__.keys())
         if unknown:
-            known = ", ".join(ToolOptions.__annotations__)
-            raise ToolDefinitionError(f"a tool has no option {', '.join(unknown)}; it has {known}")
+            known = ToolOptions.__annotations__
+            raise ToolDefinitionError(
+                f"a tool has no option {_spelling.told(unknown, known)}; it has {', '.join(known)}"
+            )
         if not _checks.is_function(function):
-            raise ToolDefinitionError(f"{function!r} is not a function; wrap it in one to make it a tool")
+            raise ToolDefinitionError(f"{quoted(function)} is not a function; wrap it in one to make it a tool")
+        _spelling.check_function(function, ToolDefinitionError)
         functools.update_wrapper(self, function, updated=())
         self.function = function
         for option, value in options.items():
@@ -517,6 +489,8 @@ class FunctionTool(Tool, Generic[P, R]):
         super().__init__()
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.external:
+            raise _external.not_here(self.name)
         return self.function(*args, **kwargs)
 
     def execute(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -569,7 +543,7 @@ def as_tool(source: Tool | type[Tool] | Callable[..., Any]) -> Tool:
     if _checks.is_function(source):
         return FunctionTool(source)
     of_run = ": its as_tool() gives one" if hasattr(source, "as_tool") else "; pass a function, a Tool, or a Tool class"
-    raise ToolDefinitionError(f"{source!r} is not a tool{of_run}")
+    raise ToolDefinitionError(f"{quoted(source)} is not a tool{of_run}")
 
 
 def _checked_body(name: str, body: Callable[..., Any]) -> Callable[..., Any]:

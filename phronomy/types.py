@@ -4,17 +4,15 @@ A `Move` says what to do next; an `Outcome` says what happened. Both unions are 
 rules make none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from operator import not_
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
 from phronomy._json import JsonValue
-from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text
+from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
 from phronomy.approvals import (
     Decision,
     OnExpiry,
@@ -26,15 +24,19 @@ from phronomy.approvals import (
     Why,
     call_digest,
 )
-from phronomy.messages import Message, Settlement, Usage
+from phronomy.messages import Message, Settlement, Usage, told_text
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
 """What a checkpoint says of its run. The last five are ends."""
 
 End = Literal["completed", "rejected", "cancelled", "superseded", "skipped"]
+"""How a run has ended."""
 
-Unguarded = Literal["input", "output"]
-"""What guardrails have yet to let through before the run goes on."""
+Unguarded = Literal["input", "output", "message"]
+"""What guardrails have yet to let through before the run goes on; `message` is what was said with decisions, an input as well."""
+
+Looked = Literal["input", "output"]
+"""Which guardrails look at it: what a user says is an input, whenever they say it."""
 
 CallStatus = Literal["new", "asking", "pending", "ready", "started", "nested", "failed", "settled"]
 """Where a call stands: not judged · a handler is to be asked · a human is · may run · running · what is in it waits · failed, and
@@ -42,6 +44,20 @@ is run again when the run is resumed · done."""
 
 Verdict = Literal["run", "ask", "pend", "reject", "invalid"]
 """What judging said: run it; ask the handler; a human must decide; settle it as rejected; it is no valid call."""
+
+
+_NOTHING: Final = Usage.model_construct()
+
+
+def is_nothing(usage: Usage) -> bool:
+    """Whether this is the usage of what has asked no model."""
+    return usage == _NOTHING
+
+
+def is_absent(value: object) -> bool:
+    """Whether there is nothing to write down."""
+    return value is None
+
 
 Next = Literal["retry", "fallback", "model", "human", "stop"]
 """What follows a failed attempt: the same tool again, the fallback tool, the error to the model, a human, the end of this drive."""
@@ -67,10 +83,29 @@ class HandedOver(Record):
 
 
 class CallResult(Record):
-    """How a call ended, and the text of it that the model reads."""
+    """How a call ended, and the text of it that the model reads.
+
+    Where there are images, the model is given `parts`, content parts in the form of chat completions; `content` tells them as text,
+    with a note in place of each image.
+    """
 
     kind: Settlement
     content: Text = Field(repr=False)
+    parts: Json | None = Field(
+        default=None, repr=False, exclude_if=is_absent
+    )  # the format of the first version has none
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether there is more than text."""
+        return self.__dict__["parts"] is not None
+
+    @model_validator(mode="after")
+    def _tells_its_parts(self) -> Self:
+        parts: Any = self.parts
+        if self.has_parts and not (isinstance(parts, list) and told_text(parts) == self.content):
+            raise ValueError("parts are content parts, and content is what they are as text")
+        return self
 
 
 class Call(Record):
@@ -79,9 +114,12 @@ class Call(Record):
     `id` is ours: the turn and the place in it, the same in every branch of a run, so a call replayed from an earlier checkpoint
     keeps its idempotency key. `call_id` is the provider's. `arguments` is the text to be judged, gone once `args` is there.
     `approved` is the pending id whose approval lets the call run. `waiting` is what a nested run of it, or its body, waits for, and
-    `stopped` says that it has waited so, or that a run in it failed. `point` and `label` are of the breakpoint that it waits at; `gate`
-    says that it is one alone.
+    `stopped` says that it has waited so, or that a run in it failed; `usage` is what that run has cost, as far as is known here.
+    `point` and `label` are of the breakpoint that it waits at; `gate` says that it is one alone. `asked_by` is that of its judgement.
+    `note` is what its body, which asks, has left for its next run: it is shown to nobody.
     """
+
+    wire_omits: ClassVar[tuple[str, ...]] = ("version", "note")
 
     id: str
     call_id: Text
@@ -97,8 +135,8 @@ class Call(Record):
     point: Point | None = None
     label: Text | None = None
     gate: bool = False
-    requested_at: datetime | None = None
-    expires_at: datetime | None = None
+    requested_at: Time | None = None
+    expires_at: Time | None = None
     on_expiry: OnExpiry = "reject"
     approved: str | None = None
     edited: bool = False
@@ -108,9 +146,12 @@ class Call(Record):
     repeatable: bool = False
     waiting: tuple[PendingApproval, ...] = ()
     result: CallResult | None = None
+    asked_by: tuple[Text, ...] = Field(default=(), exclude_if=not_)  # the format of the first version has no such key
+    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)  # nor this one
+    note: JsonObject | None = Field(default=None, repr=False, exclude_if=is_absent)  # nor this
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Call:
+    def _is_whole(self) -> Self:
         judged = self.tool is not None and self.args is not None and self.digest is not None
         if judged and self.digest != call_digest(self.tool, self.__dict__["args"]):  # type: ignore[arg-type]
             raise ValueError("the digest of a call is not that of its tool and arguments")
@@ -125,6 +166,16 @@ class Call(Record):
         if (self.status == "settled") != (self.result is not None):
             raise ValueError("a call has a result exactly when it has settled")
         return self
+
+    @property
+    def is_pause(self) -> bool:
+        """Whether it is the gate of somebody who stops the run from outside, and who has not let it go on."""
+        return self.gate and self.point is None and self.status == "pending"
+
+
+def gate_identity(path: str, name: str) -> ToolIdentity:
+    """What a decision on a gate is bound to."""
+    return ToolIdentity(path=path, source="breakpoint", name=name, schema_hash="", gate="never")
 
 
 def place_of(calls: Sequence[Call], id: str) -> int | None:
@@ -147,7 +198,7 @@ class AskModel:
 class Guard:
     """Ask the guardrails about the input, or about the reply that is to end the run."""
 
-    stage: Unguarded
+    stage: Looked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,12 +241,14 @@ class ReadOutput:
 class Fail:
     """Stop with a failure: a limit of the run is reached. Nothing is recorded but that it failed.
 
-    `used` is how much of it the run has used, None where that is not known.
+    `used` is how much of it the run has used, None where that is not known; `path` is that of the run whose limit it is, None for
+    the run itself.
     """
 
     limit: str
     maximum: float
     used: float | None
+    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +309,10 @@ class Guarded(Record):
 
 
 class Judgement(Record):
-    """What judging found for one call. `result` is there for `reject` and `invalid`, the request fields for `ask` and `pend`."""
+    """What judging found for one call. `result` is there for `reject` and `invalid`, the request fields for `ask` and `pend`.
+
+    `asked_by` names the agents and graphs whose policies ask, and is "" for the gate of the tool; if nothing is in it, that alone.
+    """
 
     id: str
     verdict: Verdict
@@ -269,11 +325,12 @@ class Judgement(Record):
     reason: Text | None = None
     point: Point | None = None
     label: Text | None = None
-    requested_at: datetime | None = None
-    expires_at: datetime | None = None
+    requested_at: Time | None = None
+    expires_at: Time | None = None
     on_expiry: OnExpiry = "reject"
     then: Then = "continue"
     result: CallResult | None = None
+    asked_by: tuple[Text, ...] = ()
 
 
 class Judged(Record):
@@ -304,7 +361,7 @@ class CallStarted(Record):
     type: Literal["started"] = "started"
     id: str
     attempt: int
-    at: datetime
+    at: Time
     key: str = ""
 
 
@@ -319,7 +376,8 @@ class Withdrawn(Record):
 class CallSettled(Record):
     """A call ended with this result; `usage` is what a nested run cost.
 
-    `reused` says that it is the result of the same call in another branch.
+    `reused` says that it is the result of the same call in another branch, `then` whether a human who refused something in the
+    nested run ended all that is around it as well.
     """
 
     type: Literal["settled"] = "settled"
@@ -330,12 +388,13 @@ class CallSettled(Record):
     elapsed: int = 0
     usage: Usage = Usage()
     reused: bool = False
+    then: Literal["continue", "end"] = Field(default="continue", exclude_if="continue".__eq__)
 
 
 class CallFailed(Record):
     """An attempt failed. `next` says what follows; `fallback` names the tool for it; the request fields serve `human`.
 
-    `elapsed` is in milliseconds. `inside` says that a run inside the call has stopped, and is to go on.
+    `elapsed` is in milliseconds. `inside` says that a run inside the call has stopped, and is to go on; `usage` is what it has cost.
     """
 
     type: Literal["failed"] = "failed"
@@ -346,7 +405,8 @@ class CallFailed(Record):
     inside: bool = False
     fallback: str | None = None
     pending_id: str | None = None
-    requested_at: datetime | None = None
+    requested_at: Time | None = None
+    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)
 
 
 class CallUnknown(Record):
@@ -357,27 +417,49 @@ class CallUnknown(Record):
     reason: Text
     elapsed: int = 0
     pending_id: str
-    requested_at: datetime
+    requested_at: Time
 
 
 class CallWaits(Record):
     """The nested run behind a call has stopped for these approvals, or its body for the answers to these questions.
 
-    `elapsed` is how long the body worked until then, in milliseconds.
+    `elapsed` is how long the body worked until then, in milliseconds, `usage` what the nested run has cost. `note` is what the body
+    leaves for its next run.
     """
+
+    wire_omits: ClassVar[tuple[str, ...]] = ("version", "note")
 
     type: Literal["waits"] = "waits"
     id: str
     pending: tuple[PendingApproval, ...]
     elapsed: int = 0
+    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)
+    note: JsonObject | None = Field(default=None, repr=False, exclude_if=is_absent)
 
 
 class Interrupted(Record):
-    """The worker that ran these calls is gone. Repeatable ones run again; `pending_ids` are for the others, by call id."""
+    """The worker that ran these calls is gone. Repeatable ones run again; `pending_ids` are for the others, by call id.
+
+    `usages` are what the runs inside calls have cost, by call id.
+    """
 
     type: Literal["interrupted"] = "interrupted"
     pending_ids: dict[str, str]
-    at: datetime
+    at: Time
+    usages: dict[str, Usage] = Field(default={}, exclude_if=not_)
+
+
+class Added(Record):
+    """Somebody said more to the agent, with their decisions: it is in the conversation once the calls of the turn have settled.
+
+    `guarded` says that guardrails look at it before the model does.
+    """
+
+    type: Literal["added"] = "added"
+    message: Message
+    guarded: bool = False
+    by: Principal | None = None
+    at: Time
 
 
 class Ending(Record):
@@ -387,7 +469,7 @@ class Ending(Record):
     status: Literal["cancelled", "superseded"]
     reason: Text | None = None
     by: Principal | None = None
-    at: datetime
+    at: Time
 
 
 class Halted(Record):
@@ -406,7 +488,7 @@ class Halted(Record):
     grace: float | None = None
     reason: Text | None = None
     by: Principal | None = None
-    at: datetime
+    at: Time
 
 
 class OutputRefused(Record):
@@ -427,7 +509,7 @@ class Advanced(Record):
     calls: tuple[Call, ...] = ()
     status: Literal["rejected", "cancelled"] | None = None
     reason: Text | None = None
-    at: datetime
+    at: Time
 
 
 class Finished(Record):
@@ -450,6 +532,7 @@ Outcome: TypeAlias = (
     | CallUnknown
     | CallWaits
     | Interrupted
+    | Added
     | Ending
     | Halted
     | Guarded

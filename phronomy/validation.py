@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails, to_json
 
 from phronomy._ids import new_id
 from phronomy._json import MAX_BYTES, MAX_DEPTH, JsonError, canonical, parse
-from phronomy._record import Record
+from phronomy._record import Record, reader_of
 from phronomy.approvals import PendingApproval
 from phronomy.checkpoint import DERIVED, VERSION, Checkpoint, Fields, _check_version, _sorted, decode
 from phronomy.errors import CheckpointError
@@ -209,14 +209,10 @@ def _check(data: Any, place: _Place, found: _Found) -> None:
         if key not in data:
             found.add((*place, key), _MISSING)
     if "pending" in data:
-        _read(_PENDING, data["pending"], (*place, "pending"), found)
-    record = _read(_FIELDS, {key: value for key, value in data.items() if key not in DERIVED}, place, found)
+        _read(reader_of(tuple[PendingApproval, ...]), data["pending"], (*place, "pending"), found)
+    record = _read(reader_of(Fields), {key: value for key, value in data.items() if key not in DERIVED}, place, found)
     if record is not None and len(found.reasons) == before:
         _compare_dump(data, Checkpoint.model_construct(**record.__dict__).model_dump(mode="json"), place, found)
-
-
-_FIELDS: Final[TypeAdapter[Any]] = TypeAdapter(Fields)
-_PENDING: Final[TypeAdapter[Any]] = TypeAdapter(tuple[PendingApproval, ...])
 
 
 def _read(adapter: TypeAdapter[Any], data: Any, place: _Place, found: _Found) -> Any:
@@ -290,6 +286,8 @@ def checked(given: object) -> Checkpoint:
         )
     try:
         text = given.model_dump_json(warnings="error")
+    except CheckpointError:  # it is too long
+        raise
     except Exception:  # a record that was put together by force; what is in it does not belong in an error
         raise CheckpointError("the checkpoint holds values that its fields do not allow") from None
     return decode(text)

@@ -1,10 +1,11 @@
 """What all tests have: which of them run, what they share, both drivers, the stores that need no server, and what was counted."""
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing import forkserver
@@ -27,14 +28,24 @@ REPEATABLE: dict[str, Any] = (
 """Where nobody looks, the same examples are tried each time, at any speed of the machine; elsewhere others each time."""
 
 
-TEMPORARY = tempfile.gettempdir()
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--sweep` runs every test in every world."""
     parser.addoption(
         "--sweep", action="store_true", help="run every test with every driver and store, and the long ones"
     )
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """The workers share out the files that are to be compiled: each would compile all of them, which takes longer than to read them."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args != session.config.getini("testpaths"):
+        return
+    names = sorted(path.stem for path in Path(__file__).parent.glob("test_*.py"))
+    number, all_of_them = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+    for name in names[number::all_of_them]:
+        with contextlib.suppress(Exception, pytest.skip.Exception):  # collection says what is wrong with it
+            importlib.import_module(name)
+    shared.wait_for_all("compiled", all_of_them)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -72,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Whoever begins the run makes what its workers share. How much is tried is known before a test is read."""
     if config.getoption("sweep"):
         begin_sweep()
-    settings.register_profile("tests", deadline=None, max_examples=scaled(30, sweep=200), **REPEATABLE)
+    settings.register_profile("tests", deadline=None, max_examples=scaled(30, sweep=100), **REPEATABLE)
     settings.load_profile("tests")
     if "PYTEST_XDIST_WORKER" not in os.environ:
         shared.begin()
@@ -131,14 +142,23 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
+@pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    """A place for stores of each kind."""
+    from places import place_of
+
+    with place_of(request.param, tmp_path) as found:
+        yield found
+
+
 @pytest.fixture(autouse=True)
-def programs_of_a_test_end_with_it() -> Iterator[None]:
+def programs_of_a_test_end_with_it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A module that a test wrote into its own directory is imported by no other test, whatever their order."""
     path, known = [*sys.path], {*sys.modules}
     yield
     sys.path[:] = path
     for name in {*sys.modules} - known:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(TEMPORARY):
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path_factory.getbasetemp())):
             del sys.modules[name]
 
 

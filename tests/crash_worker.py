@@ -378,8 +378,8 @@ def again(scene: Scene) -> None:
     from phronomy import _session
     from phronomy.types import Withdrawn
 
-    _session.interruption = lambda state, at: Withdrawn(  # type: ignore[assignment]
-        ids=tuple(call.id for call in state.calls if call.status == "started")
+    _session.interruption = lambda runner: Withdrawn(  # type: ignore[assignment, return-value]
+        ids=tuple(call.id for call in runner.state.calls if call.status == "started")
     )
     two_turns(scene, driver="sync")
 

@@ -15,6 +15,8 @@ import asyncio
 import functools
 import sqlite3
 import sys
+import threading
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import closing
 from pathlib import Path
@@ -30,6 +32,14 @@ PATIENCE = 600.0
 
 STORES = ("memory", "sqlite")
 """The kinds of store that `open_kind` opens."""
+
+
+def calls_ended() -> None:
+    """Wait for the threads of calls that nobody waits for any more: a thread cannot be stopped."""
+    for thread in threading.enumerate():
+        if thread.name == "phronomy-call":
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -62,6 +72,23 @@ class Driver:
             return getattr(agent, method)(*args, **options)
 
         return run(getattr(agent, f"a{method}")(*args, **options))
+
+    def watched(self, agent: Agent[Any, Any], at: Checkpoint, most: int, **options: Any) -> bool:
+        """Resume in a stream, and leave after so many of its events: whether there were as many."""
+
+        async def watch() -> bool:
+            async with agent.astream(at, **options) as events:
+                count = 0
+                async for _ in events:
+                    count += 1
+                    if count == most:
+                        return True
+            return False
+
+        if self.is_async:
+            return bool(run(watch()))
+        with agent.stream(at, **options) as events:
+            return any(count == most for count, _ in enumerate(events, 1))
 
     def invoke(self, agent: Agent[Any, Any], input: Any, **options: Any) -> Result[Any]:
         """`agent.invoke`."""
@@ -223,3 +250,12 @@ def outline(result: Result[Any] | Checkpoint) -> list[str]:
         calls = "".join(f" [{call.name}]" for call in message.tool_calls)
         lines.append(f"{message.role}{how}: {message.text}{calls}")
     return lines
+
+
+def until(told: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """What `told` gives, once it gives something."""
+    end = time.monotonic() + seconds
+    while not (found := told()):
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.005)
+    return found

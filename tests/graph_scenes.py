@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import pytest
 from drivers import Driver
+from places import Place
 from pydantic import BaseModel
-from test_failures_stores import Place
 
 from phronomy import Approve, Checkpoint, Reject, Respond, Result
 from phronomy.graph import END, START, Graph, StateGraph, add, append, merge

@@ -103,7 +103,6 @@ class GraphSpec:
     settings: ModelSettings = ModelSettings()
     instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))
     handler: None = None
-    handler_is_async: bool = False
     breakpoints: tuple[()] = ()
     hold: None = None
     input_guardrails: tuple[()] = ()

@@ -7,6 +7,7 @@ port that it listens at. `python mcp_server.py --fork SOCKET` serves nothing its
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -23,11 +24,29 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, Image, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.request_state import RequestStateSecurity
 from mcp.server.stdio import stdio_server
-from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool, ToolAnnotations
+from mcp_types import (
+    CallToolResult,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    InputRequiredResult,
+    ListToolsResult,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
 from pydantic import BaseModel
 
 LOG = Path(sys.argv[1])
+
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+"""A PNG of one pixel."""
 
 
 def note(tool: str, **args: Any) -> None:
@@ -52,7 +71,9 @@ class Address(BaseModel):
 
 def desk() -> MCPServer:
     """The refund desk. It says of its refunds that they change nothing."""
-    server = MCPServer("desk", log_level="ERROR")
+    key = os.environ.get("DESK_KEY")  # with one, what it leaves with a question is known to the next process too
+    security = RequestStateSecurity(keys=[key]) if key else None
+    server = MCPServer("desk", log_level="ERROR", request_state_security=security)
 
     @server.tool(annotations=ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True))
     def refund(order_id: int, amount: float = 10.0, note_text: str | None = None) -> str:
@@ -60,8 +81,8 @@ def desk() -> MCPServer:
         note("refund", order_id=order_id, amount=amount, note_text=note_text)
         return f"{amount} euros for order {order_id}"
 
-    @server.tool()
-    def key(context: Context[Any, Any]) -> str:
+    @server.tool(name="key")
+    def tell_key(context: Context[Any, Any]) -> str:
         """Tell the idempotency key."""
         found = (context.request_context.meta or {}).get("phronomy/idempotency-key")
         note("key", key=found)
@@ -133,12 +154,66 @@ def desk() -> MCPServer:
         return Image(data=b"\x89PNG....", format="png")
 
     @server.tool()
+    def chart() -> list[str | Image]:
+        """Draw a chart."""
+        return ["Sales:", Image(data=DOT, format="png"), "They are up."]
+
+    @server.tool()
     async def ask(context: Context[Any, Any]) -> str:
         """Ask the user for something."""
         answer = await context.elicit("Which one?", Address)
         return f"the user said {answer}"
 
+    @server.tool()
+    def book(city: str, context: Context[Any, Any]) -> str | InputRequiredResult:
+        """Book a trip. How long it is, and how to go, are asked."""
+        answers = context.input_responses or {}
+        if context.request_state is None:
+            note("book", city=city, given=bool(answers))
+            return InputRequiredResult(
+                input_requests={
+                    "days": form("How many days?", days={"type": "integer", "maximum": 9}),
+                    "way": form("By train?", train={"type": "boolean"}),
+                },
+                request_state=f"booking {city}",
+            )
+        said = {name: [answer.action, getattr(answer, "content", None)] for name, answer in answers.items()}
+        note("booked", state=context.request_state, said=said)
+        if said.keys() == {"days", "way"}:
+            return InputRequiredResult(
+                input_requests={"days": form("How many days?", days={"type": "integer", "maximum": 9})},
+                request_state=f"{context.request_state}, once more",
+            )
+        return json.dumps(said)
+
+    @server.tool()
+    def pester(how: str, context: Context[Any, Any]) -> str | InputRequiredResult:
+        """Ask for what is not to be had."""
+        note("pester")
+        page = ElicitRequestURLParams(message="Log in", url="https://example.com/", elicitation_id="1")
+        words = CreateMessageRequestParams(messages=[], max_tokens=5)
+        match how:
+            case "a state":
+                return InputRequiredResult(input_requests={"a": form("Name?")}, request_state="x" * 150_000)
+            case "a page":
+                return InputRequiredResult(input_requests={"a": ElicitRequest(params=page)})
+            case "a model":
+                return InputRequiredResult(input_requests={"a": CreateMessageRequest(params=words)})
+            case "all at once":
+                return InputRequiredResult(input_requests={f"{n}": form(f"{n}?") for n in range(30)})
+            case "later":
+                count = int(context.request_state or 0) + 1
+                return "at last" if count > 5 else InputRequiredResult(request_state=str(count))
+            case _:
+                return InputRequiredResult(request_state="for ever")
+
     return server
+
+
+def form(message: str, **fields: Any) -> ElicitRequest:
+    """A question of the desk."""
+    schema = {"type": "object", "properties": fields, "required": [*fields]}
+    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=schema))
 
 
 def listed(path: Path) -> Server[Any]:
@@ -186,6 +261,11 @@ def serve_for(asking: socket.socket, told: dict[str, Any], files: list[int]) -> 
     global LOG  # noqa: PLW0603
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        if os.fork():  # whoever asked may end once the server is gone, not while it is a zombie
+            for file in files:
+                os.close(file)
+            os.wait()
+            os._exit(0)
         for place, file in enumerate(files):
             os.dup2(file, place)
             os.close(file)

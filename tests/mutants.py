@@ -5,8 +5,8 @@
     python tests/mutants.py run --seed 1 --only 7,12 --together -- --sweep
 
 A mutant is one small change of one file: a comparison turned, a condition negated, a statement or a keyword argument left
-out, a number one higher. The same seed makes the same mutants of the same code. `run` copies the project for each mutant,
-runs pytest there until the first failure, and calls the mutant caught if a test fails or nothing comes within the time.
+out, a number one higher. The same seed makes the same mutants of the same code. `run` has a copy of the project for each
+of `--jobs`, runs pytest there until the first failure, and calls the mutant caught if a test fails or nothing comes within the time.
 `--first` names test files that run before the others, because they find most. `--together` puts all the mutants into one
 copy and runs every test: what then fails is looked at one by one, and nothing failing means that none is caught. To try many:
 `--only-first --jobs 2` for all, then `--together` for those that are left.
@@ -27,8 +27,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Queue
 
 ROOT = Path(__file__).parents[1]
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -178,22 +180,43 @@ def compiles(mutant: Mutant) -> bool:
     return True
 
 
-def copied(into: Path, mutants: Sequence[Mutant]) -> None:
-    """A copy of the project with these mutants in it."""
+def copied(into: Path) -> Path:
+    """A copy of the project."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
     for name in listed.stdout.decode().splitlines():
         if (ROOT / name).exists():
             (into / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, into / name)
+    return into
+
+
+@contextmanager
+def broken(place: Path, mutants: Sequence[Mutant]) -> Iterator[None]:
+    """The copy has these mutants in it."""
+    files = {each.file: (place / each.file).read_text() for each in mutants}
+    changed = dict(files)
     for mutant in sorted(mutants, key=lambda each: each.start, reverse=True):  # so that the places stay what they were
-        path = into / mutant.file
-        path.write_text(mutant.apply(path.read_text()))
+        changed[mutant.file] = mutant.apply(changed[mutant.file])
+    try:
+        written(place, changed)
+        yield
+    finally:
+        written(place, files)
+
+
+def written(place: Path, files: dict[str, str]) -> None:
+    """Write the files anew. Python compiles a file again when its size or its second has changed: each gets a second of its own."""
+    for name, text in files.items():
+        path = place / name
+        second = int(path.stat().st_mtime) + 1
+        path.write_text(text)
+        os.utime(path, (second, second))
 
 
 def tested(into: Path, arguments: Sequence[str], seconds: float) -> tuple[bool, str]:
     """Whether all tests passed in time, and which failed."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "-rfE", *arguments]
-    env = {**os.environ, "PYTHONPATH": str(into), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "PYTHONPATH": str(into), "PYTHONDONTWRITEBYTECODE": ""}
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             command, cwd=into, env=env, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
@@ -215,25 +238,31 @@ def run(mutants: dict[int, Mutant], options: argparse.Namespace) -> int:
 
     def tried(batch: list[int]) -> int:
         since = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="mutant-") as place:
-            copied(Path(place), [mutants[number] for number in batch])
+        place = copies.get()
+        with broken(place, [mutants[number] for number in batch]):
             stop = [] if options.together else ["-x"]
             first = [] if options.together else [f"tests/{name}.py" for name in options.first]
-            passed, said = tested(Path(place), [*stop, *options.pytest, *first], options.seconds)
+            passed, said = tested(place, [*stop, *options.pytest, *first], options.seconds)
             if passed and first and not options.only_first:
-                passed, said = tested(Path(place), [*stop, *options.pytest], options.seconds)
+                passed, said = tested(place, [*stop, *options.pytest], options.seconds)
+        copies.put(place)
         lines = [f"{number:3} {'LEFT  ' if passed else 'caught'} {mutants[number]}" for number in batch]
         print("\n".join([*lines, f"    {time.monotonic() - since:.0f} s: {said}"]), flush=True)
         return len(batch) * passed
 
     batches = [list(mutants)] if options.together else [[number] for number in mutants]
-    with ThreadPoolExecutor(options.jobs) as pool:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as home, ThreadPoolExecutor(options.jobs) as pool:
+        copies: Queue[Path] = Queue()  # a copy for each that are tried side by side: compiled once
+        for number in range(options.jobs):
+            copies.put(copied(Path(home) / str(number)))
         return sum(pool.map(tried, batches))
 
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        description=__doc__.partition("\n")[0] if __doc__ else None, epilog="What follows -- is told to pytest."
+    )
     parser.add_argument("what", choices=["list", "run"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60)
@@ -243,8 +272,10 @@ def main() -> int:
     parser.add_argument("--together", action="store_true", help="all mutants in one copy, all tests")
     parser.add_argument("--jobs", type=int, default=1, help="how many mutants to try side by side")
     parser.add_argument("--seconds", type=float, default=3600.0, help="how long one run of pytest may take")
-    parser.add_argument("pytest", nargs="*", help="what pytest is told, after --")
-    options = parser.parse_args()
+    given = sys.argv[1:]
+    end = given.index("--") if "--" in given else len(given)
+    options = parser.parse_args(given[:end])
+    options.pytest = given[end + 1 :]
     mutants = dict(enumerate(drawn(options.seed, options.count), 1))
     if options.only:
         mutants = {number: mutants[number] for number in map(int, options.only.split(","))}

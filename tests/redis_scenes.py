@@ -61,7 +61,9 @@ CHANGES: dict[str, Callable[[RedisStore], Any]] = {
         Append(branch_id="b1", seq=1, entries=(note("x"),), claim=MINE, audit=(told(1.0),))
     ),
     "take over": lambda store: store.append(Append(branch_id="b3", seq=1, take="you", announce=True)),
-    "decide": lambda store: store.append(Append(branch_id="b1", seq=1, entries=(note("x"),), closed=("p1",))),
+    "decide": lambda store: store.append(
+        Append(branch_id="b1", seq=1, claim=MINE, entries=(note("x"),), closed=("p1",))
+    ),
     "renew": lambda store: store.renew(MINE),
     "release": lambda store: store.release(MINE, "completed"),
     "announced": lambda store: store.announced("b3", 1),
@@ -97,7 +99,7 @@ def fill(store: RedisStore) -> None:
         claim = Claim(branch_id=id, run_id=branch.run_id, owner="me", fence=1)
         opened, audit = (asked("p1", **facets), asked("p2", 2.0)), (told(float(-number)), told(9.0))
         store.append(Append(branch_id=id, seq=4, claim=claim, opened=opened, audit=audit, entries=(note("y"),)))
-        store.append(Append(branch_id=id, seq=5, closed=("p2",)))
+        store.append(Append(branch_id=id, seq=5, holder=claim, closed=("p2",)))
         fork = Branch(id=f"f{number}", run_id=id, thread_id=None, agent="x", parent_branch=id, parent_seq=1, seq=1)
         change = Append(branch_id=fork.id, seq=1, entries=(row(f"f{number}-0", parent=f"{id}-0"),))
         store.create(fork, change, exclusive=False)

@@ -7,7 +7,7 @@ as the test has them and goes. What is named one by one (`pytest tests/test_gate
 
 These marks say otherwise:
 
-- `product`: it runs in every world by default as well. For claims, leases, forks and retention.
+- `product`: it runs in every world by default as well, or in as many as `few` says. For claims, leases, forks and retention.
 - `sweep`: the test, or the row, does not run by default at all.
 - `few(n)`: n of its cases run. Both are for what starts processes, kills, or loads what is heavy.
 - `worlds(n)`: it runs in n worlds, others than the next test. For whole stories, whose laws have tests of their own everywhere.
@@ -48,10 +48,9 @@ def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     kept: list[pytest.Item] = []
     for _, group in groupby(items, key=lambda item: (item.parent, getattr(item, "originalname", item.name))):
         cases = [item for item in group if item.get_closest_marker("sweep") is None]
-        if any(item.get_closest_marker("product") for item in cases):
-            kept += cases
-        else:
-            kept += spread(diagonal(cases, bound(cases, "worlds")), bound(cases, "few"))
+        if not any(item.get_closest_marker("product") for item in cases):
+            cases = diagonal(cases, bound(cases, "worlds"))
+        kept += spread(cases, bound(cases, "few"))
     return kept
 
 

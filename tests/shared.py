@@ -10,6 +10,7 @@ import fcntl
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,3 +60,12 @@ def alone(name: str) -> Iterator[None]:
 def at_the_end(name: str, process: int) -> None:
     """Have the process killed when the run ends, unless the same name is given to a later one."""
     (folder() / f"{name}.pid").write_text(f"{process}\n")
+
+
+def wait_for_all(name: str, number: int, seconds: float = 60.0) -> None:
+    """Return when so many processes have come here, or when one of them must have been lost on the way."""
+    place, until = folder() / name, time.monotonic() + seconds
+    place.mkdir(exist_ok=True)
+    (place / str(os.getpid())).touch()
+    while len(os.listdir(place)) < number and time.monotonic() < until:
+        time.sleep(0.01)

@@ -19,8 +19,8 @@ import nested_scenes
 import pytest
 from drivers import PATIENCE, Driver
 from nested_scenes import BOTH, HOUR, Firm, asking, firm, passing, tools_of
+from places import place_of
 from selection import scaled
-from test_failures_stores import place_of
 
 from phronomy import (
     Agent,
@@ -48,6 +48,7 @@ from phronomy import (
 from phronomy._json import canonical
 from phronomy.approvals import call_digest
 from phronomy.graph import END, START, StateGraph
+from phronomy.stores._homes import HOMES
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, sweep
 
@@ -528,6 +529,7 @@ def edited(stop: Checkpoint, what: str) -> Checkpoint:
 def test_a_text_that_was_put_together_is_refused_and_nothing_taken_in(desk: Firm, what: str) -> None:
     """Even of a bearer: what is shown for a run inside is what stands in it, and it is a run of this one."""
     stop = edited(desk.driver.invoke(desk.draw(None), "go").checkpoint, what)
+    HOMES.forget()  # it is brought to another process
     agent = desk.draw(None)
     with pytest.raises(CheckpointError):
         desk.driver.resume(agent, stop, decisions={stop.pending[0].id: Approve()})

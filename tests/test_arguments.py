@@ -100,8 +100,8 @@ def test_listeners_can_be_given_by_anything_that_lists_them(driver: Driver) -> N
         ("messages", ["hello"], "role None is not user, assistant or tool"),
         ("metadata", [("a", 1)], "metadata is a mapping, not list"),
         ("metadata", 0, "metadata is a mapping, not int"),
-        ("on_pending", "superseed", "on_pending is 'refuse' or 'supersede', not 'superseed'"),
-        ("on_pending", [], "on_pending is 'refuse' or 'supersede'"),
+        ("on_pending", "superseed", "on_pending is 'refuse', 'supersede_failed' or 'supersede', not 'superseed'"),
+        ("on_pending", [], "on_pending is 'refuse', 'supersede_failed' or 'supersede'"),
         ("settings", {"temperature": 1}, "settings is a ModelSettings, not dict"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_decision_on_what_is_no_checkpoint_begins_no_run(driver: Driver, store
     ):
         with pytest.raises(InvalidDecision, match=r"this was given an input: of an id, agent.store.load\(id\) gives"):
             driver.step(agent, asked.id, **decision)
-        with pytest.raises(InvalidDecision, match="a decision goes with a checkpoint"):
+        with pytest.raises(InvalidDecision, match="a decision, or input=, goes with a checkpoint"):
             streamed.invoke(agent, asked.id, **decision)
     assert rows(store) == before
     assert driver.step(agent, store.load(asked.id), approved=True).status == "running"
@@ -231,6 +231,7 @@ def test_the_trail_is_read_from_the_time_of_one_of_its_records_on(store: Store) 
 LOOKS: dict[str, Callable[[Store, Any], Any]] = {
     "load": lambda store, given: store.load(given),
     "locate": lambda store, given: store.locate(given),
+    "whole": lambda store, given: store.whole(given),
     "head": lambda store, given: store.head(given),
     "history": lambda store, given: store.history(given),
     "children": lambda store, given: store.children(given),
@@ -246,7 +247,7 @@ LOOKS: dict[str, Callable[[Store, Any], Any]] = {
 def test_an_id_is_text_and_what_else_is_given_is_not_quoted(store: Store, look: str) -> None:
     result = desk(store).invoke("the secret")
     before = rows(store)
-    for given in (result, result.checkpoint, 5, [], None) if look != "delete" else (result, result.checkpoint, 5, []):
+    for given in (result, result.checkpoint, 5, [], None):
         with pytest.raises(StoreError, match=f"is text, not {type(given).__name__}") as caught:
             LOOKS[look](store, given)
         assert "secret" not in str(caught.value)

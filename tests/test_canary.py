@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 import redis as redis_py
 from drivers import Driver
+from places import Place, place_of
 from servers import postgres_url
 from test_failures_once import reachable
-from test_failures_stores import HOUR, KINDS, Place, PowerCut, lose, place_of
+from test_failures_stores import HOUR, PowerCut, lose
 
 from phronomy import (
     Agent,
@@ -60,7 +61,7 @@ from phronomy.events import replay
 from phronomy.stores import CheckpointFilter, Store
 from phronomy.testing import ScriptedModel, call
 
-pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]
 
 DEPS = "sk-canary-deps-31337"
 CARD = 'canary-card-4711-"quoted"-ü'
@@ -142,12 +143,6 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spy]:
     root.removeHandler(found)
     for logger, level in before.items():
         logger.setLevel(level)
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with place_of(request.param, tmp_path) as found:
-        yield found
 
 
 @contextmanager
@@ -492,7 +487,7 @@ def test_an_answer_that_cannot_be_built_is_not_quoted(spy: Spy, driver: Driver) 
         lambda: Reject(reason=[CARD]),  # type: ignore[arg-type]
         lambda: Principal(id="", name=KEY),
     ):
-        with pytest.raises(ValueError, match="validation error") as refused:
+        with pytest.raises(InvalidDecision, match=r"^(Approve|Respond|Reject|Principal): ") as refused:
             build()
         spy.see(refused.value)
     assert spy.seen

@@ -8,14 +8,15 @@ import traceback
 from pathlib import Path
 
 import pytest
-from test_canary import CANARIES, CARD, DEPS, PASSWORD, Spy, place, secret_url, spy
-from test_failures_stores import KINDS, Place
+from places import KINDS, Place
+from test_canary import CANARIES, CARD, DEPS, PASSWORD, Spy, secret_url, spy
 
 from phronomy import Checkpoint, cli, open_store
+from phronomy.cli import _decide
 
 pytestmark = pytest.mark.unmeasured
 
-__all__ = ["place", "spy"]  # fixtures
+__all__ = ["spy"]  # fixtures
 
 
 APP = f"""
@@ -47,7 +48,7 @@ def make():
 """
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # no other process sees a memory
 def test_the_command_line_tells_nobody(
     place: Place, spy: Spy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -84,6 +85,8 @@ def test_the_command_line_tells_nobody(
         monkeypatch.setenv("PHRONOMY_STORE", url)
         monkeypatch.setenv("PHRONOMY_APP", "canary_desk:make")
         monkeypatch.setenv("PHRONOMY_DEPS", "canary_desk:Deps")
+        # What is masked is approved by nobody who has not seen it. Here it is, to see that nothing shows it.
+        monkeypatch.setattr(_decide, "_check_seen", lambda *given: None)
         first = begin()
         id = first.pending[0].id
         assert run("show", id, "--reveal") == 99  # the positive control: it is there, and is shown on demand

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from phronomy.errors import ModelError
 from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models import ModelRequest, ModelSettings
-from phronomy.models._chat import RESERVED, reply_from, request_messages, request_options, wire_message
+from phronomy.models._chat import RESERVED, read_completion, reply_from, request_messages, request_options, wire_message
 
 USER = Message(role="user", content="Refund order 1042")
 REQUEST = ModelRequest(messages=(USER,))
@@ -227,3 +227,26 @@ def test_any_unknown_field_survives_the_record_and_its_json(
     message = through_json(reply_from(raw).message)
     # Compared as text: key order, and 5.0 beside 5, must survive too.
     assert json.dumps(request_messages(ModelRequest(messages=(message,)))) == json.dumps([raw])
+
+
+@pytest.mark.parametrize("odd", [None, "", 7, ["x"], {}])
+def test_an_id_that_is_none_is_not_read(odd: Any) -> None:
+    reply = read_completion({"id": odd, "model": odd, "choices": [{"message": {"content": "Hello"}}]})
+    assert (reply.id, reply.model) == (None, None)
+
+
+@pytest.mark.parametrize("odd", [None, 7, [], {}, {"cached_tokens": "9", "reasoning_tokens": -1}])
+def test_details_of_a_usage_that_are_none_count_nothing(odd: Any) -> None:
+    usage = {"prompt_tokens": 5, "prompt_tokens_details": odd, "completion_tokens_details": odd}
+    reply = read_completion({"choices": [{"message": {"content": "Hello"}}], "usage": usage})
+    assert reply.usage == Usage(requests=1, input_tokens=5)
+
+
+def test_a_usage_without_such_tokens_is_stored_as_it_was_before_they_were_counted() -> None:
+    before = '{"requests":1,"input_tokens":30,"output_tokens":9,"cost":null}'
+    assert Usage(requests=1, input_tokens=30, output_tokens=9).model_dump_json() == before
+    assert Usage.model_validate_json(before).cached_tokens == 0
+    more = Usage(requests=1, input_tokens=30, output_tokens=9, cached_tokens=20, reasoning_tokens=4)
+    assert Usage.model_validate_json(more.model_dump_json()) == more
+    assert (more + more).cached_tokens == 40 and (more + more).reasoning_tokens == 8
+    assert (more + more).since(more) == more

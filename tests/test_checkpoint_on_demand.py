@@ -47,8 +47,6 @@ from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
 from phronomy.timeline import timeline
 
-pytestmark = pytest.mark.product
-
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])
 def everywhere(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:

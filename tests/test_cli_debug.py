@@ -87,6 +87,11 @@ def reply(request):
 
 def plain():
     return Agent(name="plain", model=ScriptedModel(reply))
+
+
+def office():
+    model = ScriptedModel.by_turn([call("transfer_to_billing"), "It is paid."])
+    return Agent(name="triage", model=model, handoffs=[Agent(name="billing", model=model)])
 """
 
 
@@ -247,7 +252,7 @@ def test_wrong_arguments_at_a_stop_leave_the_run_where_it_stands(piped: Piped) -
     assert "Stopped after" not in text
     for told in (
         "It takes nothing: next",
-        "error: nothing waits here under 'pend_000000000000000000000000'; pending: pend_",
+        "error: nothing waits here under pend_000000000000000000000000; pending: pend_",
         "It goes on into, over, out, step, go, next, continue; or give a pending id:",
         "Give the result: respond [ID] RESULT",
         "It takes a pending id, or nothing: skip [ID]",
@@ -353,6 +358,19 @@ def test_a_graph_with_an_agent_in_it(app: str, piped: Piped) -> None:
         "(debug) p state['tries']",
         "  print     state['tries'] = 7",
     ]
+
+
+def test_where_a_conversation_is_handed_over_it_says_from_whom(piped: Piped) -> None:
+    status, lines, _ = piped("i\ni\ni\ni\n", "Is it paid?", app="flow:office")
+    assert (status, [line for line in lines if line.startswith("Stopped")]) == (
+        cli.DONE,
+        [
+            "Stopped before the run begins, in triage (pre_agent_run)",
+            "Stopped before handoff transfer_to_billing, in triage (pre_handoff)",
+            "Stopped after the handoff from triage, in billing (pre_agent_run)",
+            "Stopped before the end of the run, in billing (post_run)",
+        ],
+    )
 
 
 @pytest.mark.sweep

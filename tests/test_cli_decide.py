@@ -29,12 +29,40 @@ __all__ = ["place", "said", "told"]  # fixtures
 def test_approved_it_runs_once_and_the_run_goes_on_here(said: Callable[[], str]) -> None:
     (item,) = begin().pending
     said()
-    assert run("approve", item.id, "--yes") == cli.DONE
+    assert run("approve", item.id, "--yes", "--reveal") == cli.DONE
     shown = said()
     assert re.search(r"\nIt was approved by rita \(cli\) at \d\d:\d\d:\d\d UTC\.\nThe run is completed\.\n$", shown)
     assert "  tool      runs refund\n" in shown
     assert "  tool      49.9 euros for order 1042 are on their way\n  model     Done.\n" in shown
     assert (refunds(), waiting()) == (["1042 49.9 s3cret"], [])
+
+
+def test_what_is_carried_out_elsewhere_is_shown_so_and_answered(
+    said: Callable[[], str], capsys: pytest.CaptureFixture[str], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No command approves it; `respond` gives what came of it."""
+    monkeypatch.syspath_prepend(str(place))
+    import desk
+
+    with SQLiteStore("runs.db") as kept:
+        agent = desk.phoning()
+        agent.store = kept
+        [item] = agent.invoke("Where?", thread_id="t1").checkpoint.pending
+    said()
+    app = "desk:phoning"
+    assert run("show", item.id, app=app) == cli.DONE
+    assert "Result needed: locate is carried out elsewhere\n" in said()
+    assert run("pending", app=app) == cli.DONE
+    assert re.search(rf"{item.id} .* external", said())
+    for command in (["approve", item.id], ["edit", item.id, "--args", '{"accuracy": 5}']):
+        for yes in ([], ["--yes"]):
+            assert run(*command, *yes, app=app) == cli.FAILED
+            printed = capsys.readouterr()
+            assert printed.out == "" and "is carried out elsewhere, so nothing here can run it" in printed.err
+            assert f"phronomy respond {item.id}" in printed.err
+    assert waiting() == [item.id]
+    assert run("respond", item.id, "in Graz", "--yes", app=app) == cli.DONE
+    assert "The run is completed." in said()
 
 
 def test_for_machines_the_result_is_one_document_and_tools_print_elsewhere(
@@ -43,7 +71,7 @@ def test_for_machines_the_result_is_one_document_and_tools_print_elsewhere(
     checkpoint = begin("Refund orders 1042 and 2000")
     first, second = checkpoint.pending
     capsys.readouterr()
-    assert run("approve", first.id, "--yes", "--json", "--by", "olga") == cli.PENDING
+    assert run("approve", first.id, "--yes", "--reveal", "--json", "--by", "olga") == cli.PENDING
     printed = capsys.readouterr()
     assert "refunding" in printed.err
     document = json.loads(printed.out)
@@ -53,7 +81,7 @@ def test_for_machines_the_result_is_one_document_and_tools_print_elsewhere(
     assert (document["status"], document["output"]) == ("suspended", None)
     assert [each["pending_id"] for each in document["pending"]] == [second.id]
     assert (document["decision"]["kind"], document["decision"]["by"]) == ("approve", "olga")
-    assert run("approve", second.id, "--yes", "--json") == cli.DONE
+    assert run("approve", second.id, "--yes", "--reveal", "--json") == cli.DONE
     document = json.loads(capsys.readouterr().out)
     assert (document["status"], document["output"], document["pending"]) == ("completed", "Done.", [])
     assert refunds() == ["1042 49.9 s3cret", "2000 49.9 s3cret"]
@@ -62,7 +90,7 @@ def test_for_machines_the_result_is_one_document_and_tools_print_elsewhere(
 def test_an_agent_with_anything_async_in_it_runs_in_an_event_loop(said: Callable[[], str]) -> None:
     (item,) = begin().pending
     said()
-    assert run("approve", item.id, "--yes", app="desk:asynchronous") == cli.DONE
+    assert run("approve", item.id, "--yes", "--reveal", app="desk:asynchronous") == cli.DONE
     assert "The run is completed." in said()
     assert refunds() == ["1042 49.9 s3cret"]
 
@@ -75,7 +103,8 @@ def test_without_yes_and_without_a_terminal_nothing_is_decided(said: Callable[[]
         assert run(*command, item.id, *rest) == cli.PENDING
         shown = said()
         assert "Approval needed: refund\n" in shown
-        assert shown.endswith(f"Nothing was decided: {item.id} still waits.\n")
+        how = "Only a terminal is asked: give --yes to decide without."
+        assert " ".join(shown.split()).endswith(f"Nothing was decided: {item.id} still waits. {how}")
     assert (refunds(), waiting()) == ([], [item.id])
 
 
@@ -84,9 +113,9 @@ def test_more_than_one_decision_must_be_named(told: Callable[[], str], said: Cal
     first, second = checkpoint.pending
     said()
     for id in (checkpoint.run_id, checkpoint.id):
-        assert run("approve", id, "--yes") == cli.MISUSED
+        assert run("approve", id, "--yes", "--reveal") == cli.MISUSED
         assert f"{id} waits for 2 decisions: name one of {first.id}, {second.id} (phronomy approve --help" in told()
-    assert run("approve", second.id, "--yes") == cli.PENDING
+    assert run("approve", second.id, "--yes", "--reveal") == cli.PENDING
     assert (
         f"\nThe run waits for 1 more:\n  refund    phronomy approve {first.id} --app desk:make --store {STORE}\n"
         in said()
@@ -101,14 +130,37 @@ def test_yes_decides_only_on_what_its_name_or_digest_pins(told: Callable[[], str
     checkpoint = begin()
     (item,) = checkpoint.pending
     said()
-    assert run("approve", checkpoint.run_id, "--yes") == cli.MISUSED
+    assert run("approve", checkpoint.run_id, "--yes", "--reveal") == cli.MISUSED
     assert f"a run may ask for something else by now: name {item.id} (" in told()
-    assert run("approve", checkpoint.run_id, "--yes", "--digest", "abc") == cli.MISUSED
+    assert run("approve", checkpoint.run_id, "--yes", "--reveal", "--digest", "abc") == cli.MISUSED
     assert "--digest takes 12 characters of the digest, or more" in told()
-    assert run("approve", checkpoint.run_id, "--yes", "--digest", "0" * 64) == cli.FAILED
+    assert run("approve", checkpoint.run_id, "--yes", "--reveal", "--digest", "0" * 64) == cli.FAILED
     assert f"pending {item.id} has the digest {item.digest}, and not the one that was shown" in told()
     assert (refunds(), waiting()) == ([], [item.id])
-    assert run("approve", checkpoint.run_id, "--yes", "--digest", item.digest[:16]) == cli.DONE
+    assert run("approve", checkpoint.run_id, "--yes", "--reveal", "--digest", item.digest[:16]) == cli.DONE
+    assert refunds() == ["1042 49.9 s3cret"]
+
+
+def test_yes_approves_nothing_that_is_masked_unless_it_is_revealed(
+    told: Callable[[], str], said: Callable[[], str]
+) -> None:
+    """Nobody is asked, so nobody would have seen it. Rejecting runs nothing, and asks for nothing."""
+    checkpoint = begin("Refund orders 1042 and 2000")
+    first, second = checkpoint.pending
+    said()
+    edited = ("--args", '{"order_id": 7, "token": "[redacted]"}', "--json")
+    for line in (("approve", first.id), ("approve", first.id, "--json"), ("edit", first.id, *edited)):
+        assert run(*line, "--yes") == cli.MISUSED
+        assert told() == (
+            f"phronomy: error: token of {first.id} is masked, and --yes runs it with nobody asked:"
+            f" --reveal shows what is masked, and goes with --yes (phronomy {line[0]} --help tells more)"
+        )
+    assert run("approve", first.id, "--yes", app="desk:other") == cli.MISUSED
+    assert f"amount, note, order_id, token of {first.id} are masked" in told()
+    assert (refunds(), waiting(), said()) == ([], [first.id, second.id], "")
+    assert run("approve", first.id, "--yes", "--reveal") == cli.PENDING
+    assert '  token     text      "s3cret"\n' in said()
+    assert run("reject", second.id, "--yes") == cli.DONE
     assert refunds() == ["1042 49.9 s3cret"]
 
 
@@ -155,7 +207,7 @@ def test_a_human_gives_the_result(
 
 
 def test_edited_arguments_are_validated_and_shown_and_what_is_hidden_stays(
-    told: Callable[[], str], said: Callable[[], str]
+    told: Callable[[], str], said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (item,) = begin().pending
     said()
@@ -176,9 +228,8 @@ def test_edited_arguments_are_validated_and_shown_and_what_is_hidden_stays(
     same = '{"order_id": 1042, "amount": 49.9, "note": "", "token": "[redacted]"}'
     assert run("edit", item.id, "--yes", "--args", same) == cli.PENDING
     assert "The arguments are as they were.\n" in said()
-    assert (
-        run("edit", item.id, "--yes", "--args", '{"order_id": 7, "note": "\\u202e", "token": "[redacted]"}') == cli.DONE
-    )
+    monkeypatch.setattr(_decide, "confirmed", lambda *given: True)  # somebody who sees it says yes
+    assert run("edit", item.id, "--args", '{"order_id": 7, "note": "\\u202e", "token": "[redacted]"}') == cli.DONE
     shown = said()
     assert (
         """
@@ -194,7 +245,9 @@ To be run: refund
     )
     assert "It was approved, with edited arguments, by rita (cli)" in shown
     assert refunds() == ["7 49.9 s3cret"], "the mask is not an argument"
-    assert run("show", item.id, "--json") == cli.FAILED
+    said()
+    assert run("show", item.id, "--json") == cli.DONE
+    assert json.loads(said())["decided"]["edited"] is True
     with SQLiteStore("runs.db") as store:
         ended = store.latest("t1")
     assert ended is not None
@@ -244,7 +297,8 @@ def test_edit_opens_the_editor_with_the_arguments(
     monkeypatch.setenv(
         "VISUAL", editor(place, 'cp "$2" seen.json; ls -ld "$(dirname "$2")" > mode; sed -i s/49.9/20/ "$2"')
     )
-    assert run("edit", item.id, "--yes") == cli.DONE
+    monkeypatch.setattr(_decide, "confirmed", lambda *given: True)  # somebody who sees it says yes
+    assert run("edit", item.id) == cli.DONE
     assert json.loads((place / "seen.json").read_text()) == {
         "order_id": 1042,
         "amount": 49.9,
@@ -266,13 +320,13 @@ def test_what_was_decided_is_not_decided_again_and_it_is_told_who_did(
     assert run("reject", item.id, "--yes", "--by", "olga") == cli.DONE
     said()
     who = r"phronomy: error: this was decided before: rejected by olga \(cli\) at [0-9:]{8} UTC; the run has ended"
-    assert run("approve", item.id, "--yes") == cli.FAILED
+    assert run("approve", item.id, "--yes", "--reveal") == cli.FAILED
     assert re.fullmatch(who, told())
-    assert run("approve", checkpoint.id, "--yes", "--json") == cli.FAILED
+    assert run("approve", checkpoint.id, "--yes", "--reveal", "--json") == cli.FAILED
     assert re.fullmatch(who, told())
     assert run("approve", checkpoint.run_id) == cli.FAILED
     assert f"nothing waits for a decision at {checkpoint.run_id}: the run is completed" in told()
-    assert run("approve", "pend_0", "--yes") == cli.FAILED
+    assert run("approve", "pend_0", "--yes", "--reveal") == cli.FAILED
     assert "the store knows no pending approval, checkpoint or run pend_0" in told()
     assert refunds() == []
 
@@ -343,11 +397,11 @@ def test_an_agent_that_has_changed_is_refused_unless_told_otherwise(
     (item,) = begin().pending
     said()
     (place / "desk.py").write_text(APP.replace("requires_approval=True, redact", "requires_approval=False, redact"))
-    assert run("approve", item.id, "--yes", "--json") == cli.FAILED
+    assert run("approve", item.id, "--yes", "--reveal", "--json") == cli.FAILED
     assert "loosened" in (line := told())
     assert line.endswith(". Nothing has happened (--accept-changes goes on all the same)")
     assert waiting() == [item.id]
-    assert run("approve", item.id, "--yes", "--json", "--accept-changes") == cli.DONE
+    assert run("approve", item.id, "--yes", "--reveal", "--json", "--accept-changes") == cli.DONE
     assert refunds() == ["1042 49.9 s3cret"]
 
 
@@ -364,13 +418,14 @@ def test_a_decision_on_a_run_that_works_elsewhere_is_left_for_its_worker(place: 
     while not (place / "hanging").exists():
         assert worker.poll() is None
     said()
-    assert run("approve", second.id, "--yes", "--json") == cli.DONE
+    assert run("approve", second.id, "--yes", "--reveal", "--json") == cli.DONE
     assert json.loads(said())["status"] == "running"
     assert run("recover", begun.run_id, "--yes", "--json") == cli.FAILED, "its worker lives"
     assert said() == ""
     (place / "hang").unlink()
     assert worker.wait(PATIENCE) == 0
-    assert run("show", second.id, "--json") == cli.FAILED
+    assert run("show", second.id, "--json") == cli.DONE
+    assert json.loads(said())["decided"]["kind"] == "approve"
     assert (waiting(), refunds()) == ([], ["1042 49.9 s3cret", "2000 49.9 s3cret"])
 
 
@@ -383,7 +438,7 @@ def test_a_failure_after_the_decision_says_that_it_is_recorded_and_recover_goes_
     checkpoint = begin()
     (place / "down").touch()
     said()
-    assert run("approve", checkpoint.pending[0].id, "--yes", "--json") == cli.FAILED
+    assert run("approve", checkpoint.pending[0].id, "--yes", "--reveal", "--json") == cli.FAILED
     again = f"phronomy recover {checkpoint.run_id} --app desk:make --store {STORE}"
     assert told() == (
         f"phronomy: error: the provider is down (The decision is recorded and nothing is lost; go on with: {again})"

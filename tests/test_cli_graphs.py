@@ -353,7 +353,7 @@ def test_a_breakpoint_is_let_go_on_by_approve_and_by_nothing_else(said: Callable
 
 def test_what_is_asked_inside_is_decided_from_outside(said: Callable[[], str]) -> None:
     (item,) = begin("deep").pending
-    assert run("approve", item.id, "--yes", app="deep") == cli.DONE
+    assert run("approve", item.id, "--yes", "--reveal", app="deep") == cli.DONE
     assert "The run is completed." in said()
     assert ran() == ["pay 90"]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -422,6 +424,58 @@ def test_how_to_go_on_names_the_tenant(said: Callable[[], str]) -> None:
     assert f"phronomy approve {second.approval.id} --app till:make --store {STORE} --tenant 'acme & co'\n" in said()
 
 
+# What was decided
+
+
+def test_what_was_decided_is_shown_by_the_id_that_the_trail_prints(said: Callable[[], str]) -> None:
+    checkpoint = begin("ship")
+    (item,) = checkpoint.pending
+    assert run("reject", item.id, "--yes", "--by", "olga", "--reason", "no stock", app="till:make") == cli.DONE
+    said()
+    assert run("audit") == cli.DONE
+    pending_id = json.loads(said())["pending_id"]
+    how = rf"It was rejected by olga \(cli\) at {CLOCK}; the run has ended\."
+
+    assert run("show", pending_id, app="till:make") == cli.DONE
+    shown = said()
+    assert re.search(rf"\nAsked: ship\n.*\n{how}\n  reason    no stock\n", shown, re.DOTALL)
+    assert f"\n  pending   {item.id}\n  waited at {checkpoint.id}\n  run       {checkpoint.run_id}\n" in shown
+    assert "Approval needed" not in shown
+    assert run("show", pending_id, "--json") == cli.DONE
+    found = json.loads(said())
+    assert (found["checkpoint_id"], found["status"], found["pending"]) == (checkpoint.id, "suspended", [])
+    decided = found["decided"]
+    assert [decided[name] for name in ("pending_id", "kind", "channel", "reason", "digest")] == [
+        *(item.id, "reject", "cli", "no stock", item.digest),
+    ]
+    assert decided["by"]["id"] == "olga"
+
+    assert run("history", pending_id) == cli.DONE
+    lines = said().splitlines()
+    assert (lines[-3].startswith(checkpoint.id), lines[-2]) == (True, "")
+    assert re.fullmatch(how, lines[-1])
+    assert run("history", pending_id, "--json") == cli.DONE
+    assert [each["checkpoint_id"] for each in json.loads(said())][-1] == checkpoint.id
+    assert run("timeline", pending_id, "--type", "approval_requested") == cli.DONE
+    assert item.id in said()
+    assert run("diff", pending_id, checkpoint.run_id, "--json") == cli.DONE
+    assert json.loads(said())["before_id"] == checkpoint.id
+
+
+def test_of_what_a_handler_has_decided_the_end_of_its_run_is_shown(said: Callable[[], str]) -> None:
+    with open_store(STORE) as store:
+        till = import_module("till").make()
+        till.store = store
+        ended = till.on_approval_required(lambda name, args: False).invoke("ship").checkpoint
+        (record,) = store.audit()
+    assert run("show", record.pending_id or "") == cli.DONE
+    shown = said()
+    assert re.search(rf"\nIt was rejected \(handler\) at {CLOCK}; the run has ended\.\n", shown)
+    assert "waited at" not in shown
+    assert run("history", record.pending_id or "", "--json") == cli.DONE
+    assert json.loads(said())[-1]["checkpoint_id"] == ended.id
+
+
 # What lapsed
 
 
@@ -441,6 +495,8 @@ def test_a_decision_that_comes_too_late_is_told_with_what_the_run_has_come_to(
         rf"phronomy: error: nobody decided this in time: it lapsed at {CLOCK}; the run has ended", told()
     )
     assert not Path("refunds.txt").exists()
+    assert run("show", item.id) == cli.DONE
+    assert re.search(rf"\nAsked: refund\n.*\nIt lapsed at {CLOCK}; the run has ended\.\n", said(), re.DOTALL)
 
 
 def test_a_late_decision_leaves_the_rest_to_be_decided(told: Callable[[], str], said: Callable[[], str]) -> None:
@@ -582,3 +638,16 @@ def test_a_time_is_a_date_or_an_age(text: str, at: float) -> None:
 )
 def test_how_soon_something_lapses_is_said_in_the_largest_unit(seconds: float, told: str) -> None:
     assert ahead(seconds) == told
+
+
+def test_a_file_of_another_program_is_refused_and_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "other" / "other.db"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE notes (text TEXT)")
+    before = path.read_bytes()
+    assert cli.run(["pending", "--store", f"sqlite:///{path}"]) == cli.FAILED
+    assert "other.db is no store of phronomy's. Nothing was made in it" in " ".join(capsys.readouterr().err.split())
+    assert path.read_bytes() == before and [each.name for each in path.parent.iterdir()] == ["other.db"]

@@ -85,7 +85,7 @@ def test_what_one_of_two_tools_of_a_name_hides_is_hidden_of_both(begun: Checkpoi
 
 def test_it_is_decided_by_its_id_and_the_run_goes_on(begun: Checkpoint, said: Callable[[], str]) -> None:
     inner, outer = begun.pending
-    assert run("approve", inner.id, "--yes", "--json", "--by", "olga") == cli.PENDING
+    assert run("approve", inner.id, "--yes", "--reveal", "--json", "--by", "olga") == cli.PENDING
     document = json.loads(said())
     assert (document["decision"]["by"], [each["pending_id"] for each in document["pending"]]) == ("olga", [outer.id])
     assert paid() == ["clerk bob"]

@@ -79,7 +79,7 @@ def test_a_tool_that_runs_and_a_model_that_is_asked_say_so(place: Path) -> None:
     (item,) = begin().pending
     (place / "hang").touch()
     (place / "think").touch()
-    with terminal("approve", item.id, "--yes") as desk:
+    with terminal("approve", item.id, "--yes", "--reveal") as desk:
         still(place, "hang", desk, "Running refund")
         still(place, "think", desk, "The model is asked")
         assert desk.status() == cli.DONE

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from phronomy import Checkpoint, SQLiteStore, cli
+from phronomy import Checkpoint, Reject, SQLiteStore, cli
 from phronomy.cli._views import LONGEST
 from phronomy.drawing import tree_mermaid, tree_svg
 
@@ -93,6 +93,26 @@ def kept():
     return Agent(name="desk", model=ScriptedModel(reply), tools=[refund], store=SQLiteStore("kept.db"))
 
 
+@tool(external=True)
+def locate(accuracy: int = 10) -> str:
+    """Ask the phone where it is."""
+    raise NotImplementedError
+
+
+def phoning():
+    return Agent(name="desk", model=ScriptedModel.by_turn([call("locate"), "There."]), tools=[locate])
+
+
+@tool(external=True)
+def measure() -> dict[str, float]:
+    """Measure the parcel on the scales."""
+    raise NotImplementedError
+
+
+def weighing():
+    return Agent(name="desk", model=ScriptedModel.by_turn([call("measure"), "Weighed."]), tools=[measure])
+
+
 class Desk(Agent):
     name = "desk"
     model = ScriptedModel(reply)
@@ -126,7 +146,8 @@ used.spec
 STORE = "sqlite:///runs.db"
 KEYS = [
     "pending_id", "checkpoint_id", "run_id", "branch_id", "thread_id", "agent", "path", "tool_name", "call_id", "args",
-    "masked", "digest", "why", "point", "breakpoint", "reason", "requested_at", "expires_at", "on_expiry", "risk",
+    "masked", "digest", "why", "point", "breakpoint", "reason", "requested_at", "expires_at", "on_expiry", "risk", "endpoint",
+    "external",
 ]  # fmt: skip
 """The keys of a pending approval, as docs/cli.md lists them."""
 
@@ -249,6 +270,8 @@ def test_for_machines_a_pending_approval_has_these_keys(said: Callable[[], str])
         "expires_at": None,
         "on_expiry": "reject",
         "risk": None,
+        "endpoint": None,
+        "external": False,
         "label": None,
     }
 
@@ -299,6 +322,23 @@ def test_without_the_app_nobody_knows_what_is_secret_so_all_is_masked(said: Call
         assert document["pending"][0]["masked"] == ["amount", "note", "order_id", "token"]
     assert run("show", item.id, "--reveal", app=None) == cli.DONE
     assert '  token     text      "s3cret"\n' in said()
+
+
+def test_what_was_said_with_a_decision_and_is_not_read_yet_is_shown(said: Callable[[], str]) -> None:
+    checkpoint = begin("Refund orders 1042 and 2000")
+    import desk
+
+    with SQLiteStore("runs.db") as kept:
+        agent = desk.make()
+        agent.store = kept
+        first = {checkpoint.pending[0].id: Reject()}
+        agent.resume(checkpoint.id, decisions=first, by="olga", input="Write to the customer.\n  decided   approve")
+    said()
+    assert run("show", checkpoint.run_id) == cli.DONE
+    assert "  to come   user, from olga: Write to the customer.\n              decided   approve\n" in said()
+    assert run("show", checkpoint.run_id, "--json") == cli.DONE
+    [added] = json.loads(said())["added"]
+    assert (added["role"], added["text"]) == ("user", "Write to the customer.\n  decided   approve")
 
 
 def test_show_for_machines_has_the_run_the_decisions_and_the_tail(said: Callable[[], str]) -> None:

@@ -34,14 +34,20 @@ CHOICE = r"\[a\]pprove, \[r\]eject, \[e\]dit, re\[s\]pond or \[l\]ater\? "
 class Terminal:
     """A command in a terminal of 80 columns, and somebody at its keys."""
 
-    def __init__(self, *line: str, app: str | None = "desk:make", store: str | None = STORE) -> None:
+    def __init__(
+        self,
+        *line: str,
+        app: str | None = "desk:make",
+        store: str | None = STORE,
+        dimensions: tuple[int, int] = (24, 80),
+    ) -> None:
         options = [*(["--app", app] if app else []), *(["--store", store] if store else [])]
         self.seen = io.StringIO()
         self.child = pexpect.spawn(
             sys.executable,
             ["-m", "phronomy", line[0], *options, *line[1:]],
             env=dict(os.environ),
-            dimensions=(24, 80),
+            dimensions=dimensions,
             encoding="utf-8",
             timeout=PATIENCE,
         )
@@ -295,16 +301,16 @@ def test_each_answer_in_place(place: Path) -> None:
         desk.sees(r"\(answered by rita")
         desk.sees(CHOICE)
         desk.types("e")
-        desk.sees(r"order_id \(integer\): ")
+        desk.sees(r"order_id \(integer\) \[.*\]: ")
         desk.types("")
-        desk.sees(r"amount \(number\): ")
+        desk.sees(r"amount \(number\) \[.*\]: ")
         desk.types("-3")
         desk.sees("greater than 0")
-        desk.sees(r"amount \(number\): ")
+        desk.sees(r"amount \(number\) \[.*\]: ")
         desk.types("20")
-        desk.sees(r"note \(text\): ")
+        desk.sees(r"note \(text\) \[.*\]: ")
         desk.types("")
-        desk.sees(r"token \(text\): ")
+        desk.sees(r"token \(text\) \[.*\]: ")
         desk.types("")
         desk.sees("changed; the model asked for 49.9")
         desk.sees(CHOICE)
@@ -333,8 +339,8 @@ def test_each_answer_in_place(place: Path) -> None:
         (("Refund order 1042",), CHOICE),
         (("Refund order 1042", "r"), "Enter for no reason"),
         (("Refund order 1042", "s"), "The result, which the model will read: "),
-        (("Refund order 1042", "e"), r"order_id \(integer\): "),
-        (("Refund order 1042", "e", ""), r"amount \(number\): "),
+        (("Refund order 1042", "e"), r"order_id \(integer\) \[.*\]: "),
+        (("Refund order 1042", "e", ""), r"amount \(number\) \[.*\]: "),
     ],
     ids=["you", "choice", "reason", "result", "field", "second field"],
 )
@@ -343,7 +349,7 @@ def test_ctrl_c_at_any_prompt_loses_nothing_and_says_how_to_go_on(
 ) -> None:
     with chat() as desk:
         for number, text in enumerate(typed):
-            desk.sees(["you> ", CHOICE, r"order_id \(integer\): "][number])
+            desk.sees(["you> ", CHOICE, r"order_id \(integer\) \[.*\]: "][number])
             desk.types(text)
         desk.sees(question)
         desk.child.send("half")
@@ -364,6 +370,49 @@ def test_ctrl_c_at_any_prompt_loses_nothing_and_says_how_to_go_on(
         desk.presses("d")
         assert desk.status() == cli.DONE
     assert refunds() == (["1042 49.9 s3cret"] if typed else [])
+
+
+@pytest.mark.few(1)
+def test_in_a_chat_what_is_carried_out_elsewhere_is_answered_or_rejected(place: Path) -> None:
+    with chat(app="desk:phoning") as desk:
+        desk.sees("you> ")
+        desk.types("Where am I?")
+        desk.sees("locate is carried out elsewhere")
+        desk.sees("ater")
+        desk.types("a")
+        desk.sees("Please answer r, s or l.")
+        desk.types("s")
+        desk.sees("The result, which the model will read: ")
+        desk.types("in Graz")
+        desk.sees("There.")
+        desk.sees("you> ")
+        desk.presses("d")
+        assert desk.status() == cli.DONE
+    assert "[a]pprove" not in desk.text
+
+
+@pytest.mark.few(1)
+def test_in_a_chat_a_result_that_is_no_text_is_typed_as_json(place: Path) -> None:
+    with chat(app="desk:weighing") as desk:
+        desk.sees("you> ")
+        desk.types("How heavy is it?")
+        for typed, told in (("heavy", "object is wanted"), ("{heavy", "object is wanted"), ("7", "object is wanted")):
+            desk.sees("ater")
+            desk.types("s")
+            desk.sees("The result, which the model will read: ")
+            desk.types(typed)
+            desk.sees(told)
+        desk.sees("ater")
+        desk.types("s")
+        desk.sees("The result, which the model will read: ")
+        desk.types('{"kilograms": 7.5}')
+        desk.sees("Weighed.")
+        desk.sees("you> ")
+        desk.presses("d")
+        assert desk.status() == cli.DONE
+    with SQLiteStore("runs.db") as store:
+        [told] = [message.text for message in store.latest("t1").messages if message.role == "tool"]  # type: ignore[union-attr]
+    assert told == '{"kilograms":7.5}'
 
 
 @pytest.mark.few(1)
@@ -507,7 +556,7 @@ def test_in_a_pipe_a_failure_is_an_error_that_says_how_to_go_on(
     again = f"phronomy chat --app desk:make --store {STORE} --thread 'the t1'"
     (place / "down").touch()
     piped = [sys.executable, "-m", "phronomy", *line]
-    done = subprocess.run(piped, check=False, input="Hello\n", capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(piped, check=False, input="Hello\n", capture_output=True, text=True, timeout=15)
     assert (done.returncode, done.stdout) == (cli.FAILED, "")
     assert done.stderr == f"desk is loaded\nphronomy: error: the provider is down (go on with: {again})\n"
     monkeypatch.setattr(sys, "stdin", io.StringIO())

@@ -179,7 +179,7 @@ def test_the_store_of_the_agent_is_used_where_no_other_is_named(said: Callable[[
     said()
     assert run("pending", app="desk:kept", store=None) == cli.DONE
     assert item.id in said()
-    assert run("approve", item.id, "--yes", app="desk:kept", store=None) == cli.DONE
+    assert run("approve", item.id, "--yes", "--reveal", app="desk:kept", store=None) == cli.DONE
     assert refunds() == ["1042 49.9 s3cret"]
 
 
@@ -203,7 +203,7 @@ def test_what_a_model_or_a_customer_wrote_is_never_raw(said: Callable[[], str], 
         ["timeline", item.id],
         ["timeline", item.id, "--json"],
         ["edit", item.id, "--args", args],
-        ["edit", item.id, "--args", args, "--yes"],
+        ["edit", item.id, "--args", args, "--yes", "--reveal"],
     ):
         assert run(*line) in (cli.DONE, cli.PENDING)
         shown = said().replace("refunding \x1b[31m", "")  # what the app itself prints is its own

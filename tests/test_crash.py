@@ -353,6 +353,7 @@ def test_a_body_entered_with_other_arguments_is_seen(file: str) -> None:
     assert "with another tool or other arguments than pend_" in told
 
 
+@pytest.mark.sweep
 def test_a_call_run_again_unasked_is_seen(file: str) -> None:
     told = broken(crash_worker.again, file)
     assert " was entered 2 times (key " in told

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 from selection import scaled
-from test_structure import RENAMED, TREES, Stripped
+from test_structure import RENAMED, Stripped, tree_of
 
 from phronomy import (
     Agent,
@@ -360,21 +360,24 @@ def test_no_move_passes_an_approval(desk: Desk, driver: Driver, store: Store) ->
     assert [message.text for message in debugger.checkpoint.messages][-2] == "paid in cash"
 
 
-def test_a_handler_is_not_asked_about_what_stepping_shows(driver: Driver, store: Store) -> None:
+def test_a_handler_is_asked_once_stepping_goes_on_from_what_it_shows(driver: Driver, store: Store) -> None:
     asked: list[str] = []
 
     def handler(name: str, args: dict[str, Any]) -> bool:
         asked.append(name)
         return True
 
-    for pace, end in (("step", "desk approval refund"), ("go", "desk completed")):
+    for pace, end in (("step", "desk pre_tool_call refund"), ("go", "desk completed")):
         desk = Desk(driver, store, on_approval_required=handler)
         debugger = desk.debugger()
         driver.call(debugger, "start", "Refund order 1")
         driver.call(debugger, "run_to", Breakpoint("pre_model_call", "turn == 1"))
         assert goes(driver, debugger, pace) == [end]
         assert ("refund 1 50" in desk.ran) == (pace == "go")
-    assert asked == ["refund"]
+        if pace == "step":
+            driver.call(debugger, "go")
+        assert ("refund 1 50" in desk.ran, debugger.status) == (True, "completed")
+    assert asked == ["refund", "refund"]
 
 
 def test_what_waits_beside_an_approval_goes_on_without_it(driver: Driver, store: Store) -> None:
@@ -594,7 +597,7 @@ MOVES = st.lists(
 
 
 @pytest.mark.parametrize("kind", ["agent", "graph"])
-@settings(max_examples=scaled(10, sweep=60))
+@settings(max_examples=scaled(10, sweep=40))
 @given(moves=MOVES)
 def test_whatever_is_done_a_run_ends_as_it_would_have_and_runs_nothing_twice(kind: str, moves: list[str]) -> None:
     """Any moves in any order: an approval is asked before each refund, and no call runs more than once."""
@@ -890,7 +893,7 @@ def test_a_decision_taken_elsewhere_on_another_stop_does_not_hold_it_up(desk: De
 
 
 def test_the_methods_and_their_twins_are_alike() -> None:
-    (tree,) = [node for node in TREES["phronomy.debugger"].body if getattr(node, "name", "") == "Debugger"]
+    (tree,) = [node for node in tree_of("phronomy.debugger").body if getattr(node, "name", "") == "Debugger"]
     assert isinstance(tree, ast.ClassDef)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     methods = {node.name: node for node in tree.body if isinstance(node, kinds)}

@@ -10,8 +10,15 @@ import pytest
 from phronomy import Agent, Checkpoint, CheckpointDiff, ConfigurationError, Message, Usage, diff, tool
 from phronomy.diff import PLACE
 from phronomy.testing import ScriptedModel, call
+from phronomy.types import Added
 
 CANARY = "sk-canary-31337"
+
+
+@pytest.fixture(autouse=True)
+def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a call took is in a checkpoint, and another on each machine."""
+    monkeypatch.setattr("phronomy._perform.since", lambda started: 0)
 
 
 @tool(requires_approval=True)
@@ -188,6 +195,7 @@ OTHER: dict[str, Any] = {
     "rejecting": True,
     "skipping": True,
     "passed": ("post_run@1",),
+    "added": (Added(message=Message(role="user", content="more"), at=datetime(2030, 1, 1, tzinfo=UTC)),),
     "unguarded": "output",
     "refusal": {"stage": "input", "guardrail": "g", "code": "c", "message": "m"},
     "ended": "completed",

@@ -19,7 +19,7 @@ import pytest
 from drivers import Driver
 from handoff_scenes import to
 from nested_scenes import HOUR, Firm, asking, note, passing, tools_of
-from test_failures_stores import Place, place_of
+from places import Place, place_of
 
 from phronomy import (
     Agent,
@@ -42,7 +42,7 @@ from phronomy import (
 from phronomy.models.base import ModelRequest
 from phronomy.testing import ScriptedModel, call
 
-pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]
 
 PAID = {"chief": "paid ann 10", "triage": "paid bob 10", "line": "paid go+ 10"}
 """What a run comes to that is let go on everywhere."""
@@ -298,16 +298,13 @@ def test_a_refusal_of_a_step_ends_the_whole(desk: Team) -> None:
     assert (desk.driver.call(desk.agent(), "recover_all"), desk.done) == ([], ["draft go 0"])
 
 
-def test_a_refusal_inside_a_tool_ends_the_agent_that_is_one(desk: Team) -> None:
-    """W4: it is told to whoever asked that agent, which is not asked again; the branches beside it are as they were."""
+def test_a_refusal_inside_a_tool_of_an_agent_ends_the_whole(desk: Team) -> None:
+    """W4: two levels down, and it is the run that the human saw: the branches beside it run no more."""
     first = desk.invoke()
-    half = desk.answer(first, {"clerk": Reject(reason="no", then="end")})
-    assert (waits(half), desk.done) == ({"teller": "approval", "sender": "approval"}, ["draft go 0"])
-    done = desk.let_go(half)
-    assert (done.status, desk.done) == ("completed", ["draft go 0", "pay bob 10", "pay go+ 10"])
-    assert "was rejected. Reason: no" in done.output["chief"]
-    ended = [row.ended for row in desk.runs(done.checkpoint).values() if row.agent.name == "clerk"]
-    assert ended == ["rejected"]
+    done = desk.answer(first, {"clerk": Reject(reason="no", then="end")})
+    assert (done.status, done.checkpoint.pending, desk.done) == ("rejected", (), ["draft go 0"])
+    assert desk.store().pending_rows() == []
+    assert (desk.driver.call(desk.agent(), "recover_all"), desk.done) == ([], ["draft go 0"])
 
 
 def test_what_is_refused_for_good_is_done_by_nobody(desk: Team) -> None:

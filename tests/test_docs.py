@@ -21,7 +21,7 @@ from tables import each
 
 import phronomy
 from phronomy import errors
-from phronomy.testing import ChatServer, call
+from phronomy.testing import ChatServer, ScriptedModel, call
 
 pytestmark = pytest.mark.unmeasured
 
@@ -159,6 +159,20 @@ def test_each_law_is_stated_with_its_limits_and_the_test_that_pins_it() -> None:
         assert files, f"law {number} names no test"
         for file in files:
             assert (ROOT / file).exists(), f"law {number} names {file}, which is not there"
+
+
+def test_the_customers_words_are_no_instructions_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What people copy first: the model is given the customer's text as the user's message, and as that alone."""
+    block = BLOCK.search((ROOT / "README.md").read_text())
+    assert block is not None
+    code = block[1].replace('model="openai/gpt-4o-mini"', "model=model")
+    assert code != block[1]
+    model = ScriptedModel.by_turn([call("refund", {"order_id": 1042, "amount": 49.9}), "Done."])
+    monkeypatch.chdir(tmp_path)
+    with redirect_stdout(io.StringIO()):
+        exec(code, {"model": model})
+    assert {request.system for request in model.requests} == {"You work at a refund desk. Refund what is asked for."}
+    assert {request.messages[0].text for request in model.requests} == {"Please refund 49.90 euros for order 1042"}
 
 
 def test_the_readme_gives_the_two_commands_word_for_word() -> None:

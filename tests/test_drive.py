@@ -35,7 +35,14 @@ class Meddling(MemoryStore):
         if self.when is not None and change.claim is not None and self.when(change):
             self.when = None
             ending = Ending(status="cancelled", reason="enough", at=NOW)
-            super().append(Append(branch_id=change.branch_id, seq=change.seq, entries=(journal_entry(ending, ""),)))
+            super().append(
+                Append(
+                    branch_id=change.branch_id,
+                    seq=change.seq,
+                    holder=change.claim,
+                    entries=(journal_entry(ending, ""),),
+                )
+            )
         return super().append(change)
 
 

@@ -8,21 +8,23 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
-from drivers import PATIENCE
+from drivers import PATIENCE, until
+from selection import scaled
 
-from phronomy import Event
-from phronomy.events import Suspended, event_from
 from phronomy.testing import ChatServer, call
 
 pytestmark = pytest.mark.unmeasured
@@ -35,6 +37,8 @@ def clerk(body: dict[str, Any]) -> Any:
     last, tools = body["messages"][-1], [each["function"]["name"] for each in body["tools"]]
     if last["role"] == "user" and "look_up_order" in tools:
         return call("look_up_order", {"order_id": 1042})
+    if last["role"] == "user" and "choose" in tools:
+        return call("choose", {"options": ["window", "aisle"]})
     if "next_page" in tools:
         read = sum(message["role"] == "tool" for message in body["messages"])
         return call("next_page", {"after": read}) if read < 4 else "There are 12."
@@ -181,7 +185,7 @@ def test_class_style(reader: Reader, server: ChatServer) -> None:
         "I was told: 49.90 euros for order 1042 are on their way",
     ]
     told = {request["messages"][0]["content"] for request in server.requests}
-    assert told == {"You work at a refund desk. Refund what Ada asks for. Thank Ada by name."}
+    assert told == {"You work at the refund desk of Kettles and Sons. Refund what is asked for. Thank the customer."}
 
 
 def test_chat_loop_goes_on_after_it_was_left_at_the_prompt(reader: Reader) -> None:
@@ -228,6 +232,16 @@ def test_edit_and_respond(reader: Reader) -> None:
         "Its result:",
         "60.00 euros for order 1042 are on their way",
         "responded: I was told: Yes, on 3 March.",
+    ]
+
+
+def test_external_tool(reader: Reader) -> None:
+    status, said, complaints = reader.run("external_tool.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "to the page: choose {'options': ['window', 'aisle']}",
+        "refused: InvalidDecision",
+        'responded: I was told: {"option":"window"}',
     ]
 
 
@@ -295,7 +309,7 @@ def test_serverless(reader: Reader, server: ChatServer) -> None:
     assert (waits["tool"], waits["args"]) == ("refund", {"order_id": 1042, "amount": 20.0})
 
     decision = {"action": "decide", "checkpoint_id": waits["checkpoint_id"], "by": "ada"}
-    for wrong in ("false", 1, None):
+    for wrong in scaled(("false",), sweep=("false", 1, None)):
         status, refused = serverless(reader, **decision, pending_id=waits["pending_id"], approved=wrong)
         assert (status, refused["error"]) == (422, "approved must be true or false")
     assert serverless(reader, **decision, pending_id="pend_0", approved=True)[0] == 404
@@ -352,7 +366,13 @@ class Desk:
             stderr=subprocess.PIPE,
             text=True,
             cwd=reader.folder,
-            env={**reader.environ, **BY_ITSELF, "DESK_TOKENS": json.dumps(self.tokens), "PORT": "0"},
+            env={
+                **reader.environ,
+                **BY_ITSELF,
+                "DESK_TOKENS": json.dumps(self.tokens),
+                "CHAT_TOKENS": json.dumps({token: name for token, (name, _) in self.tokens.items()}),
+                "PORT": "0",
+            },
         )
         assert self.process.stderr is not None
         self.complaints = self.process.stderr
@@ -367,9 +387,9 @@ class Desk:
         answer = self.client.request(method, path, headers=headers, json=body or None)
         return answer.status_code, answer.json()
 
-    def close(self) -> None:
+    def close(self, end: int = signal.SIGTERM) -> None:
         self.client.close()
-        self.process.terminate()
+        self.process.send_signal(end)
         self.process.wait(PATIENCE)
         self.complaints.close()
 
@@ -393,7 +413,11 @@ def test_fastapi_app(start: Callable[[str], Desk], server: ChatServer) -> None:
     assert (status, run["status"], run["output"]) == (201, "suspended", None)
     status, (waits,) = other("GET", "/pending")
     assert status == 200
-    assert (waits["tool"], waits["args"], waits["why"]) == ("refund", {"order_id": 1042, "amount": 20.0}, "approval")
+    assert (waits["tool_name"], waits["args"], waits["why"]) == (
+        "refund",
+        {"order_id": 1042, "amount": 20.0},
+        "approval",
+    )
     path = f"/checkpoints/{waits['checkpoint_id']}/pending/{waits['pending_id']}"
     decision = {"digest": waits["digest"], "approve": True}
 
@@ -430,21 +454,130 @@ def test_fastapi_app_tells_clients_little_of_failures(start: Callable[[str], Des
     assert set(said) == {"error", "run_id"}
 
 
-def events(desk: Desk, method: str, path: str, who: str, *, after: str | None = None, **body: Any) -> list[Event]:
-    """The server-sent events of one answer."""
+def test_fastapi_chat(start: Callable[[str], Desk], reader: Reader, server: ChatServer) -> None:
+    """Carl has two threads. One waits for his approval and one fails as the provider goes away; then the process is killed."""
+    chat = start("fastapi_chat.py")
+    assert chat("GET", "/threads/kettle", "carl") == (404, {"detail": "there is no such thread"})
+    status, kettle = chat("POST", "/threads/kettle/messages", "carl", text="Please refund 20 euros")
+    assert (status, kettle["status"], kettle["said"]) == (201, "suspended", [["user", "Please refund 20 euros"]])
+    (waits,) = kettle["pending"]
+    assert (waits["tool_name"], waits["args"]) == ("refund", {"order_id": 1042, "amount": 20.0})
+    status, lamp = chat("POST", "/threads/lamp/messages", "carl", text="Hello")
+    assert (status, lamp["status"], lamp["pending"]) == (201, "completed", [])
+
+    # While something waits, no other message is taken, and nobody else has such a thread.
+    status, refused = chat("POST", "/threads/kettle/messages", "carl", text="Hello?")
+    assert (status, {name: refused[name] for name in kettle}) == (409, kettle)
+    assert chat("GET", "/threads/kettle", "bert")[0] == 404
+    assert chat("GET", "/threads/kettle", "nobody") == (401, {"detail": "this token is not known"})
+    path = f"/threads/kettle/checkpoints/{waits['checkpoint_id']}/pending/{waits['pending_id']}"
+    yes = {"digest": waits["digest"], "approve": True}
+    assert chat("POST", path, "bert", **yes) == (404, {"detail": "there is no such request"})
+    assert chat("POST", path.replace("kettle", "lamp"), "carl", **yes)[0] == 404
+    assert chat("POST", path.replace("pend_", "pend_0"), "carl", **yes)[0] == 404
+    for wrong in ({"approve": "true"}, {"digest": "0" * 64}, {"by": "ada"}):
+        assert chat("POST", path, "carl", **{**yes, **wrong})[0] == 422, wrong
+
+    # The provider goes away, and the process with it.
+    server.close()
+    status, failed = chat("POST", "/threads/lamp/messages", "carl", text="And the lamp?")
+    assert (status, failed["error"]) == (502, "no answer came: try again, or say something else")
+    assert chat("GET", "/threads/lamp", "carl")[1]["status"] == "failed"
+    chat.close(signal.SIGKILL)
+    reader.environ["OPENAI_BASE_URL"] = server.start().base_url
+    chat = start("fastapi_chat.py")
+
+    # What waited waits. Of two clicks at once one counts, and the other hears whose.
+    assert chat("GET", "/threads/kettle", "carl") == (200, kettle)
+    with ThreadPoolExecutor(2) as pool:
+        clicks = [pool.submit(chat, "POST", path, "carl", **yes) for _ in range(2)]
+    (_, paid), (status, late) = sorted((click.result() for click in clicks), key=lambda answer: answer[0])
+    assert paid["said"][-1] == ["assistant", "I was told: 20.00 euros for order 1042 are on their way"]
+    assert (paid["status"], status, late["decision"]) == ("completed", 409, {"kind": "approve", "by": "carl"})
+    status, late = chat("POST", path, "carl", digest=waits["digest"], approve=False)
+    assert (status, late["decision"], late["progress"]) == (409, {"kind": "approve", "by": "carl"}, "ended")
+
+    # The next message goes on after the outage, from all that was said.
+    status, lamp = chat("POST", "/threads/lamp/messages", "carl", text="Anybody there?")
+    assert (status, lamp["status"]) == (201, "completed")
+    assert lamp["said"] == [
+        ["user", "Hello"],
+        ["assistant", "I was told: Hello"],
+        ["user", "And the lamp?"],
+        ["user", "Anybody there?"],
+        ["assistant", "I was told: Anybody there?"],
+    ]
+
+
+@pytest.mark.sweep
+def test_fastapi_chat_tries_again_and_goes_on_with_what_a_killed_process_had_under_way(
+    start: Callable[[str], Desk], reader: Reader
+) -> None:
+    """The provider is silent, then away, then back."""
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def slow(body: dict[str, Any]) -> Any:
+        asked.set()
+        assert goes_on.wait(PATIENCE)
+        return clerk(body)
+
+    reader.environ["PHRONOMY_STORE"] = "sqlite:///chat.db?lease=1"
+    with ChatServer(slow) as server, ThreadPoolExecutor(1) as pool:
+        reader.environ["OPENAI_BASE_URL"] = server.base_url
+        chat = start("fastapi_chat.py")
+        lost = pool.submit(chat, "POST", "/threads/kettle/messages", "carl", text="Hello")
+        assert asked.wait(PATIENCE)
+        status, refused = chat("POST", "/threads/kettle/messages", "carl", text="Hello?")
+        assert (status, refused["status"], refused["pending"]) == (409, "running", [])
+        assert chat("POST", "/threads/kettle/again", "carl")[0] == 409
+        chat.process.kill()
+        assert isinstance(lost.exception(PATIENCE), httpx.TransportError)
+        goes_on.set()
+        chat = start("fastapi_chat.py")
+        (ended,) = until(
+            lambda: [found for _, found in [chat("GET", "/threads/kettle", "carl")] if found["status"] != "running"]
+        )
+        assert (ended["status"], ended["said"]) == (
+            "completed",
+            [["user", "Hello"], ["assistant", "I was told: Hello"]],
+        )
+
+        server.close()
+        for path, body in (("messages", {"text": "Please refund 30 euros"}), ("again", {})):
+            assert chat("POST", f"/threads/kettle/{path}", "carl", **body)[0] == 502
+        chat.close()
+        reader.environ["OPENAI_BASE_URL"] = server.start().base_url
+        chat = start("fastapi_chat.py")
+        for _ in range(2):  # with nothing that failed, it says how the thread stands
+            status, kettle = chat("POST", "/threads/kettle/again", "carl")
+            assert (status, kettle["status"]) == (200, "suspended")
+            assert kettle["said"] == [*ended["said"], ["user", "Please refund 30 euros"]]
+        assert chat("POST", "/threads/lamp/again", "carl")[0] == 404
+
+
+def events(
+    desk: Desk, method: str, path: str, who: str, *, after: str | None = None, **body: Any
+) -> list[SimpleNamespace]:
+    """The server-sent events of one answer, as a page reads them."""
     headers = {"Authorization": f"Bearer token-of-{who}"} | ({"Last-Event-ID": after} if after else {})
     found = []
     with desk.client.stream(method, path, headers=headers, json=body or None) as answer:
         assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
         for text in answer.read().decode().split("\n\n")[:-1]:
             id, type, data = (line.partition(": ")[2] for line in text.split("\n"))
-            event = event_from(data)
-            assert (event.id, event.type) == (id, type)
+            event = as_read(data)
+            assert (event.id, event.type, event.version) == (id, type, 1)
             found.append(event)
     return found
 
 
-def told(found: list[Event]) -> list[str]:
+def as_read(data: str) -> SimpleNamespace:
+    """What a page makes of JSON."""
+    read: SimpleNamespace = json.loads(data, object_hook=lambda found: SimpleNamespace(**found))
+    return read
+
+
+def told(found: list[SimpleNamespace]) -> list[str]:
     """The types of events, without those that are only in the live stream."""
     live = ("model_started", "text_delta", "tool_call_delta")
     return [event.type for event in found if event.type not in live]
@@ -475,8 +608,8 @@ def test_sse(start: Callable[[str], Desk]) -> None:
     )
 
     waits = asked[-1]
-    assert isinstance(waits, Suspended)
     pending = waits.pending[0]
+    assert vars(pending.args) == {"order_id": 1042, "amount": 20}
     decision = {"digest": pending.digest, "approve": True}
     place = f"/checkpoints/{waits.checkpoint_id}/pending/{pending.id}"
     assert desk("POST", place, "carl", **decision)[0] == 403
@@ -506,7 +639,7 @@ def test_sse_goes_on_after_a_page_went_away(tmp_path: Path) -> None:
     with ChatServer(slow) as server, closing(Desk("sse.py", Reader(server, tmp_path))) as desk:
         with desk.client.stream("POST", "/runs", headers=carl, json={"message": "Please refund 20 euros"}) as answer:
             first = next(line for line in answer.iter_lines() if line.startswith("data: "))
-        path = f"/runs/{event_from(first.partition(': ')[2]).run_id}/events"
+        path = f"/runs/{as_read(first.partition(': ')[2]).run_id}/events"
         goes_on.set()
         deadline, found = time.monotonic() + PATIENCE, events(desk, "GET", path, "carl")
         while found[-1].type != "suspended" and time.monotonic() < deadline:  # the server hears of the cut when it does

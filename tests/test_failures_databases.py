@@ -17,10 +17,11 @@ import psycopg
 import psycopg_pool
 import pytest
 from drivers import PATIENCE, Driver, outline
+from places import KINDS, Place, place_of
 from servers import postgres_url
 from test_failures_authority import posted, unchanged
 from test_failures_once import at_once, pays
-from test_failures_stores import KINDS, Place, Shop, place_of
+from test_failures_stores import Shop
 
 import phronomy
 from phronomy import (
@@ -39,12 +40,6 @@ from phronomy import (
 from phronomy.testing import ScriptedModel, call, say
 
 pytestmark = pytest.mark.unmeasured
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with place_of(request.param, tmp_path) as found:
-        yield found
 
 
 @pytest.fixture

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import PATIENCE, Driver
+from drivers import PATIENCE, Driver, calls_ended
 from graph_scenes import NO, YES, Job, Works, asked, linked, once, posted, refused, says
+from places import KINDS, Place
 from test_failures_once import HOUR, PowerCut, at_once, counted
-from test_failures_stores import KINDS, Place, lose, place_of
+from test_failures_stores import lose
 
 from phronomy import (
     Agent,
@@ -31,15 +31,10 @@ from phronomy import (
     tool,
 )
 from phronomy.graph import END, START, Pause, Send, StateGraph, interrupt
+from phronomy.stores._homes import HOMES
 from phronomy.testing import ScriptedModel, call
 
-pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with place_of(request.param, tmp_path) as found:
-        yield found
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]
 
 
 @pytest.fixture
@@ -386,6 +381,7 @@ def test_a_graph_inside_that_is_missing_is_an_error(desk: Works) -> None:
     desk.draw = lambda: nest(desk, 1, core)
     stop = desk.driver.invoke(desk.draw().compile(), {}).checkpoint
     bare = stop.model_copy(update={"nested": ()})
+    HOMES.forget()  # another process
     with pytest.raises(CheckpointError):
         desk.driver.resume(desk.draw().compile(), bare, decisions={stop.pending[0].id: says("x")})
     assert desk.done == ["in0", "x", "ask"]
@@ -453,6 +449,7 @@ def test_cut_off_at_each_write_a_graph_does_everything_once(desk: Works, idempot
             assert result.status == "completed"
         except PowerCut:
             cuts += 1
+            calls_ended()  # as the threads of a process are when its power is cut
             desk.later += HOUR
             branches = desk.store().branches(thread_id=thread)
             result = careful(desk.recover(branches[-1].id) if branches else desk.invoke({}, thread_id=thread))

@@ -925,7 +925,7 @@ def test_a_run_in_steps_is_the_same_run(tmp_path: Path, drivers: list[Driver]) -
     """Left at each boundary and taken up again, a run says and does what it does in one go. field failure 91"""
     said, _, done = transcript(tmp_path / "whole", [SYNC])
     stepped = transcript(tmp_path / "steps", drivers, stepping=True)
-    assert (stepped[0], stepped[2]) == (said, done)
+    assert (stepped[0], sorted(stepped[2])) == (said, sorted(done)), "calls of one reply run side by side"
 
 
 def test_a_call_that_was_approved_in_a_step_runs_though_another_waits(driver: Driver, store: Store) -> None:

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 import pytest
 from drivers import Driver
 from nested_scenes import BOTH, HOUR, Firm, asking, passing, told, tools_of
-from test_failures_stores import Place, place_of
+from places import Place, place_of
 
 from phronomy import (
     Agent,
@@ -33,10 +33,11 @@ from phronomy import (
     tool,
 )
 from phronomy.graph import END, START, StateGraph
+from phronomy.stores._homes import HOMES
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
-pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]
 
 HERE = Path(__file__).parent
 SEEN = ["look left 0", "look right 0", "look root 0"]
@@ -71,7 +72,6 @@ ANSWERS: dict[str, tuple[Any, str, str]] = {
     "edit": (Approve(args={"who": "left", "amount": 99}), "paid left 99", "completed"),
     "reject": (Reject(reason="no"), "Reason: no", "rejected"),
     "block": (Reject(then="block"), "was not run", "rejected"),
-    "end": (Reject(reason="no", then="end"), "was rejected. Reason: no", "rejected"),
     "respond": (Respond(content="by hand"), "by hand", "responded"),
     "expire": (None, "Nobody decided on this call in time", "expired"),
 }
@@ -110,7 +110,7 @@ def test_every_decision_counts_at_depth_three(desk: Firm, kind: str) -> None:
     assert (to_right, to_root) == ("saw right & paid right 10", "saw root")
     assert [message.role for message in result.messages].count("user") == 1
     clerk = desk.runs(result.checkpoint)["1.0/1.0/1.0"]
-    assert clerk.ended == ("rejected" if kind == "end" else "completed")
+    assert clerk.ended == "completed"
     ended = [message.settlement for message in clerk.messages if message.role == "tool"]
     assert ended == ["completed", settlement]
     desk.check_histories(result.checkpoint)
@@ -118,7 +118,7 @@ def test_every_decision_counts_at_depth_three(desk: Firm, kind: str) -> None:
         each.pending_id: (each.kind, each.by and each.by.id, each.path)
         for each in desk.store().audit(run_id=first.run_id)
     }
-    recorded = {"block": "reject", "end": "reject", "edit": "approve"}.get(kind, kind)
+    recorded = {"block": "reject", "edit": "approve"}.get(kind, kind)
     assert trail == {
         left.id: (recorded, "ann" if answer else None, left.path),
         right.id: ("approve", "bob", right.path),
@@ -331,9 +331,11 @@ def test_a_run_inside_that_failed_and_is_missing_is_an_error_too(desk: Firm) -> 
         desk.driver.invoke(draw(None), "go")
     stop = posted(failed.value.checkpoint)  # type: ignore[arg-type]
     for keep in (0, 1):
+        HOMES.forget()  # another process
         with pytest.raises(CheckpointError, match="is missing"):
             desk.driver.resume(draw(None), bare(stop, keep=keep))
     assert desk.done == ["look left 0"]
+    HOMES.forget()
     result = desk.driver.resume(draw(None), stop)
     assert (result.status, result.output, desk.done) == ("completed", "saw left", ["look left 0"])
 

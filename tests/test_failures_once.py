@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import PATIENCE, Driver, outline
+from drivers import PATIENCE, Driver, calls_ended, outline
 from pydantic import BaseModel
 from test_failures_authority import Desk, posted, unchanged
 
@@ -36,8 +36,6 @@ from phronomy import (
 from phronomy.messages import Message
 from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call, say
-
-pytestmark = pytest.mark.product
 
 HOUR = 3600.0
 
@@ -430,6 +428,7 @@ def counted(at: int) -> Callable[[Append], bool]:
 
 def restored(desk: Desk) -> None:
     """The power is back, so much later that every lease has expired."""
+    calls_ended()
     desk.opens, desk.later = SQLiteStore, desk.later + HOUR
 
 
@@ -458,6 +457,7 @@ def careful(desk: Desk, result: Any) -> Any:
     return result
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("after", [False, True], ids=["before-the-write", "after-it"])
 @pytest.mark.parametrize("idempotent", [False, True], ids=["once", "idempotent"])
 def test_cut_off_at_each_write_a_run_does_everything_once(desk: Desk, after: bool, idempotent: bool) -> None:

@@ -39,7 +39,7 @@ def pay(order: int, **more: Any) -> Any:
     return call("pay", {"order": order}, **more)
 
 
-@pytest.mark.few(1)
+@pytest.mark.sweep
 @pytest.mark.parametrize("answer", [Approve(), Approve(args={"order": 9}), Reject(), Respond(content="x")], ids=repr)
 def test_a_request_says_where_its_tool_comes_from_and_stays_ours(desk: Desk, answer: Any) -> None:
     """The origin is stored with the request and is part of what is approved; an approval is never sent to a provider,

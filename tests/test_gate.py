@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,6 +36,7 @@ from phronomy import (
     tool,
 )
 from phronomy._drive import asteps, steps
+from phronomy._hold import claim
 from phronomy._json import JsonText
 from phronomy._runner import Runner
 from phronomy.approvals import Decision, ToolIdentity, call_digest
@@ -443,6 +445,10 @@ FORGERIES: Mapping[str, Callable[[Checkpoint], Checkpoint]] = {
     "said-to-need-no-approval": lambda state: changed(
         another_identity(state, gate="never"), approved=None, pending_id=None
     ),
+    "let-go-on-at-a-breakpoint": lambda state: changed(state, why="breakpoint"),
+    "let-go-on-at-a-breakpoint-where-a-policy-asks": lambda state: changed(
+        another_identity(state, gate="never"), why="breakpoint", asked_by=("front",)
+    ),
     "said-to-be-let-by-its-predicate": lambda state: changed(
         another_identity(state, gate="predicate"), approved=None, pending_id=None
     ),
@@ -470,6 +476,7 @@ def test_a_forged_state_gets_nothing_past_the_gate(shop: Shop, forge: Any, statu
     assert rows(shop.store) == before
 
     runner.state = genuine
+    assert claim(runner)
     execute(shop, runner, "1.0")
     assert shop.ran == [("pay", {"order": 1, "amount": 10})]
 
@@ -872,6 +879,9 @@ def test_the_approval_of_a_tool_never_covers_its_fallback(driver: Driver, shop: 
     ids = [checkpoint.pending[0].id for checkpoint in (first, second, third)]
     digests = [checkpoint.pending[0].digest for checkpoint in (first, second, third)]
     assert len(set(ids)) == len(set(digests)) == 3
+    outcomes = [json.loads(entry.body) for entry in shop.store.lineage(branch_id=first.branch_id).entries]
+    failures = [(each["next"], each["fallback"]) for each in outcomes if each.get("type") == "failed"]
+    assert failures == [("fallback", "wire"), ("fallback", "cash")], "the record says what came next"
 
 
 def test_a_fallback_cannot_be_called_by_its_name(driver: Driver, shop: Shop) -> None:

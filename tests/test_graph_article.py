@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +16,10 @@ from typing import Annotated, Any
 import pytest
 from drivers import PATIENCE, Driver
 from graph_scenes import NO, YES, Job, Works, asked, linked, posted, refused, says
+from places import KINDS, Place, place_of
 from pydantic import BaseModel
 from test_failures_once import HOUR, PowerCut
-from test_failures_stores import KINDS, Place, lose, place_of
+from test_failures_stores import lose
 
 import phronomy
 from phronomy import (
@@ -45,13 +45,7 @@ from phronomy.graph import (
     replace,
 )
 
-pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with place_of(request.param, tmp_path) as found:
-        yield found
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]
 
 
 @pytest.fixture
@@ -220,7 +214,7 @@ else:
 """
 
 
-@pytest.mark.few(1)
+@pytest.mark.sweep
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)  # memory is gone with its process
 def test_a_killed_process_is_gone_on_from_by_id_in_a_fresh_one(desk: Works) -> None:
     """CMP-A04, and P6: killed while a graph inside a graph asks, it continues at the same node with equal state, by its id alone."""

@@ -322,7 +322,7 @@ def test_a_wrong_answer_fails_the_run_and_can_be_mended(driver: Driver, answer: 
 @pytest.mark.parametrize("name", ["my node", "a.b", "prüfen", "a/b", "after:x", "*", "a\nb", "a" * 65, "", 3])
 def test_the_name_of_a_node_is_that_of_a_tool(name: Any) -> None:
     said = refused(lambda: StateGraph(Job, name="g").add_node(name, nothing))
-    assert said.startswith(f"graph 'g': {str(name)!r} cannot name a node: ")
+    assert said.startswith(f"graph 'g': {name!r} cannot name a node: ")
     assert said.endswith("give it 1 to 64 letters, digits, '_' and '-', as in add_node('name', function)")
 
 
@@ -365,7 +365,10 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"retry_wait": -1}, "retry_wait must be a number of seconds, 0 or more, not -1"),
     ({"retry_on": ValueError}, "retry_on must be a tuple of exception classes"),
     ({"idempotent": "yes"}, "idempotent must be True or False, not 'yes'"),
-    ({"risk": ""}, "risk must be a text that is not empty, or None, not ''"),
+    (
+        {"risk": ""},
+        "risk must be None, or a text, not empty, of at most 1,500 bytes in UTF-8, without NUL characters, not ''",
+    ),
     ({"requires_approval": "yes"}, "requires_approval is True, False or a function; it is a function of the state"),
     ({"requires_approval": None}, "requires_approval is True, False or a function; it is a function of the state"),
     ({"requires_approval": lambda: True}, "but it takes ()"),
@@ -550,7 +553,7 @@ WRONG_COMPILES: list[tuple[dict[str, Any], str]] = [
     ({"announcements": "x"}, "announcements are instances of Announcements, in a list"),
     ({"store": "sqlite:///x"}, "store is a Store, not str: open_store(url) opens one"),
     ({"interrupt_before": ["b"]}, "interrupt_before names 'b'; the nodes are a"),
-    ({"interrupt_before": [["a"]]}, "interrupt_before names ['a']; the nodes are a"),
+    ({"interrupt_before": [["a"]]}, "interrupt_before names list; the nodes are a"),
     ({"interrupt_before": "a"}, "interrupt_before is a list of nodes, as in interrupt_before=['a']"),
     ({"interrupt_after": "*"}, "interrupt_after is a list of nodes, as in interrupt_after=['a']"),
     ({"interrupt_after": [END]}, "interrupt_after names '__end__'; the nodes are a"),
@@ -794,7 +797,7 @@ def test_a_graph_that_is_sent_something_gives_back_what_it_has_changed_and_nothi
 @pytest.mark.parametrize(
     ("sent", "said"),
     [
-        (Job(), "a value of type Job is not JSON"),
+        (Job(), "a value of type Job is not JSON; its model_dump(mode='json') is"),
         ({1}, "a value of type set is not JSON"),
         ({1: 2}, "an object key of type int is not a string"),
         (float("nan"), "nan is not a finite number"),

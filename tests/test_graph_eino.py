@@ -15,9 +15,10 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from drivers import PATIENCE, STREAMED, Driver
 from graph_scenes import NO, YES, Job, Works, asked, linked, once, posted, refused, says
+from places import Place
 from pydantic import BaseModel, PrivateAttr
 from test_failures_once import HOUR, PowerCut, at_once
-from test_failures_stores import KINDS, Place, lose, place_of
+from test_failures_stores import lose
 
 from phronomy import (
     Agent,
@@ -31,6 +32,7 @@ from phronomy import (
     ConfigurationError,
     GraphError,
     InvalidDecision,
+    MemoryStore,
     NodeFailed,
     NothingDecided,
     Reject,
@@ -45,7 +47,7 @@ from phronomy._json import JsonText
 from phronomy.graph import END, START, Pause, Send, StateGraph, append, interrupt, register_type
 from phronomy.testing import ScriptedModel, call, say
 
-pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(2)]
+pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]
 
 SCENARIOS = (1, 3, 4, 5, 7, 8, 10, 12, 13, 15, 16, 17, 18, 20, 21, 22, 23, 25)
 WEAKNESSES = tuple(range(1, 17))
@@ -61,12 +63,6 @@ def test_every_scenario_and_every_weakness_has_a_story() -> None:
             told |= found
     wanted = {*(f"A{number:02}" for number in SCENARIOS), *(f"V{number}" for number in WEAKNESSES)}
     assert told == wanted
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with place_of(request.param, tmp_path) as found:
-        yield found
 
 
 @pytest.fixture
@@ -268,8 +264,11 @@ def test_an_editor_that_raises_changes_nothing(desk: Works) -> None:
 
         return edit
 
-    for at in ((), ("mid",), ("mid", "inner")):
-        refused(desk, partial(desk.resume, stop.checkpoint, modify_state=raising(at)), Mine)
+    for at, where in (((), "for graph 'works'"), (("mid",), "at mid."), (("mid", "inner"), "at mid/inner.")):
+        error = refused(desk, partial(desk.resume, stop.checkpoint, modify_state=raising(at)), StateError)
+        assert f"run {stop.run_id}: modify_state raised Mine" in str(error) and where in str(error)
+        assert isinstance(error.__cause__, Mine)
+        assert (error.run_id, error.checkpoint.id) == (stop.run_id, stop.checkpoint.id)
     for wrong in ({"zz": 1}, {"log": 5}, "text", 5, [1]):
         refused(
             desk, partial(desk.resume, stop.checkpoint, modify_state=lambda path, state, wrong=wrong: wrong), StateError
@@ -279,6 +278,32 @@ def test_an_editor_that_raises_changes_nothing(desk: Works) -> None:
     refused(desk, partial(desk.resume, stop.checkpoint, modify_state="no function"), ConfigurationError)
     result = desk.resume(stop.checkpoint)
     assert (result.status, result.output.log) == ("completed", ["t", "m", "x", "y", "end"])
+
+
+def test_an_editor_that_raises_leaves_nothing_of_a_checkpoint_that_a_bearer_brings(driver: Driver) -> None:
+    def draw(**options: Any) -> Any:
+        return (
+            StateGraph(Job, name="works")
+            .add_node("x", lambda _: {})
+            .add_edge(START, "x")
+            .add_edge("x", END)
+            .compile(**options)
+        )
+
+    stop = driver.invoke(draw(store=MemoryStore()), {}, interrupt_before=["x"]).checkpoint
+    store = MemoryStore()
+    graph = draw(store=store, trust="bearer")
+
+    def edit(path: tuple[str, ...], state: Any) -> None:
+        raise OSError("the disk holds what nobody is to read")
+
+    for change in ({"modify_state": edit}, {"update": {"zz": 1}}):
+        with pytest.raises(StateError) as caught:
+            driver.resume(graph, posted(stop), **change)
+        assert (caught.value.run_id, caught.value.checkpoint) == (stop.run_id, stop)
+        assert "nobody is to read" not in str(caught.value)
+        assert store.list() == []
+    assert driver.resume(graph, posted(stop)).status == "completed"
 
 
 def test_an_edit_around_a_graph_that_waits_is_not_lost_when_that_ends(desk: Works) -> None:

@@ -17,8 +17,10 @@ from phronomy import (
     InvalidUpdate,
     MemoryStore,
     NodeFailed,
+    Refuse,
     Reject,
     Respond,
+    guardrail,
     tool,
 )
 from phronomy.graph import END, START, Abort, Graph, Pause, Replan, Send, StateGraph, append
@@ -168,18 +170,29 @@ def test_a_run_inside_that_is_cancelled_cancels_the_run_and_is_not_taken_for_a_r
 
 
 def test_a_run_inside_that_ends_as_rejected_is_a_refusal_of_its_node(driver: Driver) -> None:
+    """A guardrail ended it. A human who ends it, inside, ends the graph."""
+
+    @guardrail
+    def never(args: Any) -> Refuse:
+        return Refuse("not that", then="end")
+
     @tool(requires_approval=True)
     def refund(amount: int) -> str:
         """Refund."""
         raise AssertionError("nobody allowed it")
 
-    agent = Agent(
-        name="desk", model=ScriptedModel.by_turn([call("refund", {"amount": 5}), "Refunded."]), tools=[refund]
-    )
-    graph = wrapped(agent, input="answer", output="answer")
-    asked = driver.invoke(graph, {"answer": "Refund it"}).checkpoint
-    result = driver.resume(graph, asked, decisions={asked.pending[0].id: Reject(then="end")})
+    def desk(**options: Any) -> Graph[Any, Case]:
+        model = ScriptedModel.by_turn([call("refund", {"amount": 5}), "Refunded."])
+        agent = Agent(name="desk", model=model, tools=[refund], **options)
+        return wrapped(agent, input="answer", output="answer")
+
+    result = driver.invoke(desk(tool_guardrails=[never]), {"answer": "Refund it"})
     assert (result.status, result.output.log) == ("completed", ["it was refused"])
+
+    graph = desk()
+    asked = driver.invoke(graph, {"answer": "Refund it"}).checkpoint
+    ended = driver.resume(graph, asked, decisions={asked.pending[0].id: Reject(then="end")})
+    assert (ended.status, ended.output) == ("rejected", None)
 
 
 def test_what_a_human_gives_in_place_of_a_node_is_an_update(driver: Driver) -> None:

@@ -127,15 +127,16 @@ class Life(RuleBasedStateMachine):
         return [self.store.head(branch.id)[1] for branch in self.store.branches() if branch.status in OPEN]
 
     @precondition(lambda self: not self.heads() or len(self.known) % 5 == 0)
-    @rule(on_pending=st.sampled_from(["refuse", "supersede"]), stepwise=st.booleans())
+    @rule(on_pending=st.sampled_from(["refuse", "supersede_failed", "supersede"]), stepwise=st.booleans())
     def say(self, on_pending: Any, stepwise: bool) -> None:
         busy = [branch for branch in self.store.branches(thread_id="t") if branch.status in OPEN]
         options: dict[str, Any] = {} if stepwise else {"on_pending": on_pending}
         try:
             self.do("step" if stepwise else "invoke", {"total": 1}, thread_id="t", **options)
         except ThreadBusy as error:
-            assert busy and (stepwise or on_pending == "refuse")
+            may = [] if stepwise or on_pending == "refuse" else OPEN if on_pending == "supersede" else ["failed"]
             assert error.run_id in {branch.run_id for branch in busy}
+            assert any(branch.status not in may for branch in busy)
 
     @precondition(lambda self: self.heads())
     @rule(data=st.data(), method=st.sampled_from(["resume", "resume", "step"]))

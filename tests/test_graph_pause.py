@@ -457,12 +457,12 @@ def test_a_run_that_was_cancelled_is_not_paused_any_more(driver: Driver, store: 
         assert driven.end().status == "cancelled"
 
 
-def test_a_run_of_an_agent_is_not_paused(driver: Driver, store: Store) -> None:
+def test_a_run_of_an_agent_is_paused_by_an_agent_alone(driver: Driver, store: Store) -> None:
     agent: Agent[Any] = Agent(name="desk", model=ScriptedModel(["hello"]), store=store)
     graph = chain(("a", lambda state: None)).compile(store=store)
     begun = driver.step(agent, "hi").checkpoint
     before = rows(store)
-    with pytest.raises(CheckpointError, match=f"run {begun.run_id} is no run of a graph"):
+    with pytest.raises(CheckpointError, match=f"run {begun.run_id} is of agent 'desk', and this is a graph"):
         driver.call(graph, "pause", begun)
     assert rows(store) == before
     assert driver.resume(agent, begun).output == "hello"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from crash_worker import NEVER
-from drivers import ASYNC, PATIENCE, SYNC, Driver, open_kind, rows
+from drivers import ASYNC, PATIENCE, SYNC, Driver, calls_ended, open_kind, rows
 from graph_spike import Desk, Graph, Inside, Slow, carry_on
 from selection import scaled
 
@@ -423,9 +423,7 @@ def test_an_interrupted_worker_leaves_no_nested_run_going(tmp_path: Path, store:
         signal.signal(signal.SIGINT, usual)
     before = rows(store)
     desk.go_on.set()
-    for thread in threading.enumerate():
-        if thread.name == "phronomy-call":
-            thread.join(PATIENCE)
+    calls_ended()
     assert desk.seen == [True]
     assert rows(store) == before
     assert store.branches(thread_id="t")[-1].owner is None
@@ -498,7 +496,7 @@ def test_killed_at_every_boundary_and_inside_every_node_a_graph_ends_as_the_unki
     carry_on(str(unkilled), scenario, driver, NEVER, 0.0)
     wanted, names = (unkilled / "end").read_text(), Desk(unkilled, driver).done
     kills = 0
-    for kill_at in range(1, NEVER, scaled(12, sweep=1)):
+    for kill_at in range(1, NEVER, scaled(12, sweep=2)):
         folder = tmp_path / str(kill_at)
         folder.mkdir()
         process = processes.Process(target=carry_on, args=(str(folder), scenario, driver, kill_at, 0.0))
@@ -511,4 +509,4 @@ def test_killed_at_every_boundary_and_inside_every_node_a_graph_ends_as_the_unki
         carry_on(str(folder), scenario, driver, NEVER, HOUR)
         assert (folder / "end").read_text() == wanted, f"killed at {kill_at}"
         assert Desk(folder, driver).done == names, f"killed at {kill_at}"
-    assert kills > scaled(3, sweep=40)
+    assert kills > scaled(3, sweep=20)

@@ -13,6 +13,7 @@ from phronomy import Agent, Approve, Checkpoint, MemoryStore, Respond, diff, too
 from phronomy._json import JsonText
 from phronomy.errors import CheckpointError, InvalidUpdate, NodeFailed, RunFailed, StateError
 from phronomy.graph import END, START, Abort, Graph, GraphStop, Pause, Send, StateGraph, add, append, interrupt
+from phronomy.stores._homes import HOMES
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.validation import validate_checkpoint
@@ -404,6 +405,7 @@ def test_the_text_of_a_stop_is_the_stop(driver: Driver, build: Callable[[], Grap
     assert again == stop
     assert again.model_dump_json() == text
     assert made.stop_of(again) == made.stop_of(stop)
+    HOMES.forget()  # another process
     elsewhere = build()
     (item, *_) = again.pending
     result = driver.resume(elsewhere, again, decisions={item.id: Respond(content="over there")})

@@ -228,9 +228,9 @@ class NotCallable(Guardrail):
         (MaxLength(5), "input_guardrails is a list of guardrails, not MaxLength: write input_guardrails="),
         ("no_cards", "input_guardrails is a list of guardrails, not str"),
         (None, "is a list of guardrails, not NoneType"),
-        ([5], "int 5 is no guardrail; pass a Guardrail, or a function of what to look at"),
+        ([5], ": 5 is no guardrail; pass a Guardrail, or a function of what to look at"),
         ([Sync], "is no guardrail; pass a Guardrail, or a function"),
-        ([int], "type <class 'int'> is no guardrail"),
+        ([int], ": the class int is no guardrail"),
         ([lambda value: None], "'<lambda>' cannot name a guardrail; give a name of 1 to 64 letters"),
         ([lambda: None], "cannot name a guardrail"),
         ([generates], "guardrail generates is a generator; return one Pass, Transform or Refuse"),
@@ -734,6 +734,19 @@ def test_patterns_look_at_the_text_as_it_was() -> None:
     assert new_value(either([RedactPatterns(["bcd", "abc", "b"], "_")], "xabcdx")) == "x_x"
     assert new_value(either([RedactPatterns(["abcd", "b"], "_")], "xabcdx")) == "x_x"
     assert new_value(either([RedactPatterns(["ab", "cd"], "_")], "abcd")) == "__"
+
+
+def test_what_another_has_replaced_is_not_replaced_again() -> None:
+    rails = [
+        RedactPatterns([r"\d{4}"]),
+        RedactPatterns(["red", "act"], name="words"),
+        RedactPatterns([r"\w+"], name="all"),
+    ]
+    assert new_value(either(rails[:2], "1234 is a red card")) == "[redacted] is a [redacted] card"
+    assert new_value(either(rails[1:2], "[redacted] 1234 [redacted]red")) == "[redacted] 1234 [redacted][redacted]"
+    assert new_value(either(rails, "1234 is")) == "[redacted] [redacted]"
+    assert either(rails[1:], "[redacted]").value is None
+    assert either(rails[1:], canonical({"[redacted]": "[redacted]"}), "tool").refusal is None
 
 
 def test_every_text_and_number_inside_is_looked_at() -> None:

@@ -10,17 +10,18 @@ import json
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from annotated_types import MinLen
 from drivers import ASYNC, PATIENCE, SYNC, Around, Driver, outline, rows, run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from places import Place, place_of
 from pydantic import BaseModel
 from selection import scaled
 from stop_scenes import EVERY
 from test_canary import CARD, Own, Spy, spy
-from test_failures_stores import KINDS, Place, place_of
 
 from phronomy import (
     Agent,
@@ -82,12 +83,6 @@ def driver(request: pytest.FixtureRequest) -> Driver:
     """Each of the two drivers, with a stream and without one."""
     found: Driver = request.param
     return found
-
-
-@pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    with place_of(request.param, tmp_path) as found:
-        yield found
 
 
 def desk(store: Store | None, *replies: Any, **options: Any) -> Agent[Any, Any]:
@@ -434,22 +429,29 @@ class Answer(BaseModel):
     n: int
 
 
-def test_a_typed_answer_is_looked_at_as_text_and_then_read(driver: Driver, store: Store) -> None:
+def test_a_typed_answer_is_read_and_looked_at_as_the_value_that_the_caller_gets(driver: Driver, store: Store) -> None:
+    """What is no answer is looked at as text: the model is told of it."""
     switch = Switch(driver)
     agent = desk(store, output_type=Answer, output_retries=1, output_guardrails=[switch.rail])
     assert driver.invoke(agent, "go", model=ScriptedModel(["5?", '{"n": 5}'])).output == Answer(n=5)
-    assert switch.seen == ["5?", '{"n": 5}']
+    assert switch.seen == ["5?", {"n": 5}]
 
-    switch.says = lambda text: Transform('{"n": 9}')
+    switch.seen.clear()
+    switch.says = lambda value: Transform('{"n": 9}') if isinstance(value, str) else None
     assert driver.invoke(agent, "go", model=ScriptedModel(["5?"])).output == Answer(n=9)
 
-    switch.says = lambda text: Transform("nine")  # what it makes of the answer is no answer
+    assert switch.seen == ["5?", {"n": 9}], "what a guardrail made an answer of is looked at as one"
+
+    switch.says = lambda value: Transform({"n": value["n"] + 1})
+    assert driver.invoke(agent, "go", model=ScriptedModel(['{"n": 5}'])).output == Answer(n=6)
+
+    switch.says = lambda value: Transform("nine")  # what it makes of the answer is no answer
     model = ScriptedModel(['{"n": 5}'] * 2)
     with pytest.raises(OutputError):
         driver.invoke(agent, "go", model=model)
-    assert [message.text for message in model.requests[1].messages][1] == "nine"
+    assert [message.text for message in model.requests[1].messages][1] == '"nine"'
 
-    switch.says = lambda text: Refuse("no") if "{" in text else None
+    switch.says = lambda value: Refuse("no") if isinstance(value, dict) else None
     error = refusal(lambda: driver.invoke(agent, "go", thread_id="t", model=ScriptedModel(["5?", '{"n": 5}'])))
     assert [line.partition(":")[0] for line in outline(error.result)] == ["user", "assistant", "user"]
     switch.says = lambda text: None
@@ -1028,6 +1030,60 @@ def test_a_task_that_is_cancelled_while_a_guardrail_looks_leaves_the_question_op
     assert said(store, result.run_id) == [(stage, {"hangs": "passed"})]
 
 
+class Letter(BaseModel):
+    """A typed answer with text inside."""
+
+    said: str
+    more: list[str] = []
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        r'{"said": "\u0053ECRET"}',
+        r'{"said": "SE\u0043RET", "more": []}',
+        r'{"said": "fine", "more": ["\u0053\u0045CRET"]}',
+        '```json\n{"said": "\\u0053ECRET"}\n```',
+    ],
+)
+def test_no_spelling_of_json_brings_anything_past_a_guardrail(driver: Driver, store: Store, written: str) -> None:
+    refusing = desk(store, written, output_type=Letter, output_guardrails=[RefusePatterns(["SECRET"])])
+    refusal(lambda: driver.invoke(refusing, "go"))
+    redacting = desk(store, written, output_type=Letter, output_guardrails=[RedactPatterns(["SECRET"])])
+    result = driver.invoke(redacting, "go")
+    assert "[redacted]" in (result.output.said, *result.output.more)
+    assert "SECRET" not in json.dumps([plain_text(message.text) for message in result.messages])
+
+
+def plain_text(text: str) -> Any:
+    """The value in the text, if it is JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def test_a_line_end_in_a_value_is_one_to_a_guardrail(driver: Driver, store: Store) -> None:
+    """And a value of a type that is no object is looked at by itself."""
+    two_lines = RefusePatterns(["\n"])
+    agent = desk(store, r'{"answer": "one\ntwo"}', output_type=Annotated[str, MinLen(1)], output_guardrails=[two_lines])
+    refusal(lambda: driver.invoke(agent, "go"))
+    seen = Switch(driver)
+    listing = desk(store, r'{"answer": [1, 2]}', output_type=list[int], output_guardrails=[seen.rail])
+    assert (driver.invoke(listing, "go").output, seen.seen) == ([1, 2], [[1, 2]])
+
+
+def test_what_stands_beside_an_answer_is_in_no_conversation(driver: Driver, store: Store) -> None:
+    """Keys that the type ignores are no part of the value, so nobody looked at them."""
+    rail = RefusePatterns(["SECRET"])
+    agent = desk(store, '{"n": 5, "note": "SECRET"}', output_type=Answer, output_guardrails=[rail])
+    result = driver.invoke(agent, "go", thread_id="t")
+    assert result.output == Answer(n=5)
+    assert [message.text for message in result.messages] == ["go", '{"n":5}']
+    later = driver.invoke(agent, "again", thread_id="t")
+    assert "SECRET" not in repr([message.text for message in later.messages[:3]])
+
+
 # What is told
 
 
@@ -1045,7 +1101,7 @@ def test_what_is_replayed_is_what_was_heard_also_of_an_answer_that_waited(driver
     assert (result.output, stops) == (Answer(n=5), 2)
     live = [event for event in seen.events if event.type != "model_started"]
     assert live == list(replay(store, result.run_id))
-    assert [event.text for event in live if event.type == "model_replied"] == ["5?", '{"n": 5}']
+    assert [event.text for event in live if event.type == "model_replied"] == ["5?", '{"n":5}']
     assert [event.said for event in seen.guardrails] == [{"max_length": "passed"}] * 3
 
 

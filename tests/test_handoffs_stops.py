@@ -260,7 +260,7 @@ def test_which_handoffs_a_breakpoint_is_for(driver: Driver, options: dict[str, A
 
 
 def test_what_a_predicate_is_told_of_a_handoff(driver: Driver) -> None:
-    """D5: who hands over to whom."""
+    """D5: who hands over to whom, before it is done and before the target is asked for the first time."""
     seen: list[BreakpointContext] = []
 
     def look(here: BreakpointContext) -> bool:
@@ -272,7 +272,7 @@ def test_what_a_predicate_is_told_of_a_handoff(driver: Driver) -> None:
     assert [(here.type, here.agent, here.handoff, here.tool) for here in seen] == [
         ("pre_model_call", "triage", None, None),
         ("pre_handoff", "triage", ("triage", "billing"), "transfer_to_billing"),
-        ("pre_model_call", "billing", None, None),
+        ("pre_model_call", "billing", ("triage", "billing"), None),
         ("pre_model_call", "billing", None, None),
     ]
 
@@ -295,14 +295,22 @@ def test_breakpoints_of_a_member_and_of_the_run_both_count(driver: Driver) -> No
         office.run(breakpoints=[Breakpoint("pre_handoff", agents=["nobody"])])
 
 
-def test_a_breakpoint_at_an_approval_keeps_the_handler_away(driver: Driver) -> None:
-    def handler(name: str, args: dict[str, Any]) -> bool:
-        raise AssertionError("nobody asked for it")
+def test_a_gated_handoff_stops_first_and_the_handler_is_asked_once_it_is_let_go(driver: Driver) -> None:
+    asked: list[str] = []
 
+    def handler(name: str, args: dict[str, Any]) -> bool:
+        asked.append(name)
+        return True
+
+    answers = {"on_approval_required": driver.function(handler)}
     for stop in (Breakpoint("approval", tools=["transfer_to_billing"]), Breakpoint("handoff"), Breakpoint("*")):
-        office = Office(None, to("billing"), "done", driver=driver, way=GATED, triage={"on_approval_required": handler})
+        office = Office(None, to("billing"), "done", driver=driver, way=GATED, triage=answers)
         waits = office.run(breakpoints=[stop])
-        assert [item.why for item in waits.checkpoint.pending] == ["approval"]
+        assert [(item.why, item.point) for item in waits.checkpoint.pending] == [("breakpoint", "pre_handoff")]
+        assert (went(office.resume(waits)), asked.pop(), asked) == (["triage > billing"], "transfer_to_billing", [])
+        office = Office(None, to("billing"), "done", driver=driver, way=GATED)
+        waits = office.run(breakpoints=[stop])
+        assert [(item.why, item.point) for item in waits.checkpoint.pending] == [("approval", "pre_handoff")]
         with pytest.raises(InvalidDecision):
             office.resume(waits, Skip())
         assert went(office.resume(waits, Approve())) == ["triage > billing"]

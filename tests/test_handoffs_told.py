@@ -182,13 +182,13 @@ def test_a_debugger_shows_who_has_the_conversation(driver: Driver) -> None:
     assert stood == [
         ("triage", "pre_agent_run", None),
         ("triage", "pre_handoff transfer_to_billing", ("triage", "billing")),
-        ("billing", "pre_model_call", None),
+        ("billing", "pre_agent_run", ("triage", "billing")),
     ]
     assert (debugger.where()[-1].agent, at.checkpoint.pending[0].why) == ("billing", "approval")
 
 
 def test_what_waits_is_listed_with_the_agent_that_asks(driver: Driver) -> None:
-    """The record of a decision is that of the run."""
+    """And the record of a decision has that agent, too."""
     store = MemoryStore()
     office = Office(store, to("billing"), call("refund"), "done", driver=driver)
     waits = office.run()
@@ -196,7 +196,7 @@ def test_what_waits_is_listed_with_the_agent_that_asks(driver: Driver) -> None:
     assert (hit.agent, [branch.agent for branch in store.branches()]) == ("billing", ["triage"])
     office.resume(waits, Approve(), by="ada")
     [record] = store.audit()
-    assert (record.tool_name, record.agent, record.kind) == ("refund", "triage", "approve")
+    assert (record.tool_name, record.agent, record.kind) == ("refund", "billing", "approve")
 
 
 # Rows
@@ -344,6 +344,7 @@ def test_one_agent_serves_many_runs_at_once() -> None:
 # Elsewhere
 
 
+@pytest.mark.sweep
 def test_a_run_is_gone_on_with_in_another_process(tmp_path: Path) -> None:
     here = Path(__file__).parent
     office = """

@@ -138,6 +138,7 @@ with SQLiteStore(sys.argv[1]) as store:
 """
 
 
+@pytest.mark.few(1)
 def test_an_answer_comes_from_another_process(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_waiting, "POLL", 0.05)
     hold, arrivals = holding()

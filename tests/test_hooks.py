@@ -163,7 +163,7 @@ def test_the_log_names_what_happened_and_where_and_holds_no_content(
 
 
 def test_nothing_is_read_off_a_run_that_nobody_watches(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    from phronomy import _hold
+    from phronomy import events
 
-    monkeypatch.setattr(_hold, "Reader", None)
+    monkeypatch.setattr(events, "Reader", None)
     drive(driver, desk(*SCRIPT))

@@ -192,7 +192,7 @@ def test_what_cannot_be_instructions_is_refused() -> None:
     async def asteps(input: str) -> Any:
         yield input
 
-    refused: dict[Any, str] = {5: "not 5", str: "not <class 'str'>", steps: "a generator", asteps: "a generator"}
+    refused: dict[Any, str] = {5: "not 5", str: "not the class str", steps: "a generator", asteps: "a generator"}
     refused |= {(lambda: "x"): "must take", (lambda a, b, c: "x"): "must take", min: "its signature cannot be read"}
     for instructions, why in refused.items():
         with pytest.raises(ConfigurationError, match=why):

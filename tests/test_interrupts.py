@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Driver, rows, run
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_serializer
 from selection import scaled
 
 from phronomy import (
@@ -26,6 +28,7 @@ from phronomy import (
     CheckpointAlreadyResumed,
     CheckpointEdited,
     ConfigurationError,
+    Hooks,
     InvalidDecision,
     MemoryStore,
     NothingDecided,
@@ -34,6 +37,7 @@ from phronomy import (
     Tool,
     ToolContext,
     UnknownPending,
+    guardrail,
     interrupt,
     tool,
 )
@@ -41,9 +45,12 @@ from phronomy._answers import misfit
 from phronomy.approvals import PendingApproval, call_digest
 from phronomy.checkpoint import decode
 from phronomy.events import replay
+from phronomy.graph import END, START, StateGraph
+from phronomy.interrupts import asker_here, nobody_asks
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
+from phronomy.wire import to_wire
 
 
 class Desk:
@@ -518,6 +525,184 @@ def test_a_thread_of_the_bodys_own_is_outside(quick: Desk) -> None:
     assert [type(error) for error in caught] == [ConfigurationError]
 
 
+@pytest.mark.parametrize("how", ["thread", "task"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_what_the_body_left_behind_can_ask_nobody(how: str, answered: bool) -> None:
+    """It is refused at once, whether or not the body asked the same and was answered."""
+    driver = ASYNC if how == "task" else SYNC
+    desk, leave = Desk(driver), threading.Event()
+    left: list[Any] = []
+
+    def later() -> None:
+        assert leave.wait(PATIENCE)
+        try:
+            desk.said.append(interrupt("after all?", key="k"))
+        except BaseException as error:
+            desk.said.append((type(error), str(error)))
+
+    def in_thread() -> str:
+        if answered:
+            interrupt("now?", key="k" if left else "other")
+        left.append(threading.Thread(target=contextvars.copy_context().run, args=(later,)))
+        left[-1].start()
+        return "done"
+
+    async def in_task() -> str:
+        if answered:
+            interrupt("now?", key="k" if left else "other")
+        left.append(asyncio.ensure_future(asyncio.to_thread(later)))
+        return "done"
+
+    leaves = tool(name="leaves")(in_task if how == "task" else in_thread)
+    agent = desk.agent(leaves)
+
+    async def over() -> Any:
+        result = await agent.ainvoke("go")
+        if answered:
+            result = await agent.aresume(result.checkpoint, approved=True)
+        leave.set()
+        await left[0]
+        return result
+
+    if how == "task":
+        result = run(over())
+    else:
+        result = driver.invoke(agent, "go")
+        if answered:
+            result = driver.resume(agent, result.checkpoint, approved=True)
+        leave.set()
+        left[0].join(PATIENCE)
+    assert (result.output, told(result)) == ("bye", [("completed", "done")])
+    [(kind, text)] = desk.said
+    assert kind is ConfigurationError and text == (
+        "interrupt() asks while the body of 'leaves' runs, and that has ended or was left: ask before it returns, and wait in it"
+        " for the tasks and threads that ask"
+    )
+
+
+def test_a_question_that_is_made_while_the_body_ends_is_refused_too(quick: Desk) -> None:
+    """Its payload is still being made JSON of: whoever asks learns that nobody hears it."""
+    begun, ended = threading.Event(), threading.Event()
+
+    class Slow(BaseModel):
+        @model_serializer
+        def show(self) -> str:
+            begun.set()
+            assert ended.wait(PATIENCE)
+            return "slow"
+
+    def later() -> None:
+        try:
+            interrupt(Slow())
+        except BaseException as error:
+            quick.said.append(type(error))
+
+    def leaves() -> str:
+        thread = threading.Thread(target=contextvars.copy_context().run, args=(later,))
+        threads.append(thread)
+        thread.start()
+        assert begun.wait(PATIENCE)
+        return "done"
+
+    threads: list[threading.Thread] = []
+    assert quick.driver.invoke(quick.agent(quick.tool(leaves)), "go").output == "bye"
+    ended.set()
+    threads[0].join(PATIENCE)
+    assert quick.said == [ConfigurationError]
+
+
+class Asks(Hooks):
+    """Hooks that ask, wherever they are called, and note what comes of it."""
+
+    def __init__(self, said: list[Any]) -> None:
+        self.said = said
+
+    def ask(self) -> None:
+        try:
+            self.said.append(interrupt("by a hook?", key="k"))
+        except BaseException as error:
+            self.said.append(type(error))
+
+    def on_event(self, event: Any) -> None:
+        self.ask()
+
+    @contextmanager
+    def running(self, branch_id: str, path: str, call_id: str) -> Iterator[None]:
+        self.ask()
+        try:
+            yield
+        finally:
+            self.ask()
+
+
+def test_a_hook_asks_nothing_in_the_name_of_the_body_that_it_is_around(quick: Desk) -> None:
+    agent = quick.agent(quick.tool(lambda: f"{interrupt('ok?', key='k')}", name="sell"), hooks=[Asks(quick.said)])
+    at = quick.asked(agent)
+    assert [item.args["payload"] for item in at.pending] == ["ok?"]
+    assert told(quick.answer(agent, at, Approve())) == [("completed", "True")]
+    assert set(quick.said) == {ConfigurationError}
+
+
+@pytest.mark.parametrize("by", ["invoke", "stream"])
+@pytest.mark.parametrize("who", ["handler", "guardrail", "instructions", "hook"])
+def test_what_a_run_within_a_body_calls_asks_nothing_in_its_name(driver: Driver, by: str, who: str) -> None:
+    """The question would be put to those who decide the outer call, and its answer be an approval of the inner one."""
+    desk, found = Desk(driver), []
+
+    def ask(*_: Any) -> Any:
+        try:
+            found.append(interrupt("by another?", key="k"))
+        except BaseException as error:
+            found.append(type(error))
+        return None
+
+    options: dict[str, Any] = {
+        "handler": {"on_approval_required": lambda name, args: ask() or False},
+        "guardrail": {"input_guardrails": [guardrail(name="asks")(lambda text: ask())]},
+        "instructions": {"instructions": lambda context: ask() or "Sell."},
+        "hook": {"hooks": [Asks(found)]},
+    }[who]
+    inner = Desk(driver).agent(desk.tool(lambda: "sold", name="sell", requires_approval=who == "handler"), **options)
+
+    def outer() -> str:
+        if by == "invoke":
+            output = inner.invoke("go").output
+        else:
+            with inner.stream("go") as events:
+                for event in events:
+                    if event.type == "run_started":
+                        desk.said.append(interrupt("between events?", key="started"))
+            output = events.result.output
+        return f"{output} {interrupt('by the body?', key='k')}"
+
+    async def aouter() -> str:
+        if by == "invoke":
+            output = (await inner.ainvoke("go")).output
+        else:
+            async with inner.astream("go") as events:
+                async for event in events:
+                    if event.type == "run_started":
+                        desk.said.append(interrupt("between events?", key="started"))
+            output = events.result.output
+        return f"{output} {interrupt('by the body?', key='k')}"
+
+    agent = desk.agent(tool(name="outer")(aouter if driver.is_async else outer))
+    result, shown = driver.invoke(agent, "go"), []
+    while result.suspended:
+        shown += [item.args["payload"] for item in result.checkpoint.pending]
+        result = desk.answer(agent, result.checkpoint, Approve())
+    assert shown == [*(["between events?"] if by == "stream" else []), "by the body?"]
+    assert told(result) == [("completed", "bye True")]
+    assert set(found) == {ConfigurationError}
+
+
+def test_what_the_garbage_collector_closes_in_another_context_says_nothing() -> None:
+    """A coroutine whose loop was left, by Ctrl-C say, is closed wherever it is collected."""
+    driving = nobody_asks()
+    contextvars.copy_context().run(driving.__enter__)
+    assert driving.__exit__(None, None, None) is False  # type: ignore[func-returns-value]
+
+
 def test_a_gate_that_asks_is_a_gate_that_raises(quick: Desk) -> None:
     """Then a human is asked, for approval."""
     agent = quick.agent(quick.sells(requires_approval=lambda args: interrupt("ok?")))
@@ -597,6 +782,105 @@ def test_every_kind_of_body_can_ask(driver: Driver, options: Any, how: str) -> N
     result = driver.resume(agent, at, approved=True)
     assert (result.output, said) == ("bye", ["in", "in"])
     assert told(result) == [("completed", "other True" if "group" in how else "True")]
+
+
+def swallowed(how: str) -> Any:
+    """A body that asks, and keeps the question from whoever waits for it; or two, in tasks of its own."""
+
+    def returns() -> str:
+        try:
+            interrupt("a", key="a")
+        except BaseException:
+            return "nobody was asked"
+        return "asked"
+
+    def finally_returns() -> str:
+        answer = "nobody was asked"
+        try:
+            answer = "asked" if interrupt("a", key="a") else ""
+        finally:
+            return answer  # noqa: B012
+
+    def raises() -> str:
+        try:
+            interrupt("a", key="a")
+        except BaseException:
+            raise ValueError("another error") from None
+        return "asked"
+
+    def suppressed() -> str:
+        with suppress(BaseException):
+            return str(interrupt("a", key="a"))
+        return "nobody was asked"
+
+    async def ask(name: str) -> Any:
+        return interrupt(name, key=name)
+
+    async def gather() -> str:
+        found = await asyncio.gather(ask("a"), ask("b"), return_exceptions=True)
+        return " ".join(map(str, found))
+
+    async def wait() -> str:
+        tasks = [asyncio.ensure_future(ask(name)) for name in ("a", "b")]
+        done, _ = await asyncio.wait(tasks)
+        return f"{len(done)} are done"
+
+    bodies = {each.__name__: each for each in (returns, finally_returns, raises, suppressed, gather, wait)}
+    return bodies[how]
+
+
+SWALLOWED = [
+    *((driver, how) for driver in (SYNC, ASYNC) for how in ("returns", "finally_returns", "raises", "suppressed")),
+    *((ASYNC, how) for how in ("gather", "wait")),
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 60}, {"retries": 2, "idempotent": True}], ids=str)
+@pytest.mark.parametrize(("driver", "how"), SWALLOWED, ids=str)
+def test_a_question_that_the_body_swallows_is_asked_all_the_same(driver: Driver, options: Any, how: str) -> None:
+    body = swallowed(how)
+    ask = tool(name="ask", **options)(body if how in ("gather", "wait") else driver.function(body))
+    agent: Any = Agent(model=ScriptedModel.by_turn([call("ask"), "bye"]), tools=[ask])
+    result = driver.invoke(agent, "go")
+    asked = []
+    while result.status == "suspended":
+        [item] = result.checkpoint.pending
+        asked.append((item.why, item.args["payload"]))
+        result = driver.resume(agent, result.checkpoint, decisions={item.id: Approve()})
+    both = how in ("gather", "wait")
+    assert asked == ([("question", "a"), ("question", "b")] if both else [("question", "a")])
+    told_all = {"gather": "True True", "wait": "2 are done", "suppressed": "True"}
+    assert told(result) == [("completed", told_all.get(how, "asked"))]
+
+
+def test_nor_is_it_lost_in_a_node(driver: Driver) -> None:
+    class State(BaseModel):
+        said: str = ""
+
+    body = swallowed("returns")
+    node = driver.function(lambda state: {"said": body()})
+    graph: Any = StateGraph(State).add_node("ask", node).add_edge(START, "ask").add_edge("ask", END).compile()
+    result = driver.invoke(graph, {})
+    [item] = result.checkpoint.pending
+    assert (item.why, item.args["payload"]) == ("question", "a")
+    assert driver.resume(graph, result.checkpoint, approved=True).output.said == "asked"
+
+
+def test_a_body_that_overran_after_it_asked_has_an_unknown_outcome(driver: Driver) -> None:
+    """It goes on, and may have done anything: that comes before its question."""
+    over = threading.Event()
+
+    def ask() -> str:
+        with suppress(BaseException):
+            interrupt("a")
+        over.wait(PATIENCE)
+        return "late"
+
+    slow = tool(name="ask", timeout=0.05)(ask)
+    agent: Any = Agent(model=ScriptedModel.by_turn([call("ask"), "bye"]), tools=[slow])
+    result = driver.invoke(agent, "go")
+    assert [item.why for item in result.checkpoint.pending] == ["outcome_unknown"]
+    over.set()
 
 
 def test_a_group_of_other_exceptions_fails_the_call() -> None:
@@ -1078,3 +1362,48 @@ def test_a_stream_tells_of_the_question_and_of_the_answer(desk: Desk) -> None:
     assert types[-1] == "completed"
     stored = [event.type for event in replay(desk.store, at.branch_id)]
     assert [stored.count(each) for each in ("approval_requested", "decided", "tool_call_started")] == [1, 1, 2]
+
+
+# What a body leaves for its next run
+
+
+def test_a_body_leaves_itself_a_note_with_a_question_and_nobody_else_sees_it(driver: Driver, store: Store) -> None:
+    """It is there when the body runs again, in any process, and gone when something else is asked."""
+    desk = Desk(driver, store)
+
+    def book(city: str = "Graz") -> str:
+        """Book."""
+        asker = asker_here()
+        assert asker is not None
+        desk.said.append((asker.note, asker.is_answered("days"), asker.is_answered("way")))
+        days = asker.ask("How long?", "days", int, {"left": "sesame"})
+        return f"{days} {asker.ask('How?', 'way', None)}"
+
+    agent = desk.agent(desk.tool(book))
+    waiting = desk.asked(agent)
+    text = waiting.model_dump_json()
+    assert "sesame" in text and "sesame" not in repr(waiting) and "sesame" not in json.dumps(to_wire(waiting))
+    assert "sesame" not in json.dumps(waiting.pending[0].args)
+    assert '"note"' not in json.dumps(to_wire(waiting)["pending"])
+    again = driver.resume(agent, waiting, decisions={waiting.pending[0].id: Respond(content=3)}).checkpoint
+    assert "sesame" not in again.model_dump_json(), "it is written down while the question waits"
+    result = driver.resume(agent, again, decisions={again.pending[0].id: Respond(content="by train")})
+    assert [message.text for message in result.messages if message.role == "tool"] == ["3 by train"]
+    assert desk.said == [(None, False, False), ({"left": "sesame"}, True, False), (None, True, True)]
+
+
+def test_nobody_asks_outside_of_a_body() -> None:
+    assert asker_here() is None
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [
+        ("2026-01-01", None),
+        ("soon", "the answer does not fit 'format': 'date' is wanted"),
+        ("a" * 3000, "the schema of the question cannot be read"),
+    ],
+)
+def test_the_schema_of_a_stranger_has_so_much_time_and_no_more(value: str, wrong: str | None) -> None:
+    slow = {"anyOf": [{"maxLength": 99}, {"pattern": "^(?:a{1,1000}){1,1000}!$"}], "format": "date"}
+    assert misfit(value, slow, bounded=True) == wrong

@@ -25,11 +25,11 @@ def test_a_worker_hears_what_others_wrote_of_the_run_and_not_what_is_of_a_run_in
     signal = ledger.signal("1.0")
 
     inside = Ending(status="cancelled", reason="inside", at=AT)
-    store.append(Append(branch_id="r1", seq=1, entries=(journal_entry(inside, "2.0"),)))
+    store.append(Append(branch_id="r1", seq=1, take="me", entries=(journal_entry(inside, "2.0"),), release=True))
     ledger.catch_up()
     assert (ledger.seq, ledger.inbox, ledger.ending, signal.is_set()) == (2, [], None, False)
 
     ending = Ending(status="cancelled", reason="enough", at=AT)
-    store.append(Append(branch_id="r1", seq=2, entries=(journal_entry(ending, ""),)))
+    store.append(Append(branch_id="r1", seq=2, take="me", entries=(journal_entry(ending, ""),), release=True))
     ledger.catch_up()
     assert (ledger.seq, ledger.inbox, ledger.ending, signal.is_set()) == (3, [ending], ending, True)

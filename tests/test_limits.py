@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 from drivers import Driver, rows
-from pydantic import ValidationError
 
 from phronomy import (
     Agent,
     ConfigurationError,
+    InvalidField,
     LimitExceeded,
     Limits,
     MemoryStore,
@@ -192,7 +192,7 @@ def test_a_limit_that_is_not_reached_changes_nothing(driver: Driver) -> None:
     ids=str,
 )
 def test_a_limit_that_is_none_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(InvalidField):
         Limits(**wrong)
 
 
@@ -235,3 +235,16 @@ def test_a_shorter_timeout_of_the_settings_stands(driver: Driver) -> None:
     driver.invoke(agent, "go")
     driver.invoke(agent, "go", settings=ModelSettings(timeout=99.0))
     assert model.timeouts == [1.5, 10]
+
+
+def test_usage_counts_though_a_model_does_not_say_that_it_was_asked(driver: Driver) -> None:
+    """A model of one's own may tell tokens and cost, and leave the number of requests at 0."""
+    costs = Usage(input_tokens=60, output_tokens=40, cost=1.0)
+    for limit in (Limits(tokens=250), Limits(cost=2.5)):
+        inner = Agent(name="clerk", model=ScriptedModel.by_turn([say("Looked.", usage=costs)]), tools=[])
+        outer = ScriptedModel([say("", call("ask", {"message": "?"}), usage=costs)] * 5)
+        desk = Agent(name="desk", model=outer, tools=[inner.as_tool("ask", "Ask the clerk.")], limits=limit)
+        with pytest.raises(LimitExceeded) as caught:
+            driver.invoke(desk, "go")
+        assert caught.value.checkpoint.usage.total_tokens == 300
+        assert caught.value.checkpoint.usage.cost == 3.0

@@ -13,12 +13,22 @@ import pytest
 from drivers import SYNC, Driver, rows
 from selection import scaled
 
-from phronomy import Agent, Approve, Checkpoint, CheckpointAlreadyResumed, CheckpointEdited, CheckpointError, tool
+from phronomy import (
+    Agent,
+    Approve,
+    Checkpoint,
+    CheckpointAlreadyResumed,
+    CheckpointEdited,
+    CheckpointError,
+    SQLiteStore,
+    tool,
+)
 from phronomy._json import JsonText, canonical
 from phronomy._record import digest_of
 from phronomy.approvals import Decision, ToolIdentity, call_digest
 from phronomy.checkpoint import DERIVED, Fields
 from phronomy.errors import CheckpointUntrusted
+from phronomy.stores._homes import HOMES
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
 
@@ -220,7 +230,8 @@ def test_an_edit_of_any_field_is_refused_by_a_configured_store(
     before, done = rows(store), list(desk.done)
     wrong: list[str] = []
     loaded = 0
-    for path, other, document in islice(all_edits(data), 0, None, scaled(8, sweep=1)):
+    first = driver.is_async + isinstance(store, SQLiteStore)  # so that all of them are tried somewhere in the sweep
+    for path, other, document in islice(all_edits(data), first, None, scaled(8, sweep=3)):
         if level == "digest-recomputed":
             document = redigested(document)
         elif level == "all-recomputed":
@@ -243,7 +254,7 @@ def test_an_edit_of_any_field_is_refused_by_a_configured_store(
         assert desk.done == done, f"{path} = {other!r}: something has run"
     assert wrong == []
     assert rows(store) == before
-    assert (loaded > scaled(10, sweep=100)) if level != "as-edited" else (loaded == 0)
+    assert (loaded > scaled(10, sweep=30)) if level != "as-edited" else (loaded == 0)
 
     result = driver.resume(desk.agent, checkpoint, decisions={id: Approve() for id in ids} or None)
     assert result.status == ("completed" if ids else "suspended")
@@ -405,6 +416,7 @@ def test_the_digest_of_a_pending_call_cannot_be_out_of_step_with_its_args(driver
 def test_a_forged_approval_as_bearer_authority_runs_only_what_it_shows(driver: Driver) -> None:
     """Checkpoint text with everything recomputed, without a store: the limit of bearer authority. What is shown runs."""
     data = json.loads(Desk().suspend().model_dump_json())
+    HOMES.forget()  # another process
     desk = Desk()
     given = Checkpoint.model_validate_json(
         json.dumps(forged(edited(data, ("calls", 1, "args"), '{"order":9,"amount":5.0}')))
@@ -413,6 +425,7 @@ def test_a_forged_approval_as_bearer_authority_runs_only_what_it_shows(driver: D
     driver.resume(desk.agent, given, approved=True)
     assert desk.done == [("refund", 9, 5.0)]
 
+    HOMES.forget()
     desk = Desk()
     for args in ('{"order":"x","amount":5.0}', '{"order":9}', '{"order":9,"amount":5.0,"to":"me"}', '{"order":9.5}'):
         text = json.dumps(forged(edited(data, ("calls", 1, "args"), args)))
@@ -425,6 +438,7 @@ def test_a_forged_approval_as_bearer_authority_runs_only_what_it_shows(driver: D
 def test_a_bearer_checkpoint_serves_every_method(driver: Driver, method: str) -> None:
     """Checkpoint text, not edited, in another process without a store: it is self-contained. Law 9"""
     text = Desk().suspend().model_dump_json()
+    HOMES.forget()
     desk = Desk()
 
     came = driver.call(desk.agent, method, Checkpoint.model_validate_json(text))

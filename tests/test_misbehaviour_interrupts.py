@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from drivers import ASYNC, PATIENCE, SYNC, Around, Driver, open_kind, outline
+from drivers import ASYNC, PATIENCE, SYNC, Around, Driver, calls_ended, open_kind, outline
 
 from phronomy import Agent, Approve, PendingApproval, Respond, Result, ToolContext, tool
 from phronomy.approvals import Answer
@@ -133,14 +133,6 @@ def free(store: Store) -> list[str]:
     return [branch.status for branch in store.branches()]
 
 
-def calls_ended() -> None:
-    """Wait for the threads of calls that nobody waits for any more: a thread cannot be stopped."""
-    for thread in threading.enumerate():
-        if thread.name == "phronomy-call":
-            thread.join(PATIENCE)
-            assert not thread.is_alive()
-
-
 # Ctrl-C
 
 
@@ -213,6 +205,7 @@ def test_ctrl_c_in_a_tool_asks_about_it_or_runs_it_again(
     assert free(store) == ["completed"]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("where", ["before", "after"])
 @pytest.mark.parametrize("blocking", [False, True], ids=["plain", "blocking"])
 def test_ctrl_c_in_each_save_in_turn_leaves_nothing_half_done(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tables import each
 
 LINES = (
     "arguments that are not JSON, not an object, or cut by the length limit",
@@ -38,21 +38,24 @@ ASYNC_ALONE = tuple(f"task cancellation in {place}" for place in ("the model cal
 """There are no tasks to cancel in a sync run."""
 
 
-def told() -> Iterator[tuple[str, set[str]]]:
+@cache
+def told() -> list[tuple[str, set[str]]]:
     """The docstring of each test of misbehaviour, and the names of its parameters and of what it uses."""
+    found = []
     for path in sorted(Path(__file__).parent.glob("test_misbehaviour_*.py")):
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 used = {argument.arg for argument in node.args.args}
                 used |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-                yield " ".join((ast.get_docstring(node) or "").split()).lower(), used
+                found.append((" ".join((ast.get_docstring(node) or "").split()).lower(), used))
+    return found
 
 
-@pytest.mark.parametrize("line", LINES)
+@each("line", LINES)
 def test_each_line_is_met_by_a_test_of_both_drivers(line: str) -> None:
     assert [used for words, used in told() if line.lower() in words and "driver" in used]
 
 
-@pytest.mark.parametrize("line", ASYNC_ALONE)
+@each("line", ASYNC_ALONE)
 def test_each_way_to_cancel_a_task_is_met_by_a_test(line: str) -> None:
     assert [used for words, used in told() if line in words and "asyncio" in used]

@@ -12,16 +12,17 @@ from selection import scaled
 from test_misbehaviour_edits import Desk, all_edits, edited, forged
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, PhronomyError, tool
+from phronomy.stores._homes import HOMES
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
 # Options
 
 
-@pytest.mark.parametrize("name", ["input", "message", "messages", "state", "aproved", "edited_args", "thread"])
+@pytest.mark.parametrize("name", ["inputs", "message", "messages", "state", "aproved", "edited_args", "thread"])
 @pytest.mark.parametrize("method", ["resume", "step", "recover"])
 def test_an_option_that_does_not_exist_is_refused(driver: Driver, store: Store, method: str, name: str) -> None:
-    """A resume takes no input, and no option that is spelt wrongly passes in silence. Law 15"""
+    """No option that is spelt wrongly passes in silence. Law 15"""
     done: list[str] = []
 
     def pay() -> str:
@@ -47,6 +48,7 @@ def test_an_option_that_does_not_exist_is_refused(driver: Driver, store: Store, 
 # Bearer text, with all digests recomputed
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("state", ["suspended", "interrupted"])
 @pytest.mark.parametrize("part", range(4))
 def test_forged_text_of_a_bearer_is_a_checkpoint_or_a_typed_error(driver: Driver, state: str, part: int) -> None:
@@ -57,7 +59,7 @@ def test_forged_text_of_a_bearer_is_a_checkpoint_or_a_typed_error(driver: Driver
     data = json.loads((first.suspend() if state == "suspended" else first.interrupt()).model_dump_json())
     wrong: list[str] = []
     tried = ran = 0
-    for path, other, document in list(all_edits(data))[part :: scaled(40, sweep=4)]:
+    for path, other, document in list(all_edits(data))[part + 4 * driver.is_async :: scaled(40, sweep=8)]:
         try:
             given = Checkpoint.model_validate_json(json.dumps(forged(document)))
         except CheckpointError:
@@ -70,6 +72,7 @@ def test_forged_text_of_a_bearer_is_a_checkpoint_or_a_typed_error(driver: Driver
             if each.status in ("ready", "started") and each.args
         ]
         desk = Desk()
+        HOMES.forget()  # this is a process that has never seen the run: where it is known, what was edited is refused
         try:
             result = driver.resume(desk.agent, given, decisions={item.id: Approve() for item in given.pending})
             assert Checkpoint.model_validate_json(result.checkpoint.model_dump_json()) == result.checkpoint
@@ -82,7 +85,7 @@ def test_forged_text_of_a_bearer_is_a_checkpoint_or_a_typed_error(driver: Driver
         if any(asked.count(each) > shown.count(each) for each in asked):
             wrong.append(f"{path} = {other!r}: ran {desk.done}, shown was {shown}")
     assert wrong == []
-    many = scaled(4, sweep=40)
+    many = scaled(4, sweep=20)
     assert tried > many
     assert (ran > many) == (state == "suspended")
 

@@ -169,7 +169,7 @@ def test_sigint_leaves_nothing_half_done(tmp_path: Path, place: str, kind: str) 
     pending = [["slow", "outcome_unknown"]] * unknown + [["gated", "approval"]] * (place == "parallel")
     assert json.loads(said) == {
         "owner": None,
-        "branch": "failed" if place == "model" else "running",
+        "branch": "failed" if place in ("model", "saved") or (place == "save" and kind != "sync") else "running",
         "status": "suspended" if pending else "completed",
         "pending": pending,
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Driver, outline
 
@@ -17,8 +19,10 @@ from phronomy import (
     Respond,
     Tool,
     ToolContext,
+    interrupt,
     tool,
 )
+from phronomy.models import ModelReply, ModelRequest
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
@@ -153,6 +157,130 @@ def test_a_tool_that_is_cancelled_from_within_is_a_failed_result(
     told = [message for message in result.messages if message.role == "tool"]
     assert [message.settlement for message in told] == ["failed"] * 3
     assert all("cancelled from within" in message.text for message in told)
+
+
+async def down() -> str:
+    """What is not there."""
+    await asyncio.sleep(0)
+    raise ConnectionError("down")
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["", "a-group-of-tasks-failed-too"])
+def test_whoever_cancels_a_run_is_heard_though_its_tool_goes_on(store: Store, fails: bool) -> None:
+    """A tool without a timeout runs in the task of the caller: it cannot keep a cancellation to itself."""
+    went_on: list[str] = []
+
+    async def main() -> None:
+        entered = asyncio.Event()
+
+        @tool
+        async def stubborn() -> str:
+            """Ask a service that is down, perhaps, and do not listen."""
+            if fails:
+                with contextlib.suppress(ExceptionGroup):
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(down())
+            entered.set()
+            try:
+                await asyncio.sleep(PATIENCE)
+            except asyncio.CancelledError:
+                went_on.append("all the same")
+            return "done"
+
+        agent = Agent(model=ScriptedModel([call("stubborn"), "done"]), tools=[stubborn], store=store)
+        run = asyncio.ensure_future(agent.ainvoke("go"))
+        await entered.wait()
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+        [branch] = store.branches()
+        asked = await agent.arecover(branch.id)
+        assert [item.why for item in asked.checkpoint.pending] == ["outcome_unknown"]
+
+    asyncio.run(main())
+    assert went_on == ["all the same"]
+
+
+@pytest.mark.parametrize("waits", ["in-the-block", "at-its-end"])
+def test_a_group_of_tasks_that_fails_inside_a_tool_cancels_no_run(store: Store, waits: str) -> None:
+    """A TaskGroup cancels the task that it is in, so that it wakes up. Nobody else has cancelled anything."""
+
+    async def look_up() -> str:
+        """Ask two services, of which one is down: that is fine."""
+        with contextlib.suppress(ExceptionGroup):
+            await ask_both()
+        return "a kettle"
+
+    async def ask_both() -> str:
+        """Ask two services, of which one is down."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(down())
+            if waits == "in-the-block":
+                await asyncio.sleep(PATIENCE)
+        return "both"
+
+    calls: list[Any] = [
+        call("look_up"),
+        call("ask_both"),
+        call("ask_both"),
+        [call("look_up"), call("ask_both")],
+        "done",
+    ]
+    agent = Agent(model=ScriptedModel(calls), tools=[tool(look_up), tool(ask_both)], store=store)
+    result = asyncio.run(agent.ainvoke("go"))
+    assert result.output == "done"
+    failed = "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)"
+    told = [message.text for message in result.messages if message.role == "tool"]
+    assert told == ["a kettle", failed, failed, "a kettle", failed]
+
+
+def test_a_question_that_a_group_of_tasks_asks_is_asked_though_the_body_takes_its_failure(store: Store) -> None:
+    @tool
+    async def book() -> str:
+        """Ask where to go, and what to take."""
+
+        async def where() -> Any:
+            return interrupt("Where to?", key="where")
+
+        with contextlib.suppress(BaseExceptionGroup):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(where())
+                group.create_task(down())
+        return "booked"
+
+    agent = Agent(model=ScriptedModel([call("book"), "done"]), tools=[book], store=store)
+    result = asyncio.run(agent.ainvoke("go"))
+    assert [item.why for item in result.checkpoint.pending] == ["question"]
+
+
+@pytest.mark.product
+@pytest.mark.parametrize("asked", ["tool", "model"])
+def test_a_caller_that_is_cancelled_at_every_step_leaves_a_run_that_is_free(store: Store, asked: str) -> None:
+    """A cancel scope of anyio, as a web server has one, cancels its task anew at every turn of the loop until it has left."""
+
+    async def main() -> None:
+        with anyio.CancelScope() as scope:
+
+            async def hang() -> str:
+                """Wait for something that does not come."""
+                scope.cancel()
+                await asyncio.sleep(PATIENCE)
+                return "it came"
+
+            class Slow(ScriptedModel):
+                """A model that somebody does not wait for."""
+
+                async def acomplete(self, request: ModelRequest) -> ModelReply:
+                    if asked == "model":
+                        await hang()
+                    return await super().acomplete(request)
+
+            await Agent(model=Slow([call("hang"), "done"]), tools=[tool(hang)], store=store).ainvoke("go")
+        assert scope.cancelled_caught
+        [branch] = store.branches()
+        assert branch.owner is None
+
+    asyncio.run(main())
 
 
 class Signal(BaseException):

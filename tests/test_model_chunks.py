@@ -84,7 +84,7 @@ def test_a_reply_in_any_pieces_is_the_reply(
 def test_bytes_of_any_kind_end_in_a_model_error_or_an_error_of_the_provider(data: bytes, events: list[str]) -> None:
     sent = "".join(f"data: {event}\n\n" for event in events).encode("utf-8", "replace") + data
     with pytest.raises((ModelError, Answered)):
-        list(pieces([sent[:7], sent[7:]]))
+        list(pieces([sent[:7], sent[7:]], Assembler()))
 
 
 KEYS = [
@@ -118,6 +118,31 @@ def test_chunks_of_any_shape_end_in_a_reply_or_an_error_that_is_known(chunks: li
 def test_deltas_of_any_shape_end_in_a_reply_or_an_error_that_is_known(delta: dict[str, Any]) -> None:
     with suppress(ModelError, Answered):
         assembled(chunk(**delta), chunk(**delta), chunk("stop"))
+
+
+def test_details_of_reasoning_are_told_apart_by_index_type_and_id() -> None:
+    """Two encrypted ones may have one index, each for its call; a text comes in pieces, with an index or without one."""
+
+    def details(*found: dict[str, Any]) -> dict[str, Any]:
+        return chunk(reasoning_details=[*found])
+
+    secret = [{"type": "reasoning.encrypted", "index": 0, "id": id, "data": f"E{id}"} for id in ("a", "b")]
+    plain = {"type": "reasoning.text", "id": None}
+    pieces_ = [{**plain, "text": "I "}, {**plain, "text": "think", "signature": None}, {**plain, "signature": "S1"}]
+    indexed = [{**each, "index": 1} for each in pieces_]
+    _, reply = assembled(*map(details, (*secret, *pieces_, {**plain, "text": "More"}, *indexed)), chunk("stop"))
+    assert reply.message.provider["reasoning_details"] == [
+        *secret,
+        {**plain, "text": "I think", "signature": "S1"},
+        {**plain, "text": "More"},
+        {**plain, "text": "I think", "index": 1, "signature": "S1"},
+    ]
+
+
+def test_many_entries_of_a_list_take_no_longer_each() -> None:
+    found = [{"type": "reasoning.text", "text": "a", "index": number} for number in range(20_000)]
+    _, reply = assembled(*(chunk(reasoning_details=[each]) for each in found), chunk("stop", content="x"))
+    assert reply.message.provider["reasoning_details"] == found
 
 
 def test_thinking_in_pieces_becomes_the_blocks_that_were_signed() -> None:
@@ -199,7 +224,7 @@ def test_the_end_of_a_stream_is_what_the_provider_says() -> None:
         [f"data: {half}\r\n\r\n", "data: [DONE]\r\n\r\n", "data: what comes after does not count\n\n"],
         [f": a comment\n\ndata:{half}\n\n", "data: \n\n", "event: ping\ndata: [DONE]\n\n"],
     ):
-        *deltas, reply = pieces(events(*told))
+        *deltas, reply = pieces(events(*told), Assembler())
         assert (deltas, isinstance(reply, ModelReply) and reply.message.text) == ([TextDelta(text="Hello")], "Hello")
     with pytest.raises(ModelConnectionError):
-        list(pieces(events(f"data: {half}\n\n", "data: [DONE")))
+        list(pieces(events(f"data: {half}\n\n", "data: [DONE"), Assembler()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from phronomy import Agent
 from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError, RateLimitError
 from phronomy.messages import Message, Usage
 from phronomy.models import (
+    ChatCompletionsModel,
     LiteLLMModel,
     ModelReply,
     ModelRequest,
@@ -149,6 +151,119 @@ def test_another_protocol_is_streamed_without_blocking_the_loop_too(monkeypatch:
         assert given == list(claude().stream(REQUEST))
 
 
+GEMINI = "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-flash"
+REFUND = {"functionCall": {"name": "refund", "args": {"order_id": 1042}}, "thoughtSignature": "c2lnbmF0dXJl"}
+
+
+def gemini() -> LiteLLMModel:
+    return LiteLLMModel("gemini/gemini-2.5-flash", api_key=KEY, retry_wait=0)
+
+
+def candidate(*parts: dict[str, Any], **end: str) -> dict[str, Any]:
+    """An event of a stream of Gemini. https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse"""
+    return {
+        "candidates": [{"content": {"role": "model", "parts": list(parts)}, "index": 0, **end}],
+        "usageMetadata": {"promptTokenCount": 12, "candidatesTokenCount": 30, "totalTokenCount": 42},
+        "modelVersion": "gemini-2.5-flash",
+        "responseId": "r_1",
+    }
+
+
+def said_by_gemini(*events: dict[str, Any]) -> httpx.Response:
+    text = "".join(f"data: {json.dumps(event)}\r\n\r\n" for event in events)
+    return httpx.Response(200, headers={"content-type": "text/event-stream"}, text=text)
+
+
+def streamed_by_both(model: LiteLLMModel, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], list[Any]]:
+    """What a stream gives, and what it gives where it is awaited; an error is the last of it."""
+    litellm = module._load()
+
+    async def awaited() -> list[Any]:
+        pieces: list[Any] = []
+        try:
+            async for piece in model.astream(REQUEST):
+                pieces.append(piece)
+        except ModelError as error:
+            pieces.append(type(error))
+        finally:
+            await litellm.close_litellm_async_clients()
+        return pieces
+
+    monkeypatch.setattr(litellm, "disable_aiohttp_transport", True)  # respx mocks httpx
+    for listeners in ("input_callback", "success_callback", "_async_success_callback"):
+        monkeypatch.setattr(
+            litellm, listeners, []
+        )  # what reads Gemini adds a cache of its own, which nobody takes away
+    monkeypatch.setattr(litellm.utils, "callback_list", [])  # and then litellm prepares itself for no other listener
+    pieces: list[Any] = []
+    try:
+        pieces.extend(model.stream(REQUEST))
+    except ModelError as error:
+        pieces.append(type(error))
+    return pieces, asyncio.run(awaited())
+
+
+@pytest.mark.parametrize(
+    ("events", "finish_reason"),
+    [
+        ([candidate({"text": "One "}), candidate({"text": "moment."}, finishReason="STOP")], "stop"),
+        ([candidate({"text": "One moment."}), candidate({"text": ""}, finishReason="STOP")], "stop"),
+        ([candidate({"text": "One moment."}), {"candidates": [{"index": 0, "finishReason": "STOP"}]}], "stop"),
+        ([candidate({"text": "One moment."}, finishReason="STOP")], "stop"),
+        ([candidate({"text": "One mom"}, finishReason="MAX_TOKENS")], "length"),
+        ([candidate({"text": "One moment."}), candidate(REFUND, finishReason="STOP")], "tool_calls"),
+        (
+            [candidate({"text": "One moment."}), candidate(REFUND), candidate({"text": ""}, finishReason="STOP")],
+            "tool_calls",
+        ),
+    ],
+)
+@respx.mock
+def test_a_stream_of_gemini_ends_where_gemini_says_so(
+    events: list[dict[str, Any]], finish_reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    respx.post(f"{GEMINI}:streamGenerateContent").mock(side_effect=lambda _: said_by_gemini(*events))
+    for *deltas, reply in streamed_by_both(gemini(), monkeypatch):
+        assert isinstance(reply, ModelReply)
+        assert reply.finish_reason == finish_reason
+        assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == reply.message.text
+        assert reply.message.text in ("One moment.", "One mom")
+        assert [one.name for one in reply.message.tool_calls] == ["refund"] * (finish_reason == "tool_calls")
+        assert (reply.usage.input_tokens, reply.usage.output_tokens) == (12, 30)
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [candidate({"text": "One "})],
+        [candidate({"text": "One "}), candidate({"text": "moment."})],
+        [candidate({"text": "One moment."}), candidate(REFUND)],
+    ],
+)
+@respx.mock
+def test_a_stream_of_gemini_that_is_cut_is_no_reply(
+    events: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """litellm gives each event of Gemini the reason `stop`, whether Gemini said so or not."""
+    respx.post(f"{GEMINI}:streamGenerateContent").mock(side_effect=lambda _: said_by_gemini(*events))
+    for *deltas, end in streamed_by_both(gemini(), monkeypatch):
+        assert end is ModelConnectionError
+        assert deltas and not any(isinstance(each, ModelReply) for each in deltas)
+
+
+@respx.mock
+def test_the_thought_signature_of_gemini_goes_back_as_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    route = respx.post(url__startswith=GEMINI).mock(
+        side_effect=lambda _: said_by_gemini(candidate(REFUND, finishReason="STOP"))
+    )
+    for *_, reply in streamed_by_both(gemini(), monkeypatch):
+        kept = Message.model_validate_json(reply.message.model_dump_json())
+        result = Message(role="tool", tool_call_id=kept.tool_calls[0].id, content="on its way", settlement="completed")
+        list(gemini().stream(ModelRequest(messages=(USER, kept, result))))
+        sent = json.loads(route.calls.last.request.content)["contents"][1]["parts"]
+        assert [part["thoughtSignature"] for part in sent if "function_call" in part] == ["c2lnbmF0dXJl"]
+
+
 @respx.mock
 def test_a_fault_of_another_protocol_is_typed() -> None:
     body = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
@@ -253,6 +368,26 @@ def test_where_nobody_listens_litellm_prepares_nothing_to_tell(driver: Driver, m
     assert told
 
 
+def test_a_stream_of_a_llama_looks_for_nothing_on_a_public_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """litellm counts the tokens where the provider does not, and would download a tokenizer for the name."""
+    asked: list[object] = []
+    known = socket.getaddrinfo
+
+    def look_up(host: Any, *rest: Any, **options: Any) -> Any:
+        if host in ("127.0.0.1", "localhost"):
+            return known(host, *rest, **options)
+        asked.append(host)
+        raise socket.gaierror(socket.EAI_NONAME, "nobody else is here")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with ChatServer(["Hello."]) as server:
+        model = LiteLLMModel("deepseek/llama-2-7b-chat", base_url=server.base_url, api_key=KEY, retry_wait=0)
+        *_, reply = model.stream(REQUEST)
+    assert isinstance(reply, ModelReply)
+    assert reply.message.text == "Hello."
+    assert asked == []
+
+
 # Loading
 
 
@@ -279,7 +414,7 @@ with ChatServer(["Hello"]) as server:
     assert done.stdout.splitlines() == ["1 True", "Hello"]
 
 
-@pytest.mark.few(1)
+@pytest.mark.sweep
 @pytest.mark.parametrize("then", ["pass", "import os; os._exit(os.waitpid(os.fork() or os._exit(ask()), 0)[1])"])
 def test_a_process_may_end_or_fork_while_it_prepares(then: str) -> None:
     """Else a thread would end inside an import, and the next import of that module would wait for ever."""
@@ -321,7 +456,7 @@ def test_an_import_that_fails_is_heard_of_by_the_call(monkeypatch: pytest.Monkey
         assert model.complete(REQUEST).message.text == "Hello"
 
 
-@pytest.mark.few(1)
+@pytest.mark.sweep
 @pytest.mark.parametrize("at", ["litellm.utils", "litellm.main", "litellm.llms.cohere.embed.handler"])
 def test_an_import_that_is_interrupted_may_be_made_again(at: str) -> None:
     """Ctrl-C in the seconds that it takes, at a prompt or in a notebook, does not cost the process its models."""
@@ -379,3 +514,72 @@ def test_without_a_key_or_a_provider_it_says_so_at_once(
     with pytest.raises(kind, match=why) as caught:
         driver.invoke(agent, "Hi")
     assert (type(caught.value), caught.value.status_code) == (kind, None)
+
+
+# An answer that litellm cannot read
+
+HELLO: dict[str, Any] = {"role": "assistant", "content": "Hello"}
+
+
+def body(message: Any = HELLO, **more: Any) -> dict[str, Any]:
+    return {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"message": message}],
+        **more,
+    }
+
+
+MISREAD: list[tuple[str, Any]] = [
+    ("", 200),
+    ("{", 200),
+    (b"\xff", 200),
+    ("[]", 200),
+    ({"id": "x"}, None),
+    ({"choices": None}, None),
+    ({"choices": [1]}, None),
+    (body([]), None),
+    (body({**HELLO, "content": 5}), None),
+    (body({**HELLO, "tool_calls": "look"}), None),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # the provider's client dumps what came
+@pytest.mark.parametrize(("sent", "status"), MISREAD, ids=[str(each)[:40] for each, _ in MISREAD])
+def test_an_answer_that_cannot_be_read_is_no_status_500_and_is_asked_for_once(
+    driver: Driver, sent: Any, status: int | None
+) -> None:
+    for kind in (LiteLLMModel, ChatCompletionsModel):
+        with ChatServer([Fault(status=200, body=sent, headers={"Content-Type": "application/json"})] * 3) as server:
+            model = kind("openai/m", base_url=server.base_url, api_key=KEY, retry_wait=0)
+            with pytest.raises(ModelError) as caught:
+                driver.invoke(Agent(model=model), "hi")
+            assert (caught.value.status_code, len(server.requests)) == (status, 1)
+            assert "litellm" not in repr(caught.value.__cause__)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    "sent",
+    [
+        body({**HELLO, "content": [{"type": "text", "text": "Hello"}]}),
+        body(usage=[1]),
+        body(usage="x"),
+    ],
+    ids=["parts", "usage in a list", "usage in a text"],
+)
+def test_what_litellm_cannot_read_and_we_can_is_read(driver: Driver, sent: Any) -> None:
+    for kind in (LiteLLMModel, ChatCompletionsModel):
+        with ChatServer([Fault(status=200, body=sent)]) as server:
+            model = kind("openai/m", base_url=server.base_url, api_key=KEY, retry_wait=0)
+            result = driver.invoke(Agent(model=model), "hi")
+            assert (result.output, result.messages[-1].provider, len(server.requests)) == ("Hello", {}, 1)
+
+
+def test_where_nothing_was_sent_there_is_no_status(driver: Driver) -> None:
+    model = LiteLLMModel("openai/m", base_url="bogus://x/v1", api_key=KEY, retry_wait=0)
+    with pytest.raises(ModelError) as caught:
+        driver.invoke(Agent(model=model), "hi")
+    assert caught.value.status_code is None

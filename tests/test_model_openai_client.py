@@ -341,7 +341,7 @@ def test_the_same_is_made_of_an_answer(ask: Ask, body: Any, monkeypatch: pytest.
         assert calls
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("ask", WAYS, ids=NAMES)
 @pytest.mark.parametrize("status", [204, 302, 400, 401, 408, 422, 429, 500])
 def test_the_same_is_made_of_an_error(ask: Ask, status: int, monkeypatch: pytest.MonkeyPatch) -> None:

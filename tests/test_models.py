@@ -18,9 +18,8 @@ import httpx
 import pytest
 import respx
 from drivers import PATIENCE
-from pydantic import ValidationError
 
-from phronomy.errors import ConfigurationError, ModelError
+from phronomy.errors import ConfigurationError, InvalidField, ModelError
 from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models import LiteLLMModel, Model, ModelReply, ModelRequest, ModelSettings, _answer, _retry, as_model
 from phronomy.models import litellm as module
@@ -58,7 +57,7 @@ def test_settings_of_a_call_win_over_those_of_the_agent() -> None:
 
 def test_settings_are_valid_once_built_and_keep_provider_options_out_of_their_repr() -> None:
     for wrong in ({"max_tokens": 0}, {"timeout": 0}, {"temperature": float("nan")}, {"tool_choice": ""}, {"top": 1}):
-        with pytest.raises(ValidationError):
+        with pytest.raises(InvalidField):
             ModelSettings(**wrong)  # pyright: ignore[reportArgumentType]
     settings = ModelSettings.model_validate({"stop": ["a", "b"], "extra": {"extra_headers": {"x-key": KEY}}})
     assert settings.stop == ("a", "b")
@@ -92,7 +91,7 @@ def test_a_reply_is_an_assistant_message() -> None:
 def test_importing_models_loads_no_provider_library() -> None:
     code = (
         "import sys, phronomy.models, phronomy.testing; phronomy.models.as_model('openai/gpt-4o-mini');"
-        "print(sorted({'aiohttp', 'litellm', 'tenacity', 'httpx', 'httpx_sse', 'openai'} & set(sys.modules)))"
+        "print(sorted({'aiohttp', 'litellm', 'tenacity', 'httpx', 'httpx2', 'openai'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -317,11 +316,11 @@ def test_a_reply_that_cannot_be_read_is_not_asked_for_again(ask: Ask) -> None:
 def test_the_wait_before_a_retry_is_what_the_provider_asks_for(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    async def sleep(seconds: float) -> None:
+    async def apause(patience: object, seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(_retry, "time", SimpleNamespace(sleep=waits.append))
-    monkeypatch.setattr(_retry, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(_retry, "pause", lambda patience, seconds: waits.append(seconds))
+    monkeypatch.setattr(_retry, "apause", apause)
     monkeypatch.setattr(_answer, "time", SimpleNamespace(time=lambda: 0.0))
     date = format_datetime(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=30), usegmt=True)
     asked = [{"Retry-After": "7"}, {"Retry-After": date}, {"Retry-After": "soon"}, {}]
@@ -333,11 +332,11 @@ def test_the_wait_before_a_retry_is_what_the_provider_asks_for(ask: Ask, monkeyp
 def test_waits_grow_at_random_and_a_long_one_is_left_to_the_user(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
 
-    async def sleep(seconds: float) -> None:
+    async def apause(patience: object, seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(_retry, "time", SimpleNamespace(sleep=waits.append))
-    monkeypatch.setattr(_retry, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(_retry, "pause", lambda patience, seconds: waits.append(seconds))
+    monkeypatch.setattr(_retry, "apause", apause)
     faults = [Fault(status=503), Fault(status=503), Fault(status=429, headers={"Retry-After": "3600"})]
     with ChatServer([*faults, "never asked for"]) as server:
         with pytest.raises(ModelError) as caught:

@@ -258,7 +258,8 @@ def test_what_a_run_stores_does_not_grow_with_its_thread(tmp_path: Path) -> None
             with closing(sqlite3.connect(store._file.path)) as database:
                 sizes.append(database.execute("select sum(length(body)) from phronomy_log").fetchone()[0])
     grown = [after - before for before, after in pairwise(sizes)]
-    assert max(grown[10:]) - min(grown[10:]) < 40, grown
+    # A message more in each would be 270 bytes a run; a slow machine has some more digits in what took how long.
+    assert max(grown[10:]) - min(grown[10:]) < 200, grown
 
 
 # Local state

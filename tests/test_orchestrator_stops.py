@@ -50,6 +50,7 @@ from phronomy import (
     tool,
 )
 from phronomy.events import replay
+from phronomy.stores._homes import HOMES
 from phronomy.testing import call
 from phronomy.testing.crash import sweep
 
@@ -387,6 +388,7 @@ def test_what_a_bearer_brings_goes_on_inside_where_it_stood(driver: Driver) -> N
     text = Desk(None, driver=driver).run("I paid twice.", thread_id="t").checkpoint.model_dump_json()
     brought = Checkpoint.model_validate_json(text)
     for how in ("resume", "fork", "restore", "restore without its timeline"):
+        HOMES.forget()  # another process
         desk = Desk(None, driver=driver)
         at = brought
         if how == "fork":
@@ -408,6 +410,7 @@ def test_what_a_bearer_brings_of_a_pattern_has_what_is_done_in_it(driver: Driver
     half = driver.resume(desk.team, asks, decisions={left.id: Approve()}).checkpoint
     brought = Checkpoint.model_validate_json(half.model_dump_json())
     for how in ("resume", "fork", "restore"):
+        HOMES.forget()  # another process
         fresh = Desk(None, driver=driver)
         at = brought if how == "resume" else driver.call(fresh.team, how, brought)
         assert [item.agent for item in at.pending] == ["right"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pattern_worker
 import pytest
-from drivers import DRIVERS, PATIENCE, Driver, rows
+from drivers import DRIVERS, PATIENCE, Driver, calls_ended, rows
 from pattern_scenes import SCENES, kinds, payer, plain, says, waits
 from selection import scaled
 from stop_scenes import EVERY
@@ -124,9 +124,7 @@ def test_the_fastest_wins_and_nobody_waits_for_a_model(driver: Driver, store: St
     waiting(slow.over)
     assert driver.invoke(pattern, "again").output in ("hare won", "slow")
     if not driver.is_async:
-        for thread in threading.enumerate():
-            if thread.name == "phronomy-call":
-                thread.join(PATIENCE)
+        calls_ended()
     assert rows(store).startswith(before[:40])
     assert store.load(result.checkpoint.id) == result.checkpoint
     assert settled(store, result.run_id) == {"tortoise": "cancelled", "hare": "completed"}, (

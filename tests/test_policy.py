@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from drivers import Driver
 
-from phronomy import Agent, AgentChanged, ConfigurationError, DryRun, Reject, Store, Tool, tool
+from phronomy import Agent, AgentChanged, Approve, ConfigurationError, Defer, DryRun, Reject, Store, Tool, tool
 from phronomy.errors import AsyncRequired
+from phronomy.teams.patterns import sequential
 from phronomy.testing import ScriptedModel, call
 
 done: list[str] = []
@@ -298,3 +299,139 @@ def test_what_the_dry_run_says_is_what_the_run_does(driver: Driver) -> None:
             ran,
             result.status,
         )
+
+
+# Handlers, each of its own level
+
+
+def asked_of(agent: Agent[Any, Any], answer: Any, heard: list[Any], driver: Driver) -> Agent[Any, Any]:
+    """The agent with a handler that gives this answer, and what it was asked."""
+
+    def handler(name: str, args: dict[str, Any]) -> Any:
+        heard.append((agent.name, name, args))
+        return answer
+
+    return agent.on_approval_required(driver.function(handler))
+
+
+REFUND = {"order": 7, "amount": 1.0}
+
+
+def around(kind: str, inner: Agent[Any, Any], store: Store, handler: Any = None) -> Any:
+    """What asks about refunds, and has the agent inside: as a tool, behind a handoff, in a node, in a pattern."""
+    policy = {"approval_policy": {"refund": True}, "store": store}
+    if kind == "handoff":
+        model = ScriptedModel.by_turn([call("transfer_to_clerk", {}), "All done."])
+        made: Any = Agent(name="desk", model=model, handoffs=[inner], **policy)
+    elif kind == "agent":
+        made = desk(inner, **policy)
+    else:
+        options = {} if handler is None else {"on_approval_required": handler}
+        return sequential(inner, lambda answer: answer, name="desk", **policy, **options)
+    return made if handler is None else made.on_approval_required(handler)
+
+
+FIRST = {"agent": [], "handoff": [""], "pattern": []}
+"""What an agent inside replied before: of a handoff, it was the other agent that did."""
+
+AROUND = pytest.mark.parametrize("kind", ["agent", "handoff", "pattern"])
+
+
+@AROUND
+def test_a_handler_inside_does_not_answer_for_a_policy_around_it(driver: Driver, store: Store, kind: str) -> None:
+    heard: list[Any] = []
+    inner = asked_of(clerk(*FIRST[kind], BOTH[0]), True, heard, driver)
+    outer = around(kind, inner, store)
+    result = driver.invoke(outer, "Hello")
+    assert ([item.tool_name for item in result.checkpoint.pending], done, heard) == (["refund"], [], [])
+    assert driver.resume(outer, result.checkpoint, approved=True).status == "completed"
+    assert done == ["refund 7 1.0"]
+
+
+@AROUND
+def test_the_handler_of_whoever_has_the_policy_does(driver: Driver, store: Store, kind: str) -> None:
+    heard: list[Any] = []
+    inner = asked_of(clerk(*FIRST[kind], BOTH[0]), False, [], driver)
+
+    def handler(name: str, args: dict[str, Any]) -> bool:
+        heard.append((name, args))
+        return True
+
+    outer = around(kind, inner, store, driver.function(handler))
+    assert driver.invoke(outer, "Hello").status == "completed"
+    assert (heard, done) == ([("refund", REFUND)], ["refund 7 1.0"])
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "status", "ran"),
+    [
+        (True, True, "completed", ["wipe"]),
+        (Approve(), True, "completed", ["wipe"]),
+        (True, False, "completed", []),
+        (False, True, "completed", []),
+        (True, Defer(), "suspended", []),
+        (Defer(), True, "suspended", []),
+        (Approve(args={}), True, "suspended", []),  # of several that are to agree, none edits
+    ],
+    ids=str,
+)
+def test_where_the_tool_asks_as_well_both_handlers_have_to_agree(
+    driver: Driver, store: Store, inside: Any, outside: Any, status: str, ran: list[str]
+) -> None:
+    heard: list[Any] = []
+    inner = asked_of(clerk(call("wipe", {})), inside, heard, driver)
+    outer = asked_of(desk(inner, approval_policy=["wipe"], store=store), outside, heard, driver)
+    result = driver.invoke(outer, "Hello")
+    assert (result.status, done) == (status, ran)
+    both = [("clerk", "wipe", {}), ("desk", "wipe", {})]
+    assert heard == (both if inside in (True, Approve()) else both[:1])
+
+
+def test_an_edit_by_a_handler_that_brings_a_policy_around_it_in_is_put_to_a_human(driver: Driver, store: Store) -> None:
+    inner = clerk(call("pay", {"amount": 1}))
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pays."""
+        paid.append(amount)
+        return "paid"
+
+    inner.tools = [tool(requires_approval=True)(driver.function(pay))]
+    asked_of(inner, Approve(args={"amount": 5000}), [], driver)
+    outer = desk(inner, approval_policy={"pay": lambda args: args["amount"] > 1000}, store=store)
+    result = driver.invoke(outer, "Hello")
+    [item] = result.checkpoint.pending
+    assert (item.args, paid) == ({"amount": 1}, [])
+
+    asked_of(inner := clerk(call("pay", {"amount": 1})), Approve(args={"amount": 50}), [], driver)
+    inner.tools = [tool(requires_approval=True)(driver.function(pay))]
+    outer = desk(inner, approval_policy={"pay": lambda args: args["amount"] > 1000}, store=store)
+    assert driver.invoke(outer, "Hello").status == "completed"
+    assert paid == [50]
+
+
+def test_what_two_of_one_name_ask_both_have_to_answer(driver: Driver, store: Store) -> None:
+    """A name does not tell which of them asked: each has to have a handler."""
+    inner = asked_of(clerk(BOTH[0], approval_policy=["refund"]), True, [], driver)
+    outer = desk(inner, approval_policy=["refund"], store=store)
+    outer.name = "clerk"
+    assert driver.invoke(outer, "Hello").status == "suspended"
+    assert done == []
+
+
+def test_a_policy_of_who_is_handed_the_conversation_is_answered_by_the_first_agent_where_it_has_no_handler(
+    driver: Driver, store: Store
+) -> None:
+    """As what the gates of its tools ask is."""
+    heard: list[Any] = []
+    inner = clerk("", BOTH[0], approval_policy=["refund"])
+    model = ScriptedModel.by_turn([call("transfer_to_clerk", {}), "All done."])
+    outer = asked_of(Agent(name="desk", model=model, handoffs=[inner], store=store), True, heard, driver)
+    assert driver.invoke(outer, "Hello").status == "completed"
+    assert (heard, done) == ([("desk", "refund", REFUND)], ["refund 7 1.0"])
+
+    done.clear()
+    own = asked_of(clerk("", BOTH[0], approval_policy=["refund"]), False, heard, driver)
+    outer = asked_of(Agent(name="desk", model=model, handoffs=[own], store=store), True, heard, driver)
+    assert driver.invoke(outer, "Hello").status == "completed"
+    assert (heard[1:], done) == ([("clerk", "refund", REFUND)], [])

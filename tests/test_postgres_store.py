@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import psycopg_pool
 import pytest
-from drivers import PATIENCE
+from drivers import PATIENCE, until
 from postgres_scenes import PASSWORD, Proxy, asking, end_others, everything, handed, opened
 from psycopg.rows import dict_row
 from servers import Postgres, postgres, postgres_schema, postgres_url
@@ -76,7 +76,7 @@ def test_of_64_that_append_after_the_same_entry_one_wins(schema: str) -> None:
     with opened(schema, max_size=8) as one, opened(schema, max_size=8) as two:
         begin(one)
         for turn in range(3):
-            change = Append(branch_id="b1", seq=1 + turn, entries=(note(f"{turn}"),))
+            change = Append(branch_id="b1", seq=1 + turn, take="w", release=True, entries=(note(f"{turn}"),))
             assert outcomes(lambda n, c=change: (one, two)[n % 2].append(c), 64) == ["Behind"] * 63 + ["won"]
         assert bodies(two) == ["0", "1", "2"]
 
@@ -110,7 +110,7 @@ def test_a_fork_and_the_removal_of_what_it_goes_on_from_exclude_each_other(store
         parent, child = f"p{turn}", f"c{turn}"
         begin(store, parent, status="completed")
         branch = Branch(id=child, run_id=child, thread_id=None, agent="a", parent_branch=parent, parent_seq=1, seq=1)
-        change = Append(branch_id=child, seq=1, entries=(note("on"),))
+        change = Append(branch_id=child, seq=1, take="w", release=True, entries=(note("on"),))
         works = [
             lambda p=parent: store.remove({p: 1}, {}),
             lambda b=branch, c=change: store.create(b, c, exclusive=False),
@@ -148,13 +148,13 @@ def test_threads_do_not_wait_for_each_other_and_a_call_within_a_call_is_refused(
                     store.branches()
                 refused.append(str(error.value))
                 with ThreadPoolExecutor(1) as threads:  # another branch, in the middle of this write
-                    threads.submit(store.append, Append(branch_id="b2", seq=1, entries=(note("other"),))).result(
-                        PATIENCE
-                    )
+                    threads.submit(
+                        store.append, Append(branch_id="b2", seq=1, take="w", release=True, entries=(note("other"),))
+                    ).result(PATIENCE)
             return 1000.0
 
         store.clock = clock
-        store.append(Append(branch_id="b1", seq=1, entries=(note("this"),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("this"),)))
         assert "in the middle of another call" in refused[0]
         assert (bodies(store), bodies(store, "b2")) == (["this"], ["other"])
 
@@ -262,7 +262,7 @@ def test_a_schema_may_have_any_printable_name(name: str) -> None:
     try:
         with opened(name) as store:
             begin(store, opened=(asked("p"),))
-            store.append(Append(branch_id="b1", seq=1, entries=(note("j"),), closed=("p",)))
+            store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),), closed=("p",)))
             assert bodies(store) == ["j"]
             assert store.select_branches(BranchFilter(parents=("b1",))) == []
     finally:
@@ -309,7 +309,7 @@ def test_a_pool_is_left_open_and_its_connections_as_they_were(schema: str) -> No
             assert repr(store) == f"PostgresStore(schema={schema!r})"
             begin(store, opened=(asked("p"),))
             with pytest.raises(Behind):
-                store.append(Append(branch_id="b1", seq=7, entries=(note("j"),)))
+                store.append(Append(branch_id="b1", seq=7, take="w", release=True, entries=(note("j"),)))
             assert (len(store.branches()), store.pending_rows()[0].pending_id) == (1, "p")
         with pytest.raises(StoreError, match="is closed"):
             store.branches()
@@ -365,7 +365,8 @@ def test_each_transaction_may_have_another_connection(schema: str) -> None:
         store.release(MINE)
         assert bodies(store) == [str(seq) for seq in range(1, 12)]
         assert pool.turn > 25
-        assert asking("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+        here = "database = (SELECT oid FROM pg_database WHERE datname = current_database())"  # others test beside this
+        assert asking(f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND {here}") == [(0,)]
 
 
 def test_a_pool_that_is_too_small_or_closed_is_said_so(schema: str) -> None:
@@ -418,15 +419,18 @@ def test_a_server_that_is_down_is_a_store_error_and_comes_back(own_postgres: Pos
     with handed() as pool, opened(schema, pool=pool, timeout=0.3) as store:
         own_postgres.kill()
         try:
-            for work in (store.branches, lambda: store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))):
-                with pytest.raises(StoreError, match="PostgreSQL: "):
+            for work in (
+                store.branches,
+                lambda: store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),))),
+            ):
+                with pytest.raises(StoreError, match=f"PostgreSQL at {postgres().data}:5432: "):
                     work()
             with opened(schema, timeout=0.3) as fresh, pytest.raises(StoreError, match="no connection"):
                 fresh.branches()
         finally:
             own_postgres.start()
     with opened(schema) as store:
-        store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),)))
         assert bodies(store) == ["j"]
 
 
@@ -436,7 +440,7 @@ def test_connections_that_the_server_ended_are_replaced(schema: str) -> None:
         outcomes(lambda n: store.branches(), 3)
         for seq in range(1, 4):
             end_others("backend_type = 'client backend'")
-            store.append(Append(branch_id="b1", seq=seq, entries=(note(str(seq)),)))
+            store.append(Append(branch_id="b1", seq=seq, take="w", release=True, entries=(note(str(seq)),)))
         assert bodies(store) == ["1", "2", "3"]
 
 
@@ -451,7 +455,7 @@ def test_a_connection_that_ends_in_the_middle_of_a_write_is_replaced_and_the_wri
             return 1000.0
 
         store.clock = clock
-        store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),)))
         assert (bodies(store), ends) == (["j"], [])
 
         def always() -> float:
@@ -460,8 +464,25 @@ def test_a_connection_that_ends_in_the_middle_of_a_write_is_replaced_and_the_wri
 
         store.clock = always
         with pytest.raises(StoreError, match="lost twice, nothing was written"):
-            store.append(Append(branch_id="b1", seq=2, entries=(note("k"),)))
+            store.append(Append(branch_id="b1", seq=2, take="w", release=True, entries=(note("k"),)))
         assert bodies(store) == ["j"]
+
+
+def test_whoever_waited_while_another_made_the_tables_finds_them(schema: str) -> None:
+    """A session remembers that there was no such table, and hears of new ones only when it takes a lock on a table."""
+    with psycopg.connect(postgres_url()) as first, psycopg.connect(postgres_url(), autocommit=True) as second:
+        first.execute(f'CREATE SCHEMA IF NOT EXISTS "{schema}"')
+        first.commit()
+        for each in (first, second):
+            each.execute(f'SET search_path TO "{schema}"')
+        assert second.execute("SELECT to_regclass('phronomy_schema')").fetchone() == (None,)
+        first.execute(PostgresStore.setup_sql())
+        with ThreadPoolExecutor(1) as pool, psycopg.connect(postgres_url(), autocommit=True) as looker:
+            waits = pool.submit(second.execute, PostgresStore.setup_sql())
+            blocked = "SELECT 1 FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+            until(lambda: looker.execute(blocked, (second.info.backend_pid,)).fetchone())
+            first.commit()
+            waits.result(PATIENCE)
 
 
 @pytest.fixture
@@ -476,6 +497,8 @@ WRITES: dict[str, Callable[[PostgresStore], Any]] = {
         Append(
             branch_id="b1",
             seq=1,
+            take="w",
+            release=True,
             entries=(note("j"),),
             audit=(AuditRow(at=1.0, run_id="b1", thread_id=None, pending_id=None, body="a"),),
         )
@@ -527,16 +550,14 @@ def test_a_commit_of_which_nobody_can_say_whether_it_was_done_is_not_done_again(
         proxy.cuts, proxy.refuses = "after", True
         with pytest.raises(StoreError, match="does not say whether it was done: load the run") as unknown:
             WRITES["append"](store)
-        assert str(proxy.port) not in str(unknown.value)
+        assert f"127.0.0.1:{proxy.port}: " in str(unknown.value)
         assert bodies(direct) == ["j"]
 
 
 # Errors, and what they do not say
 
 
-def test_no_message_and_no_repr_holds_a_password_an_address_or_a_value(
-    schema: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_message_and_no_repr_holds_a_password_or_a_value(schema: str, caplog: pytest.LogCaptureFixture) -> None:
     place = f"host={postgres().data} user=nobody{PASSWORD} password={PASSWORD}"
     store = PostgresStore(place, timeout=1.0)
     assert PASSWORD not in repr(store) + str(vars(store))
@@ -565,10 +586,12 @@ def test_no_message_and_no_repr_holds_a_password_an_address_or_a_value(
                 work()
             said.append(refused)
         assert (bodies(store), len(store.branches())) == ([], 1)
+    assert f"PostgreSQL at {postgres().data}:5432: no connection" in str(said[0].value)
     for refused in said:
         error: BaseException | None = refused.value
         while error is not None:
-            assert PASSWORD not in str(error) and str(postgres().data) not in str(error), error
+            assert PASSWORD not in str(error), error
+            assert str(postgres().data) not in str(error) or refused is said[0], error
             assert not isinstance(error, psycopg.Error)
             error = error.__cause__ or error.__context__
     assert PASSWORD not in caplog.text
@@ -584,7 +607,7 @@ def test_text_that_the_server_cannot_keep_is_refused_and_finds_nothing(
         lambda: begin(store, "b2", thread=text),
         lambda: begin(store, "b2", thread=text, exclusive=True),
         lambda: begin(store, text),
-        lambda: store.append(Append(branch_id="b1", seq=1, entries=(note(text),))),
+        lambda: store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note(text),))),
         lambda: store.append(Append(branch_id="b1", seq=1, take="me", opened=(asked("p", label=text),))),
     ]
     for write in writes:
@@ -641,9 +664,9 @@ def test_a_row_that_others_keep_locked_is_a_store_error(schema: str) -> None:
     ):
         other.execute(f'SELECT 1 FROM "{schema}".phronomy_branches FOR UPDATE')
         with pytest.raises(StoreError, match="another transaction kept a row locked"):
-            store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+            store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),)))
         other.rollback()
-        store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),)))
         assert bodies(store) == ["j"]
 
 
@@ -660,7 +683,7 @@ def run_forks(url: str, schema: str) -> None:
 
         def work() -> str:
             for seq in range(1, 6):
-                store.append(Append(branch_id="b1", seq=seq, entries=(note(str(seq)),)))
+                store.append(Append(branch_id="b1", seq=seq, take="w", release=True, entries=(note(str(seq)),)))
             theirs = {store._server.read(backend, ())[0][0] for _ in range(4)}
             try:
                 other.branches()

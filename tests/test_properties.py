@@ -206,15 +206,16 @@ class Life(RuleBasedStateMachine):
         branches = self.store.branches(thread_id="t")
         return self.store.head(branches[-1].id)[1] if branches else None
 
-    @rule(script=SCRIPT, on_pending=st.sampled_from(["refuse", "supersede"]))
+    @rule(script=SCRIPT, on_pending=st.sampled_from(["refuse", "supersede_failed", "supersede"]))
     def say(self, script: list[list[tuple[str, Any]]], on_pending: Any) -> None:
         before = self.script
         open_branch = [b for b in self.store.branches(thread_id="t") if b.status in OPEN]
-        self.script = script if not open_branch or on_pending == "supersede" else before
+        stays = [b for b in open_branch if on_pending == "refuse" or b.status != "failed"]
+        self.script = script if not stays or on_pending == "supersede" else before
         try:
             self.do("invoke", "go", thread_id="t", on_pending=on_pending)
         except ThreadBusy as error:
-            assert open_branch and on_pending == "refuse"
+            assert stays and on_pending != "supersede"
             assert error.run_id == open_branch[0].run_id
 
     @precondition(lambda self: self.known)

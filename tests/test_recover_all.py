@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import PATIENCE, STORES, Driver, open_kind, run
+from drivers import PATIENCE, STORES, Around, Driver, open_kind, run
+from places import Place
+from pydantic import BaseModel
 
-from phronomy import Agent, ConfigurationError, ModelError, tool
-from phronomy.approvals import Reject, Respond
-from phronomy.errors import CheckpointNotFound, RunFailed, WaitTimeout
+from phronomy import Agent, Checkpoint, ConfigurationError, ModelError, interrupt, tool
+from phronomy.approvals import Approve, Reject, Respond
+from phronomy.errors import CheckpointNotFound, RunFailed, StoreError, WaitTimeout
+from phronomy.graph import END, START, StateGraph
 from phronomy.stores.base import Store
+from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call, say
-
-pytestmark = pytest.mark.product
 
 
 class Clock:
@@ -232,3 +237,233 @@ def test_whoever_waits_may_be_content_with_a_stop(driver: Driver, store: Store) 
 def test_waiting_for_nothing_is_an_error(driver: Driver, store: Store) -> None:
     with pytest.raises(CheckpointNotFound):
         wait(driver, store, "run_nobody", timeout=1)
+
+
+class Leaves(Around):
+    """Whoever waits for the write of this number leaves just as it is stored: by Ctrl-C, or because the task is cancelled."""
+
+    at = 0
+    writes = 0
+    leave: Callable[[], None]
+
+    def append(self, change: Append) -> Branch:
+        after = super().append(change)
+        self.writes += 1
+        if self.writes == self.at:
+            self.leave()
+        return after
+
+
+def leaving(driver: Driver, store: Leaves, work: Callable[[], Any]) -> bool:
+    """Whether whoever did this left."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work())
+        store.leave = lambda: (loop.call_soon_threadsafe(task.cancel), None)[1]
+        await task
+
+    try:
+        if driver.is_async:
+            run(main())
+        else:
+            store.leave = interrupt
+            work()
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return True
+    return False
+
+
+def test_a_run_whose_caller_leaves_in_a_write_is_found_or_stands_as_failed(driver: Driver, place: Place) -> None:
+    """It never stands as one that is gone through step by step: nobody would look for that."""
+    at, stood = 1, set()
+    while True:
+        store = Leaves(place.open(tenant=f"leaves {at}"))
+        desk = Desk(driver, store)
+        desk.agent.model = ScriptedModel.by_turn([[call("refund", {"order": n}) for n in (1, 2)], "Done."])
+        invoke, resume = (getattr(desk.agent, ("a" if driver.is_async else "") + name) for name in ("invoke", "resume"))
+        store.at = at
+        left = leaving(driver, store, partial(invoke, "Refund both"))
+        for _ in () if left else range(2):
+            asked = store.head(store.branches()[0].id)[1]
+            left = left or leaving(driver, store, partial(resume, asked, decisions={asked.pending[0].id: Approve()}))
+        if not left:
+            break
+        at += 1
+        (branch,) = store.branches()
+        stood.add(branch.status)
+        if branch.status == "running":
+            assert [each.run_id for each in driver.call(desk.agent, "recover_all")] == [branch.id]
+        if store.branches()[0].status == "failed":
+            driver.resume(desk.agent, store.head(branch.id)[1])
+        while waiting := store.pending():
+            answer = Respond(content="It was made.") if waiting[0].approval.why == "outcome_unknown" else Approve()
+            driver.resume(desk.agent, waiting[0].checkpoint_id, decisions={waiting[0].approval.id: answer})
+        assert store.branches()[0].status == "completed" and len(desk.done) <= 2
+    assert at > 4 and stood >= {"failed", "running", "suspended"}
+
+
+class Told(BaseModel):
+    """The state of a graph that pays."""
+
+    told: str = ""
+
+
+class Counter:
+    """A desk whose one tool, or node, needs an approval, or asks, or is an agent that needs an approval; it notes what was paid."""
+
+    def __init__(self, driver: Driver, store: Store, kind: str) -> None:
+        self.driver = driver
+        self.store = store
+        self.kind = kind
+        self.paid: list[int] = []
+
+        def pay(order: int) -> str:
+            """Pay an order."""
+            if kind == "question" and interrupt("Pay it?") is not True:
+                return "not paid"
+            self.paid.append(order)
+            return f"paid {order}"
+
+        gated = tool(requires_approval=kind != "question", idempotent=True)(driver.function(pay))
+        self.agent: Any = self.of("desk", gated, [call("pay", {"order": 1042}), "Done."])
+        if kind == "graph":
+            node = driver.function(lambda state: {"told": pay(1042)})
+            graph = StateGraph(Told).add_node("pay", node, requires_approval=True, idempotent=True)
+            self.agent = graph.add_edge(START, "pay").add_edge("pay", END).compile(name="desk", store=store)
+        if kind == "nested":
+            self.agent = self.of("front", self.agent.as_tool(), [call("desk", {"input": "Pay 1042"}), "Over."])
+
+    def of(self, name: str, tool: Any, replies: list[Any]) -> Agent[Any, Any]:
+        return Agent(name=name, model=ScriptedModel.by_turn(replies), tools=[tool], store=self.store)
+
+    def asked(self) -> Checkpoint:
+        return self.driver.invoke(self.agent, {} if self.kind == "graph" else "Pay 1042").checkpoint
+
+    def watched(self, at: Checkpoint, events: int) -> bool:
+        """Approve, and leave after so many events of what follows: whether there were as many."""
+        return self.driver.watched(self.agent, at, events, approved=True, by="ann")
+
+    def check(self) -> None:
+        """What was approved is carried out by whoever recovers, once, whatever was told to nobody; and nothing else is."""
+        (branch,) = self.store.branches()
+        self.driver.call(self.agent, "recover_all")
+        approved = [line.by.id for line in self.store.audit() if line.by is not None]
+        assert (approved, set(self.paid)) in ((["ann"], {1042}), ([], set())), branch
+        assert self.driver.call(self.agent, "recover_all") == []
+
+
+KINDS = ["approval", "question", "nested", "graph"]
+
+
+@pytest.mark.product
+@pytest.mark.few(8)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_approved_is_carried_out_though_its_caller_left_in_any_write(
+    driver: Driver, place: Place, kind: str
+) -> None:
+    at, left = 0, True
+    while left:
+        at += 1
+        store = Leaves(place.open(tenant=f"approved {at}"))
+        desk = Counter(driver, store, kind)
+        asked = desk.asked()
+        store.at = store.writes + at
+        resume = desk.agent.aresume if driver.is_async else desk.agent.resume
+        left = leaving(driver, store, partial(resume, asked, approved=True, by="ann"))
+        store.at = 0
+        desk.check()
+    assert at > 3
+
+
+@pytest.mark.product
+@pytest.mark.few(8)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_approved_is_carried_out_though_its_caller_left_at_any_event(
+    driver: Driver, place: Place, kind: str
+) -> None:
+    at, left, stood = 0, True, set()
+    while left:
+        at += 1
+        desk = Counter(driver, place.open(tenant=f"watched {at}"), kind)
+        left = desk.watched(desk.asked(), at)
+        (branch,) = desk.store.branches()
+        stood.add(branch.status)
+        assert branch.owner is None, "whoever leaves lets the run go: it can be resumed at once"
+        desk.check()
+    assert at > 3 and stood >= {"running", "completed"}
+
+
+def test_whoever_left_may_resume_at_once_and_what_was_left_twice_is_found(driver: Driver, place: Place) -> None:
+    desk = Counter(driver, place.open(), "approval")
+    asked = desk.asked()
+    assert desk.watched(asked, 1) and desk.paid == []
+    head = desk.store.head(asked.branch_id)[1]
+    assert driver.resume(desk.agent, head).output == "Done."
+    assert (desk.paid, driver.call(desk.agent, "recover_all")) == ([1042], [])
+
+
+def test_an_approved_run_that_failed_or_was_cancelled_does_not_come_back(driver: Driver, place: Place) -> None:
+    """Whoever carried it on was told; what its caller left and somebody then cancelled is cancelled."""
+
+    def down() -> None:
+        raise StoreError("down")
+
+    store = Leaves(place.open(tenant="failed"))
+    desk = Counter(driver, store, "approval")
+    asked = desk.asked()
+    store.at, store.leave = store.writes + 1, down
+    with pytest.raises(StoreError):
+        driver.resume(desk.agent, asked, approved=True, by="ann")
+    assert [(branch.status, branch.owner) for branch in store.branches()] == [("failed", None)]
+    assert [line.kind for line in store.audit()] == ["approve"]
+    assert (driver.call(desk.agent, "recover_all"), desk.paid) == ([], [])
+
+    desk = Counter(driver, place.open(tenant="cancelled"), "approval")
+    asked = desk.asked()
+    assert desk.watched(asked, 1)
+    assert desk.store.branches()[0].status == "running"
+    assert driver.cancel(desk.agent, asked.run_id).status == "cancelled"
+    assert (driver.call(desk.agent, "recover_all"), desk.paid) == ([], [])
+
+
+def test_of_two_that_wait_the_approved_one_is_carried_out_and_the_other_goes_on_waiting(
+    driver: Driver, place: Place
+) -> None:
+    desk = Counter(driver, place.open(), "approval")
+    desk.agent.model = ScriptedModel.by_turn([[call("pay", {"order": n}) for n in (1042, 1043)], "Done."])
+    asked = desk.asked()
+    assert desk.watched(asked, 1)
+    (found,) = driver.call(desk.agent, "recover_all")
+    assert (found.result.status, desk.paid) == ("suspended", [1042])
+    assert [item.id for item in found.result.checkpoint.pending] == [asked.pending[1].id]
+    assert driver.call(desk.agent, "recover_all") == []
+
+
+def test_a_recovery_that_is_interrupted_before_it_began_leaves_what_was_approved_to_the_next(
+    driver: Driver, place: Place
+) -> None:
+    now = [1_800_000_000.0]
+    plain = place.open(clock=lambda: now[0])
+    first = Counter(driver, plain, "approval")
+    assert first.watched(first.asked(), 1)
+    store = Leaves(plain)
+    desk = Counter(driver, store, "approval")
+    store.at = 1
+    assert leaving(driver, store, desk.agent.arecover_all if driver.is_async else desk.agent.recover_all)
+    now[0] += plain.lease + 1
+    (found,) = driver.call(first.agent, "recover_all")
+    assert (found.result.output, first.paid, desk.paid) == ("Done.", [1042], [])
+
+
+def test_a_recovery_that_fails_tells_whoever_recovers_and_is_not_repeated(driver: Driver, place: Place) -> None:
+    store = place.open()
+    desk = Counter(driver, store, "approval")
+    assert desk.watched(desk.asked(), 1)
+    worker = Counter(driver, store, "approval")
+    worker.agent.model = ScriptedModel([ConnectionError("away")])
+    (found,) = driver.call(worker.agent, "recover_all")
+    assert (type(found.error), worker.paid) == (ModelError, [1042])
+    assert driver.call(worker.agent, "recover_all") == []

@@ -70,7 +70,11 @@ def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(servers: Ca
         begin(store, id)
         with suppress(StoreError):
             for seq in itertools.count(1):
-                store.append(Append(branch_id=id, seq=seq, entries=(note(f"{id} {seq}"), note("also"))[:1]))
+                store.append(
+                    Append(
+                        branch_id=id, seq=seq, take="w", release=True, entries=(note(f"{id} {seq}"), note("also"))[:1]
+                    )
+                )
                 written[id] = seq
                 if seq == 20:
                     enough.set()
@@ -82,7 +86,7 @@ def test_nothing_that_was_answered_is_lost_when_the_server_is_killed(servers: Ca
     server.kill()
     for thread in threads:
         thread.join(PATIENCE)
-    with pytest.raises(StoreError, match="Redis cannot be reached"):
+    with pytest.raises(StoreError, match=rf"Redis at 127.0.0.1:{server.port} cannot be reached"):
         store.branches()
 
     server.start()
@@ -136,6 +140,7 @@ def proxy(servers: Callable[..., RedisServer]) -> Iterator[Proxy]:
     proxy.listener.close()
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("where", ["before", "after"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_whose_connection_is_cut_is_made_once(proxy: Proxy, url: str, change: str, where: str) -> None:
@@ -189,7 +194,7 @@ def test_what_others_wrote_before_the_repetition_is_still_to_be_read(proxy: Prox
     def late(*call: Any) -> Any:
         answer = send(*call)
         store._link._eval = send  # type: ignore[method-assign]
-        other.append(Append(branch_id="b1", seq=2, entries=(note("other"),)))
+        other.append(Append(branch_id="b1", seq=2, claim=MINE, entries=(note("other"),)))
         del answer
         raise redis.ConnectionError
 
@@ -249,7 +254,7 @@ def test_a_store_goes_on_after_a_restart_of_the_server(servers: Callable[..., Re
 def _race(store: RedisStore, name: str, gate: threading.Barrier) -> str:
     gate.wait(PATIENCE)
     try:
-        store.append(Append(branch_id="b1", seq=1, entries=(note(name),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note(name),)))
     except Exception as error:
         return type(error).__name__
     return "won"
@@ -353,7 +358,7 @@ def test_tenants_of_any_name_see_their_own_and_nothing_else(store: RedisStore, a
     stores = {name: store.for_tenant(name) for name in HOSTILE}
     for name, each in stores.items():
         begin(each, thread="t", exclusive=True, opened=(asked("p", label=name, agent="b"),), audit=(told(1.0),))
-        each.append(Append(branch_id="b1", seq=1, entries=(note(name),)))
+        each.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note(name),)))
     for name, each in stores.items():
         assert bodies(each) == [name]
         assert [one.label for one in each.pending_rows()] == [name]
@@ -405,7 +410,7 @@ def test_ids_and_texts_of_any_kind_are_kept_byte_for_byte(store: RedisStore, id:
 def test_text_that_is_no_text_is_refused_and_never_found(store: RedisStore) -> None:
     begin(store)
     with pytest.raises(StoreError, match="lone surrogate"):
-        store.append(Append(branch_id="b1", seq=1, entries=(note("\ud800"),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("\ud800"),)))
     with pytest.raises(CheckpointNotFound):
         store.lineage(branch_id="\ud800")
     assert store.select_branches(BranchFilter(thread_id="\ud800")) == []
@@ -440,14 +445,14 @@ def test_numbers_beyond_what_a_double_holds(store: RedisStore, admin: redis.Redi
         assert found == rows
     assert store.child_ids("p") == ["b1-1", "b2-1"]
     with pytest.raises(Behind):
-        store.append(Append(branch_id="b1", seq=2**53 + 1, entries=(note("x"),)))
+        store.append(Append(branch_id="b1", seq=2**53 + 1, take="w", release=True, entries=(note("x"),)))
 
 
 def test_a_log_that_is_full(store: RedisStore, admin: redis.Redis) -> None:
     begin(store)
     admin.hset(store._root + b"b:b1", "seq", SIZE - 1)
     with pytest.raises(StoreError, match=f"the log of branch b1 is full: it holds {SIZE - 1} entries"):
-        store.append(Append(branch_id="b1", seq=SIZE - 1, entries=(note("x"),)))
+        store.append(Append(branch_id="b1", seq=SIZE - 1, take="w", release=True, entries=(note("x"),)))
 
 
 # What is left, and what is asked of the server
@@ -546,7 +551,7 @@ def test_a_page_deep_in_a_long_list_is_found_without_passing_over_the_rest(
     every = store.pending_rows()
     assert len(every) == 6000
     last = every[4999]
-    store.append(Append(branch_id="b1", seq=1, closed=(last.pending_id,)))
+    store.append(Append(branch_id="b1", seq=1, take="me", closed=(last.pending_id,)))
     with redis.Redis.from_url(server.url()) as admin:
         for newest, ids in ((False, range(5000, 5010)), (True, range(4998, 4988, -1))):
             admin.config_resetstat()

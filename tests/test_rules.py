@@ -21,11 +21,11 @@ from phronomy._rules import (
     finish_of,
     fold,
     gate_identity,
-    is_ending,
     phase,
     plan,
     position_of,
 )
+from phronomy._said import closed, is_ending
 from phronomy._texts import BLOCKED, INTERRUPTED
 from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
@@ -33,6 +33,7 @@ from phronomy.errors import IllegalOutcome, NotAuthorized
 from phronomy.limits import Limits
 from phronomy.messages import Message, ToolCall, Usage, unique_ids
 from phronomy.types import (
+    Added,
     AskModel,
     CallFailed,
     CallResult,
@@ -119,13 +120,13 @@ def test_the_table_and_the_specimens_speak_of_every_state_and_every_outcome() ->
     assert (
         set(TABLE)
         == set(drawn.STATES)
-        == {"asking", "acting", "finishing", "ended"} | {f"call {status}" for status in get_args(CallStatus)}
+        == {"asking", "paused", "acting", "finishing", "ended"} | {f"call {status}" for status in get_args(CallStatus)}
     )
     assert {type(outcome) for _, outcome in drawn.OUTCOMES} == set(get_args(Outcome))
     for name, specimens in drawn.STATES.items():
         for now in specimens:
             assert phase(now) == name.partition(" ")[0].replace("call", "acting")
-            assert not now.calls or name == f"call {now.calls[0].status}"
+            assert not now.calls or name in ("paused", f"call {now.calls[0].status}")
 
 
 def test_what_the_table_allows_applies_and_nothing_else_does() -> None:
@@ -133,7 +134,7 @@ def test_what_the_table_allows_applies_and_nothing_else_does() -> None:
     seen: dict[str, set[type]] = {name: set() for name in TABLE}
     for name, _, _, outcome in drawn.next_states():
         seen[name].add(type(outcome))
-    whole = {Interrupted, Ending, Finished, Halted, Guarded}
+    whole = {Interrupted, Added, Ending, Finished, Halted, Guarded}
     assert {name: kinds - whole if name.startswith("call ") else kinds for name, kinds in seen.items()} == TABLE
 
 
@@ -153,7 +154,9 @@ def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Che
         legal = legal and (not now.calls or (now.rejecting and now.calls[0].status != "started"))
         legal = legal and (not is_ending(now) or finish_of(now).status == outcome.status)
     elif isinstance(outcome, Guarded) and outcome.stage != "tool":
-        legal = legal and now.unguarded == outcome.stage
+        legal = legal and (now.unguarded == outcome.stage or (now.unguarded, outcome.stage) == ("message", "input"))
+    elif isinstance(outcome, Added):
+        legal = legal and closed(now) is None
     elif legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending | Halted | Guarded):
         legal = type(outcome) in TABLE[name]
     try:
@@ -708,6 +711,23 @@ def test_a_run_stops_between_two_moves_and_goes_on_where_it_was() -> None:
 def test_a_stop_is_bound_to_what_was_shown() -> None:
     refuse(apply(state(), halted()), decided("approve", "halt"), "digest")
     refuse(apply(state(), halted(args={"input": "other"})), passed("approve"), "digest")
+
+
+def test_a_call_that_is_let_go_on_is_asked_about_next_where_somebody_asks() -> None:
+    """To let it go on is no approval: nothing runs before there is one, under an id of its own, with the whole time."""
+    later = AT + timedelta(seconds=30)
+    looked = judged("pend", why="breakpoint", asked_by=("",), expires_at=AT + timedelta(seconds=60))
+    stands = apply(state(call("new")), looked)
+    refuse(stands, decided("approve"), "call pending", "an approval comes next")
+    goes_on = decided("approve", asks="next")
+    now = apply(stands, goes_on.evolve(decision=goes_on.decision.evolve(at=later)))
+    [asked] = now.calls
+    assert (asked.status, asked.why, asked.pending_id, asked.requested_at) == ("asking", "approval", "next", later)
+    assert (asked.expires_at, asked.asked_by, asked.approved) == (later + timedelta(seconds=60), ("",), None)
+    now = apply(now, decided("approve", "next"))
+    assert (now.calls[0].status, now.calls[0].approved) == ("ready", "next")
+    free = after(state(call("new")), judged("pend", why="breakpoint"), decided("approve"))
+    assert (free.calls[0].status, free.calls[0].approved) == ("ready", "ask-1.0")
 
 
 def test_what_is_passed_is_kept_for_as_long_as_the_run_stands_there() -> None:

@@ -463,3 +463,23 @@ def test_a_validator_that_breaks_is_no_reason_to_fail() -> None:
     for attempt in (built.read, built.bind):
         with pytest.raises(InvalidArguments, match=r"could not be read \(ZeroDivisionError\)"):
             attempt('{"a":0}')
+
+
+def test_tools_of_equal_parameters_share_nothing_that_differs() -> None:
+    def told(order: int, soon: bool = True) -> None:
+        """Pay.
+
+        Args:
+            order: The number of the order.
+        """
+
+    def bare(order: int, soon: bool = True) -> None:
+        """Pay."""
+
+    def number(order: int, soon: bool = 1) -> None:  # type: ignore[assignment]
+        """Pay."""
+
+    first, second, third = (tool(each).parameters["properties"] for each in (told, bare, number))
+    assert first["order"] == {"type": "integer", "description": "The number of the order."}
+    assert second["order"] == third["order"] == {"type": "integer"}
+    assert [repr(each["soon"]["default"]) for each in (first, second, third)] == ["True", "True", "1"]

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import pkgutil
 import re
+import sys
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -17,8 +19,6 @@ from typing import Any
 import pytest
 
 import phronomy
-import phronomy.graph
-import phronomy.testing
 
 pytestmark = pytest.mark.unmeasured
 
@@ -27,12 +27,26 @@ DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 
 
-@pytest.fixture(scope="module")
-def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("build_the_site", DOCS / "build.py")
+def loaded(name: str) -> ModuleType:
+    """A module of `docs`, which is a folder of programs and no package."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(DOCS))
+        patch.setitem(sys.modules, name, module)  # where its data classes look for it
+        spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    return loaded("build")
+
+
+@pytest.fixture(scope="module")
+def reference(build: ModuleType) -> ModuleType:
+    module: ModuleType = build.reference
     return module
 
 
@@ -81,11 +95,24 @@ def test_an_example_is_a_page_with_its_code(pages: Path) -> None:
         assert f"```python\n{example.read_text()}```" in (pages / "examples" / f"{example.stem}.md").read_text()
 
 
-def test_the_reference_has_every_public_name_where_it_is_written(pages: Path) -> None:
-    paths = re.findall(r"^::: (\S+)$", (pages / "docs" / "reference.md").read_text(), re.MULTILINE)
-    assert [path.rpartition(".")[2] for path in paths] == list(
-        dict.fromkeys([*phronomy.__all__, *phronomy.graph.__all__, *phronomy.testing.__all__])
-    )
+# The reference
+
+
+def test_the_reference_has_every_public_name_once_and_where_it_is_written(pages: Path, reference: ModuleType) -> None:
+    assert [page.stem for page in (pages / "docs" / "reference").iterdir() if page.stem not in reference.PAGES] == []
+    paths = [
+        path
+        for page in reference.PAGES
+        for path in re.findall(r"^::: (\S+)$", (pages / "docs" / "reference" / f"{page}.md").read_text(), re.MULTILINE)
+    ]
+    assert len(paths) == len(set(paths))
+    public = {
+        id(getattr(import_module(module), name))
+        for module in reference.MODULES
+        for name in import_module(module).__all__
+    }
+    told = {id(getattr(import_module(path.rpartition(".")[0]), path.rpartition(".")[2])) for path in paths}
+    assert public <= told
     for path in paths:
         module, _, name = path.rpartition(".")
         tree = ast.parse(Path(str(import_module(module).__file__)).read_text())
@@ -103,6 +130,89 @@ def test_the_reference_has_every_public_name_where_it_is_written(pages: Path) ->
             if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         }
         assert name in written, f"{path} is not written down there"
+
+
+def test_the_reference_is_of_every_module_that_says_what_it_offers(reference: ModuleType) -> None:
+    offering = {
+        info.name
+        for info in pkgutil.walk_packages(phronomy.__path__, "phronomy.")
+        if "._" not in info.name
+        and not info.name.startswith(("phronomy.cli", "phronomy.testing.", "phronomy.__main__"))
+        if hasattr(import_module(info.name), "__all__")
+    }
+    assert {"phronomy", *offering} == set(reference.MODULES)
+    versions = (DOCS / "versioning.md").read_text()
+    assert [module for module in reference.MODULES if f"`{module}`" not in versions] == []
+
+
+def test_a_method_from_a_base_that_is_not_public_is_told_of_where_it_is_used(reference: ModuleType) -> None:
+    wanted = {path for paths in reference.wanted().values() for path in paths}
+    for owner in ("phronomy.agent.Agent", "phronomy.graph.graph.Graph"):
+        assert {
+            f"{owner}.{name}" for name in ("invoke", "ainvoke", "resume", "stream", "recover_all", "spec")
+        } <= wanted
+    assert "phronomy.graph.graph.Graph.pause" in wanted
+    assert "phronomy.teams.orchestrator.Orchestrator.run" in wanted
+    assert "phronomy.teams.orchestrator.Orchestrator.invoke" not in wanted  # `Graph` tells of it
+    assert not [path for path in wanted if ".test_" in path or path.rpartition(".")[2].startswith("__")]
+    inherited = re.search(
+        r"::: phronomy\.agent\.Agent\n    options:\n.*inherited_members: (.*)", reference.pages()["agent"]
+    )
+    assert inherited is not None and "ainvoke" in inherited[1]
+
+
+def test_what_the_reference_does_not_tell_of_is_found(reference: ModuleType) -> None:
+    wanted = reference.wanted()
+    built = {page: "".join(f'<h3 id="{path}">x</h3>' for path in paths) for page, paths in wanted.items()}
+    assert reference.missing(built) == []
+    lost = 'id="phronomy.agent.Agent.ainvoke"'
+    assert lost in built["agent"]
+    assert reference.missing(built | {"agent": built["agent"].replace(lost, "")}) == ["phronomy.agent.Agent.ainvoke"]
+
+
+@pytest.mark.parametrize(
+    ("here", "said", "led"),
+    [
+        ("phronomy.agent.Agent.ainvoke", "invoke", "agent/#phronomy.agent.Agent.invoke"),
+        ("phronomy.agent.Agent.ainvoke", "RunFailed", "errors/#phronomy.errors.RunFailed"),
+        ("phronomy.agent.Agent.invoke", "label", None),  # a parameter
+        ("phronomy.agent.Agent.invoke", "invoke", None),  # itself
+        ("phronomy.agent.Agent.invoke", "nothing", None),
+        ("phronomy.teams.orchestrator.Orchestrator.run", "invoke", "graph/#phronomy.graph.graph.Graph.invoke"),
+        ("phronomy.graph.graph.Graph", "StateGraph.compile", "graph/#phronomy.graph.graph.StateGraph.compile"),
+        ("phronomy.graph.graph.Graph", "StateGraph.nothing", None),
+    ],
+)
+def test_a_name_in_a_docstring_leads_to_where_it_is_told_of(
+    reference: ModuleType, here: str, said: str, led: str | None
+) -> None:
+    built = {page: "".join(f'<h3 id="{path}">x</h3>' for path in paths) for page, paths in reference.wanted().items()}
+    text = f'<article><h4 id="{here}">x</h4><p>As <code>{said}</code>.</p><pre><code>{said}</code></pre>'
+    finished = reference.finished(built | {"new": text})["new"]
+    link = (
+        f'<a class="autorefs autorefs-internal" href="../{led}"><code>{said}</code></a>'
+        if led
+        else f"<code>{said}</code>"
+    )
+    assert finished == text.replace(f"As <code>{said}</code>", f"As {link}")
+
+
+@pytest.mark.parametrize(
+    ("html", "left"),
+    [
+        ('<p class="doc doc-class-bases">Bases: <code><span title="phronomy._runs.Runs">Runs</span></code></p>x', "x"),
+        ('<small class="doc doc-label doc-label-class-attribute"><code>class-attribute</code></small>x', "x"),
+        (
+            '<pre><code>store <span class="o">=</span> <span title="phronomy.agent.Agent(self)">self</span>\n</code></pre>',
+            "<pre><code>store\n</code></pre>",
+        ),
+    ],
+)
+def test_what_says_nothing_to_a_reader_is_left_out(reference: ModuleType, html: str, left: str) -> None:
+    assert reference.finished({"new": f"<article>{html}"}) == {"new": f"<article>{left}"}
+
+
+# What the site loads
 
 
 @pytest.mark.parametrize(

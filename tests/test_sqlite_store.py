@@ -107,7 +107,7 @@ def run_races(path: str) -> None:
             seq = store.lineage(branch_id="b1").branch.seq
 
         def decide(store: SQLiteStore, name: str, seq: int = seq) -> None:
-            store.append(Append(branch_id="b1", seq=seq, entries=(note(name), note("also"))))
+            store.append(Append(branch_id="b1", seq=seq, take="w", release=True, entries=(note(name), note("also"))))
 
         assert race(path, decide) == ["Behind"] * 5 + ["won"], turn
     with opened(path) as store:
@@ -251,11 +251,11 @@ def run_forks(path: str) -> None:
     begin(store)
 
     def work() -> str:
-        store.append(Append(branch_id="b1", seq=1, entries=(note("child 1"),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("child 1"),)))
         os.read(to_child, 1)
-        store.append(Append(branch_id="b1", seq=2, entries=(note("child 2"),)))
+        store.append(Append(branch_id="b1", seq=2, take="w", release=True, entries=(note("child 2"),)))
         os.read(to_child, 1)
-        store.append(Append(branch_id="b1", seq=3, entries=(note("child 3"),)))
+        store.append(Append(branch_id="b1", seq=3, take="w", release=True, entries=(note("child 3"),)))
         store.close()
         return "done"
 
@@ -287,7 +287,7 @@ def run_forks_while_writing(path: str) -> None:
             for seq in itertools.count(1):
                 if stop.is_set():
                     return
-                store.append(Append(branch_id="b1", seq=seq, entries=(note(str(seq)),)))
+                store.append(Append(branch_id="b1", seq=seq, take="w", release=True, entries=(note(str(seq)),)))
 
         writer = threading.Thread(target=write)
         writer.start()
@@ -326,7 +326,7 @@ def test_a_fork_in_the_middle_of_a_call_does_not_wait_for_the_call(tmp_path: Pat
             return 1000.0
 
         store.clock = clock
-        store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),)))
         assert bodies(store) == ["j"]
 
 
@@ -451,11 +451,11 @@ def test_a_file_that_others_keep_locked_is_a_store_error_and_nothing_was_written
         other = sqlite3.connect(path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match=r"runs\.db: database is locked"):
-            store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+            store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),)))
         assert bodies(store) == []
         other.execute("ROLLBACK")
         other.close()
-        store.append(Append(branch_id="b1", seq=1, entries=(note("j"),)))
+        store.append(Append(branch_id="b1", seq=1, take="w", release=True, entries=(note("j"),)))
         assert bodies(store) == ["j"]
 
 

@@ -165,8 +165,21 @@ class Stores(RuleBasedStateMachine):
         whole = Append(branch_id=branch.id, seq=branch.seq + offset, take=owner, lease=lease, **change)
         self.both(lambda store: store.append(whole))
 
+    @rule(
+        which=which,
+        offset=offsets,
+        fence=st.sampled_from([0, 0, 0, 0, -1]),
+        owner=st.none() | st.none() | st.sampled_from(OWNERS),
+        change=changes,
+    )
+    def append_for_a_holder(self, *, which: int, offset: int, fence: int, owner: str | None, change: Any) -> None:
+        seq = self.some(which, held=True).seq + offset
+        holder = self.claim(which, fence, owner)
+        left = Append(branch_id=holder.branch_id, seq=seq, holder=holder, **change)
+        self.both(lambda store: store.append(left))
+
     @rule(which=which, offset=offsets, change=changes)
-    def append_without_a_claim(self, which: int, offset: int, change: Any) -> None:
+    def append_without_any_right(self, which: int, offset: int, change: Any) -> None:
         branch = self.some(which)
         self.both(lambda store: store.append(Append(branch_id=branch.id, seq=branch.seq + offset, **change)))
 

@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.unmeasured, pytest.mark.usefixtures("fresh_fork_server
 
 HOUR = 3600.0
 PROCESSES, RACERS = scaled((4, 4), sweep=(8, 8))
-RUNS = scaled(20, sweep=500)
+RUNS = scaled(20, sweep=120)
 WORKERS, ABANDONED, LAPSED = scaled((4, 10, 5), sweep=(10, 50, 20))
 
 

@@ -46,7 +46,7 @@ def test_a_call_from_within_a_call_is_refused_and_the_outer_one_goes_on(store: S
     """As a signal handler makes it, or a generator that is collected in the middle of a write."""
     begin(store, "b1", "c1", take="me")
     plain, refused = store.clock, []
-    inner = Append(branch_id="b1", seq=1, entries=(Entry(path="", body="in"),))
+    inner = Append(branch_id="b1", seq=1, holder=MINE, entries=(Entry(path="", body="in"),))
 
     def clock() -> float:
         for ask in (lambda: store.append(inner), store.branches, store.for_tenant("other").branches):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import importlib
 import inspect
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,13 @@ FILES = {
     ".".join(("phronomy", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
     for path in sorted(ROOT.rglob("*.py"))
 }
-TREES = {name: ast.parse(path.read_text(), str(path)) for name, path in FILES.items()}
+
+
+@cache
+def tree_of(name: str) -> ast.Module:
+    """The syntax of a module."""
+    return ast.parse(FILES[name].read_text(), str(FILES[name]))
+
 
 # Imports
 
@@ -48,27 +56,30 @@ def imported(name: str, *, lazy: bool) -> set[str]:
             else:
                 yield from visit(child, inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
 
-    return set(visit(TREES[name], False))
+    return set(visit(tree_of(name), False))
 
 
 ACTS = {
-    "asyncio", "concurrent", "contextvars", "http", "httpx", "litellm", "msvcrt", "multiprocessing", "os", "queue", "random",
+    "asyncio", "concurrent", "contextvars", "http", "httpx", "httpx2", "litellm", "msvcrt", "multiprocessing", "os", "queue", "random",
     "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "tenacity",
     "termios", "threading", "time", "urllib", "uuid",
 }  # fmt: skip
 """Clocks, threads, networks, files, chance."""
 
 MAY_ACT = {
+    "phronomy._bounded_schema": {"contextvars", "time"},  # a budget
     "phronomy._apart": {"asyncio"},
     "phronomy._answers": {"uuid"},  # the type of an answer
     "phronomy._ids": {"secrets"},
+    "phronomy._building": {"os", "threading"},
     "phronomy._hold": {"threading"},
     "phronomy._json": {"os"},  # limits from the environment
     "phronomy._guarding": {"asyncio", "time"},
-    "phronomy._leave": {"threading"},
-    "phronomy._mcp": {"asyncio", "concurrent", "contextvars", "os", "threading"},
+    "phronomy._leave": {"threading", "time"},
+    "phronomy._mcp": {"asyncio", "concurrent", "httpx2", "os", "threading"},
+    "phronomy._mcp_transport": {"asyncio", "contextvars", "httpx2"},
     "phronomy._expressions": {"threading"},
-    "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading"},
+    "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading", "time"},
     "phronomy._otel": {"threading", "time"},
     "phronomy._perform": {"asyncio", "time"},
     "phronomy._pieces": {"contextvars", "threading"},
@@ -81,6 +92,7 @@ MAY_ACT = {
     "phronomy.cli._chat": {"time"},
     "phronomy.cli._debug": {"asyncio"},
     "phronomy.cli._decide": {"os", "subprocess", "tempfile"},
+    "phronomy.cli._pager": {"os", "shutil", "signal", "subprocess", "threading"},
     "phronomy.cli._runs": {"asyncio"},
     "phronomy.cli._screen": {"msvcrt", "os", "select", "signal", "termios", "threading"},
     "phronomy.demo": {"os", "sqlite3", "time"},
@@ -89,24 +101,28 @@ MAY_ACT = {
     "phronomy.interrupts": {"contextvars"},
     "phronomy.mcp": {"os", "threading"},
     "phronomy.models._answer": {"time"},
-    "phronomy.models._http": {"asyncio", "http", "httpx", "os", "threading", "urllib"},
-    "phronomy.models._retry": {"asyncio", "os", "tenacity", "threading", "time"},
+    "phronomy.models._direct": {"httpx2", "tenacity", "urllib"},
+    "phronomy.models._http": {"asyncio", "http", "httpx2", "os", "ssl", "threading", "urllib"},
+    "phronomy.models._patience": {"asyncio", "queue", "threading", "time"},
+    "phronomy.models._retry": {"os", "tenacity", "threading"},
+    "phronomy.models._providers": {"os"},  # addresses and keys
+    "phronomy.models._sse": {"httpx2"},
     "phronomy.models.base": {"os"},  # which backend
-    "phronomy.models.chat_completions": {"httpx", "os", "tenacity"},
-    "phronomy.models.litellm": {"asyncio", "httpx", "os", "threading"},
+    "phronomy.models.litellm": {"asyncio", "os", "threading"},
     "phronomy.stores": {"os", "urllib"},  # reading URLs
     "phronomy.stores._alone": {"threading"},
     "phronomy.stores._apostgres": {"asyncio", "os", "threading", "time"},
-    "phronomy.stores._keeper": {"os", "threading"},
+    "phronomy.stores._homes": {"os", "threading"},
+    "phronomy.stores._keeper": {"os", "threading", "time"},
     "phronomy.stores._listing": {"asyncio", "time"},
     "phronomy.stores._native": {"asyncio"},
     "phronomy.stores._postgres": {"os", "threading", "time"},
     "phronomy.stores._redis": {"os"},
     "phronomy.stores.base": {"time"},
-    "phronomy.stores.memory": {"time"},
+    "phronomy.stores.memory": {"os", "time"},
     "phronomy.stores.postgres": {"time"},
     "phronomy.stores.redis": {"time", "urllib"},
-    "phronomy.stores.sqlite": {"os", "sqlite3", "time"},
+    "phronomy.stores.sqlite": {"os", "sqlite3", "threading", "time"},
     "phronomy.testing._scene": {"asyncio", "os", "signal", "threading"},
     "phronomy.testing._store_base": {"asyncio", "threading", "time"},
     "phronomy.testing.contract": {"asyncio", "threading"},
@@ -118,24 +134,34 @@ MAY_ACT = {
 }
 
 LAZY = {
-    "phronomy": {"importlib"},
+    "phronomy": {"phronomy._lazy"},
+    "phronomy._answers": {"phronomy._bounded_schema"},
+    "phronomy._bounded_schema": {"regex"},
     "phronomy._expressions": {"simpleeval"},
+    "phronomy._hold": {"phronomy.events"},  # where somebody listens
+    "phronomy._docstrings": {"docstring_parser"},
+    "phronomy._external": {"phronomy._answers"},
     "phronomy._input": {"phronomy.models._chat"},
     "phronomy._judge": {"phronomy._answers"},
-    "phronomy._schema": {"docstring_parser"},
+    "phronomy._masking": {"phronomy.graph._node"},
+    "phronomy._record": {"phronomy._spelling"},
+    "phronomy._spelling": {"difflib"},
+    "phronomy.announcements": {"phronomy.events"},  # where something is to be told
     "phronomy.cli": {"phronomy.demo"},
-    "phronomy.cli._graphs": {"phronomy.graph._joins", "phronomy.graph._node"},
+    "phronomy.cli._graphs": {"phronomy.graph._joins"},
     "phronomy.cli._screen": {"msvcrt", "os", "select", "signal", "termios"},
     "phronomy.guardrails": {"jsonschema", "phronomy._answers", "referencing"},
-    "phronomy.mcp": {"phronomy._mcp"},
+    "phronomy.mcp": {"phronomy._mcp", "phronomy._mcp_asking"},
     "phronomy.models._answer": {"email.utils"},
-    "phronomy.models._http": {"aiohttp", "http.cookiejar", "httpx", "urllib.parse", "urllib.request"},
+    "phronomy.models._direct": {"aiohttp", "httpx2", "tenacity"},
+    "phronomy.models._http": {"aiohttp", "http.cookiejar", "httpx2", "ssl", "urllib.parse", "urllib.request"},
     "phronomy.models._openai_client": {"openai.types.chat"},
     "phronomy.models._retry": {"tenacity"},
-    "phronomy.models._sse": {"httpx_sse"},
-    "phronomy.models.base": {"phronomy.models.chat_completions", "phronomy.models.litellm"},  # which backend
-    "phronomy.models.chat_completions": {"aiohttp", "httpx", "httpx_sse", "tenacity"},
-    "phronomy.models.litellm": {"httpx"},
+    "phronomy.models._sse": {"httpx2"},
+    "phronomy.cli._apps": {"phronomy.stores.sqlite"},
+    "phronomy.models.base": {
+        f"phronomy.models.{one}" for one in ("chat_completions", "litellm", "responses")
+    },  # which backend
     "phronomy.stores": {"phronomy.stores.postgres", "phronomy.stores.redis", "phronomy.stores.sqlite"},  # reading URLs
     "phronomy.stores.postgres": {"phronomy.stores._apostgres", "phronomy.stores._postgres"},
     "phronomy.stores.redis": {"phronomy.stores._redis"},
@@ -144,8 +170,8 @@ LAZY = {
 }
 
 RECORDS = {
-    "phronomy._chain", "phronomy._json", "phronomy._record", "phronomy._texts", "phronomy.approvals", "phronomy.checkpoint",
-    "phronomy.errors", "phronomy.limits", "phronomy.messages", "phronomy.types",
+    "phronomy._building", "phronomy._chain", "phronomy._json", "phronomy._record", "phronomy._said", "phronomy._texts",
+    "phronomy.approvals", "phronomy.checkpoint", "phronomy.errors", "phronomy.limits", "phronomy.messages", "phronomy.types",
 }  # fmt: skip
 
 
@@ -172,10 +198,10 @@ def test_the_rules_know_only_records_and_never_wait() -> None:
     assert known == RECORDS
     own = imported("phronomy._rules", lazy=False) - RECORDS
     assert own == {"__future__", "collections.abc", "typing"}
-    text = ast.unparse(TREES["phronomy._rules"])
+    text = ast.unparse(tree_of("phronomy._rules"))
     assert "datetime.now" not in text and "utcnow" not in text
     waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield, ast.YieldFrom, ast.Global)
-    assert not [node for node in ast.walk(TREES["phronomy._rules"]) if isinstance(node, waits)]
+    assert not [node for node in ast.walk(tree_of("phronomy._rules")) if isinstance(node, waits)]
 
 
 def test_imports_form_a_dag() -> None:
@@ -187,24 +213,40 @@ def test_imports_form_a_dag() -> None:
 
 # Twins
 
-TWINS = [
-    name.removeprefix("phronomy.")
-    for name, tree in TREES.items()
-    if name.startswith("phronomy._")
-    and name not in ("phronomy._aclosing", "phronomy._mcp")  # only async code needs it; what it speaks is async alone
-    and any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(tree))
-]
-"""The modules in which every async function has a sync twin. The public nouns under them offer both, each in its way."""
+
+def twins() -> list[str]:
+    """The modules in which every async function has a sync twin. The public nouns under them offer both, each in its way."""
+    return [
+        name.removeprefix("phronomy.")
+        for name in FILES
+        if name.startswith("phronomy._")
+        and name
+        # only async code needs the first; what the others speak is async alone
+        not in ("phronomy._aclosing", "phronomy._mcp", "phronomy._mcp_transport")
+        and any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(tree_of(name)))
+    ]
+
 
 RENAMED = {
     "aannounce": "announce", "acall": "call", "aask_gate": "ask_gate", "aclosing": "closing", "acomplete": "complete",
-    "anext": "next",
+    "anext": "next", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
     "arender": "render", "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
     "ADrive": "Drive", "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
 
-ALONE = {"_abegin", "ain_thread", "apause", "aside_by_side", "call", "in_either", "until_gone", "whole", "within"}
+ALONE = {
+    "_abegin",
+    "aunderstand",
+    "ain_thread",
+    "apause",
+    "aside_by_side",
+    "call",
+    "in_either",
+    "until_gone",
+    "whole",
+    "within",
+}
 """Async functions that start or await threads and tasks: the sync driver needs no such thing, or another one.
 
 `_abegin` begins in a thread, as `_begin` does, and lets go of a run that was begun for somebody who is gone.
@@ -218,10 +260,13 @@ ALLOWED = {
     ),
     # An async body is awaited, and a sync one must not hold up the event loop; the sync driver stays in its caller's thread.
     "aexecute": (
-        "value = within(tool.call(values, context), tool.timeout, leave) if tool.is_async "
-        "else in_thread(work, tool.timeout, leave)",
-        "inline = tool.timeout is None and (not tool.may_be_left)\n"
-        "            value = work() if inline else in_thread(work, tool.timeout, leave)",
+        "if not tool.is_async:\n"
+        "                value = in_thread(work, tool.timeout, leave)\n"
+        "            elif inline:\n"
+        "                value = in_place(tool.call(values, context))\n"
+        "            else:\n"
+        "                value = within(tool.call(values, context), tool.timeout, leave)",
+        "value = work() if inline else in_thread(work, tool.timeout, leave)",
     ),
     # Each waits for what its driver can wait for.
     "astay": ("listening(asyncio.Event())", "listening(threading.Event())"),
@@ -303,7 +348,7 @@ class Stripped(ast.NodeTransformer):
 
 def functions(module: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
     """The functions and methods of a module, by name; none is nested in another."""
-    tree = TREES[f"phronomy.{module}"]
+    tree = tree_of(f"phronomy.{module}")
     owners = [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef))]
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return {node.name: node for owner in owners for node in owner.body if isinstance(node, kinds)}
@@ -317,7 +362,7 @@ def twin_of(name: str) -> str:
 def pairs() -> dict[str, tuple[str, str]]:
     """The async functions and methods of the modules that have twins, with their module and their twin."""
     found = {}
-    for module in TWINS:
+    for module in twins():
         mine = functions(module)
         for name, node in mine.items():
             if isinstance(node, ast.AsyncFunctionDef) or (name.startswith("a") and name[1:] in mine):
@@ -331,7 +376,7 @@ PAIRS = {name: place for name, place in pairs().items() if name not in ALONE}
 def test_every_async_function_has_a_twin_or_is_listed() -> None:
     assert set(pairs()) - set(PAIRS) == ALONE
     assert [name for name, (module, twin) in PAIRS.items() if twin not in functions(module)] == []
-    assert set(TWINS) >= {"_drive", "_ledger", "_nested", "_perform", "_runner", "_runs"}
+    assert set(twins()) >= {"_drive", "_ledger", "_nested", "_perform", "_runner", "_runs"}
     assert len(PAIRS) > 20
 
 
@@ -360,7 +405,7 @@ def delegates(text: str, twin: str) -> bool:
 
 
 def test_all_is_sorted_and_says_all_that_is_imported_for_it() -> None:
-    tree = TREES["phronomy"]
+    tree = tree_of("phronomy")
     names: list[str] = []
     lazy: dict[str, str] = {}
     for node in tree.body:
@@ -396,8 +441,7 @@ def test_importing_phronomy_loads_nothing_heavy() -> None:
     heavy = [
         "aiohttp",
         "docstring_parser",
-        "httpx",
-        "httpx_sse",
+        "httpx2",
         "jsonschema",
         "litellm",
         "phronomy.testing",
@@ -427,6 +471,27 @@ def test_a_plain_sync_call_is_at_most_four_frames_below_the_public_method() -> N
     assert len(stacks) == 1
     assert stacks[0][0] == "invoke"
     assert len(stacks[0][1:]) <= 4, stacks
+
+
+def test_a_plain_async_call_is_at_most_five_frames_below_the_public_method() -> None:
+    """It runs in the caller's task, whose stack shows who asked for it."""
+    stacks = []
+
+    @tool
+    async def look() -> str:
+        """Look."""
+        stacks.append([(frame.name, frame.filename) for frame in traceback.extract_stack()])
+        return "seen"
+
+    async def mine() -> None:
+        result = await phronomy.Agent(model=ScriptedModel([call("look"), "done"]), tools=[look]).ainvoke("go")
+        assert result.output == "done"
+
+    asyncio.run(mine())
+    [stack] = stacks
+    names = [name for name, _ in stack]
+    assert names[names.index("mine") + 1] == "ainvoke"
+    assert len([name for name, file in stack if file.startswith(str(ROOT))]) <= 1 + 5, stack
 
 
 def public_objects() -> Iterator[tuple[str, Any]]:
@@ -463,7 +528,7 @@ def test_every_public_name_and_method_has_a_docstring() -> None:
 def test_no_file_is_over_600_lines_and_no_function_over_80(name: str) -> None:
     assert len(FILES[name].read_text().splitlines()) <= 600
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    long = [node for node in ast.walk(TREES[name]) if isinstance(node, kinds) and node.end_lineno is not None]
+    long = [node for node in ast.walk(tree_of(name)) if isinstance(node, kinds) and node.end_lineno is not None]
     assert [
         f"{node.name}: {node.end_lineno - node.lineno + 1}" for node in long if node.end_lineno - node.lineno >= 80
     ] == []

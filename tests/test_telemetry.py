@@ -14,13 +14,9 @@ from typing import Any
 import pytest
 from drivers import DRIVERS, PATIENCE, STREAMED, SYNC, Driver, open_kind, run
 from opentelemetry import trace
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
+from spans import Desk, everything, facts
 
 from phronomy import (
     END,
@@ -59,58 +55,6 @@ def each(request: pytest.FixtureRequest) -> Driver:
     return found
 
 
-class Desk:
-    """Where spans and metrics arrive. Several processes may share it: each has a `Telemetry` of its own."""
-
-    def __init__(self) -> None:
-        self.exporter = InMemorySpanExporter()
-        self.traces = TracerProvider()
-        self.traces.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.reader = InMemoryMetricReader()
-        self.meters = MeterProvider([self.reader])
-
-    def telemetry(self, **options: Any) -> Telemetry:
-        return Telemetry(tracer_provider=self.traces, meter_provider=self.meters, **options)
-
-    def spans(self, name: str = "") -> list[ReadableSpan]:
-        """The spans that have ended, in the order in which they began."""
-        found = [span for span in self.exporter.get_finished_spans() if span.name.startswith(name)]
-        return sorted(found, key=lambda span: span.start_time or 0)
-
-    def tree(self) -> list[str]:
-        """Each span under its parent, with what went wrong; a link as the number of the trace that it leads to."""
-        spans = self.spans()
-        traces = {span.context.trace_id: 0 for span in spans}
-        numbers = {trace_id: number for number, trace_id in enumerate(traces, 1)}
-
-        def under(parent: int | None, depth: int) -> Iterator[str]:
-            for span in spans:
-                if (span.parent.span_id if span.parent else None) == parent:
-                    error = f" !{facts(span)['error.type']}" if not span.status.is_unset else ""
-                    links = "".join(f" -> {numbers[link.context.trace_id]}" for link in span.links)
-                    yield f"{'  ' * depth}{span.name}{error}{links}"
-                    yield from under(span.context.span_id, depth + 1)
-
-        return list(under(None, 0))
-
-    def metrics(self) -> dict[str, dict[tuple[Any, ...], Any]]:
-        """What each instrument has counted, by the values of its attributes; of a histogram, how often and the sum."""
-        data = self.reader.get_metrics_data()
-        assert data is not None
-        found: dict[str, dict[tuple[Any, ...], Any]] = {}
-        for metric in data.resource_metrics[0].scope_metrics[0].metrics:
-            points: dict[tuple[Any, ...], Any] = {}
-            for point in metric.data.data_points:
-                values = tuple(value for _, value in sorted(dict(point.attributes or {}).items()))
-                points[values] = point.value if hasattr(point, "value") else (point.count, point.sum)
-            found[metric.name] = points
-        return found
-
-
-def facts(span: ReadableSpan) -> dict[str, Any]:
-    return dict(span.attributes or {})
-
-
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
@@ -138,13 +82,6 @@ def clerk(*script: Any, tools: list[Any] | None = None, model: str = "acme/clerk
 REFUND = say(None, call("refund", {"card": "canary"}), usage=Usage(requests=1, input_tokens=30, output_tokens=5))
 
 
-def everything(desk: Desk) -> str:
-    """All that was exported, as text."""
-    spans = "".join(span.to_json() for span in desk.spans())
-    data = desk.reader.get_metrics_data()
-    return spans + (data.to_json() if data is not None else "")
-
-
 # Spans
 
 
@@ -162,6 +99,7 @@ def test_a_run_is_a_span_with_its_replies_and_calls_in_it(each: Driver, desk: De
         "phronomy.branch.id": result.checkpoint.branch_id,
     }
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "clerk-1", "gen_ai.provider.name": "acme", **place}
+    reason = "gen_ai.response.finish_reasons"
     assert facts(agent) == {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "clerk",
@@ -170,8 +108,10 @@ def test_a_run_is_a_span_with_its_replies_and_calls_in_it(each: Driver, desk: De
         "phronomy.run.status": "completed",
         **place,
     }
-    assert facts(first) == {**chat, "gen_ai.usage.input_tokens": 30, "gen_ai.usage.output_tokens": 5}
-    assert facts(second) == {**chat, "gen_ai.usage.input_tokens": 50, "gen_ai.usage.output_tokens": 8}
+    used = {"gen_ai.usage.input_tokens": 30, "gen_ai.usage.output_tokens": 5}
+    assert facts(first) == {**chat, **used, reason: ("tool_calls",)}
+    used = {"gen_ai.usage.input_tokens": 50, "gen_ai.usage.output_tokens": 8}
+    assert facts(second) == {**chat, **used, reason: ("stop",)}
     assert facts(looked) == {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "look",
@@ -597,16 +537,23 @@ def test_what_was_said_is_exported_on_demand_in_the_form_of_the_conventions(each
     _, _, _, paid, _ = desk.spans()
     content = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.call.arguments")
     found = [{name: json.loads(facts(span)[name]) for name in content if name in facts(span)} for span in desk.spans()]
+    asked = {"role": "user", "parts": [{"type": "text", "content": "My card is canary-input"}]}
     answer = {"type": "text", "content": "Your card canary-said is charged."}
     wanted = {"type": "tool_call", "id": "call_1", "name": "pay", "arguments": {"card": "canary-asked"}}
+    changed = 'A human changed the arguments of this call to {"card":"canary-edited"} before it ran. Its result:\n'
+    told_of = facts(paid)["gen_ai.tool.call.result"]
+    settled = {"type": "tool_call_response", "id": "call_1", "response": f"{changed}paid with canary-edited"}
     assert found == [
-        {content[0]: [{"role": "user", "parts": [{"type": "text", "content": "My card is canary-input"}]}]},
-        {content[1]: [{"role": "assistant", "parts": [wanted], "finish_reason": "tool_call"}]},
+        {content[0]: [asked]},
+        {content[0]: [asked], content[1]: [{"role": "assistant", "parts": [wanted], "finish_reason": "tool_call"}]},
         {content[1]: [{"role": "assistant", "parts": [answer]}]},
         {content[2]: {"card": "canary-edited"}},
-        {content[1]: [{"role": "assistant", "parts": [answer], "finish_reason": "stop"}]},
+        {
+            content[0]: [asked, {"role": "assistant", "parts": [wanted]}, {"role": "tool", "parts": [settled]}],
+            content[1]: [{"role": "assistant", "parts": [answer], "finish_reason": "stop"}],
+        },
     ]
-    assert "paid with canary-edited" in facts(paid)["gen_ai.tool.call.result"]
+    assert "paid with canary-edited" in told_of
 
 
 def test_what_is_exported_goes_through_redact_first(each: Driver, desk: Desk) -> None:

@@ -69,7 +69,7 @@ def test_every_public_name_of_the_room_is_there() -> None:
     for name in phronomy.testing.__all__:
         assert getattr(phronomy.testing, name).__doc__
     with pytest.raises(AttributeError):
-        phronomy.testing.__getattr__("Nothing")
+        _ = phronomy.testing.Nothing
 
 
 # ScriptedModel

@@ -268,7 +268,7 @@ def test_a_bound_method_is_a_tool() -> None:
         ({"fallback": len}, "a tuple of tools"),
         ({"fallback": [5]}, "5 is not a tool"),
         ({"redact": "a"}, "a set of parameter names"),
-        ({"redact": {"b"}}, "redact names ['b'], but the parameters are: a"),
+        ({"redact": {"b"}}, "redact names 'b', but the parameters are: a"),
     ],
 )
 def test_options_are_checked_when_the_tool_is_built(options: dict[str, Any], remedy: str | None) -> None:

@@ -19,13 +19,14 @@ import typer
 from typer.main import get_command
 
 from phronomy import __version__
-from phronomy._json import JsonError, parse
+from phronomy._json import JsonError, clean, parse
 from phronomy._nested import takes_value
 from phronomy.agent import Agent
 from phronomy.approvals import Approve, Reject, Respond
-from phronomy.cli import _debug, _decide, _lists, _look, _prune, _recover, _timeline
+from phronomy.cli import _all_runs, _debug, _decide, _lists, _look, _prune, _recover, _timeline
 from phronomy.cli._apps import new_name, opened
 from phronomy.cli._chat import Chat
+from phronomy.cli._letters import escaped
 from phronomy.cli._options import (
     Accept,
     After,
@@ -46,8 +47,9 @@ from phronomy.cli._options import (
     Tenant,
     Thread,
     Yes,
+    with_one_command,
 )
-from phronomy.cli._screen import WIDEST, Screen, escaped
+from phronomy.cli._screen import WIDEST, Screen
 from phronomy.cli._views import Mask
 from phronomy.cli._words import (
     DONE,
@@ -94,7 +96,9 @@ class Invocation:
         return Screen()
 
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
+app: typer.Typer = typer.Typer(
+    add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
+)
 
 STATUSES = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
 DECIDING = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 4 it has lapsed; 130 Ctrl-C."
@@ -183,7 +187,7 @@ def chat(
     if model is not None:
         agent = Agent(name="chat", model=model)
     with opened(screen, app, store, tenant=tenant, deps=deps, runs=True, makes=True, agent=agent) as place:
-        thread_id = thread or new_name("chat")
+        thread_id = clean(thread) if thread else new_name("chat")
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
         if place.worker.spec.kind != "agent" and not takes_value(place.worker.spec):
             raise WrongUsage(
@@ -278,6 +282,7 @@ def history(
         return _look.history(screen, place, id, machine=json)
 
 
+app.command(epilog=STATUSES)(_all_runs.runs)
 app.command(epilog=STATUSES)(_timeline.timeline)
 app.command(epilog=STATUSES)(_debug.debug)
 
@@ -535,6 +540,9 @@ def recover(
         return _recover.recover(screen, place, id, how)
 
 
+app.command(epilog=STATUSES)(_all_runs.cancel)
+
+
 def _manner(
     by: str | None, digest: str | None, yes: bool, machine: bool, reveal: bool, accept_changes: bool
 ) -> _decide.Manner:
@@ -574,7 +582,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run a command line, and return its exit status."""
     invocation = Invocation()
     try:
-        status: int | None = get_command(app).main(
+        status: int | None = get_command(with_one_command(app, arguments)).main(
             list(arguments), prog_name="phronomy", standalone_mode=False, obj=invocation
         )
         if sys.stdout is not None:

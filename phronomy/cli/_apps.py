@@ -25,17 +25,21 @@ from phronomy._runs import Runs
 from phronomy._session import progress_of
 from phronomy.agent import Agent
 from phronomy.approvals import PendingApproval
+from phronomy.audit import AuditRecord
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._screen import Screen
-from phronomy.cli._words import PROGRESS, WrongUsage, who_decided
+from phronomy.cli._words import PROGRESS, WrongUsage, was_decided
 from phronomy.errors import (
     CheckpointAlreadyResumed,
     CheckpointNotFound,
     ConfigurationError,
+    Progress,
     StoreError,
     UnknownPending,
 )
 from phronomy.stores import open_store
+from phronomy.stores._changes import not_found
+from phronomy.stores._listing import decision_on
 from phronomy.stores.base import Store
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import Branch, PendingFilter
@@ -129,11 +133,18 @@ def _working(screen: Screen | None, what: str) -> AbstractContextManager[None]:
 
 
 def _refuse_missing(url: str) -> None:
-    """Refuse a SQLite file that is not there: a mistyped name would be an empty store. Raises `StoreError`."""
+    """Refuse a SQLite file that is not there, or is another program's: a mistyped name would be an empty store.
+
+    Raises `StoreError`.
+    """
+    from phronomy.stores.sqlite import is_store  # noqa: PLC0415  # a database driver
+
     scheme, _, rest = url.partition(":///")
     path = Path(os.fsdecode(unquote_to_bytes(rest.partition("?")[0])))
     if scheme.lower() == "sqlite" and rest and not path.exists():
         raise StoreError(f"there is no file {path}")
+    if scheme.lower() == "sqlite" and rest and path.is_file() and not is_store(path):
+        raise StoreError(f"{path} is no store of phronomy's. Nothing was made in it")
 
 
 def _shown(url: str) -> str:
@@ -285,28 +296,20 @@ def data_directory(platform: str, environ: Mapping[str, str], home: Path) -> Pat
 
 
 def own_file(name: str, option: str) -> Path:
-    """A file in the user's data directory, made for its owner alone. Raises `StoreError`, `OSError`."""
+    """A file in the user's data directory, which is made for its owner alone. Raises `StoreError`, `OSError`."""
     try:
         directory = data_directory(sys.platform, os.environ, Path.home())
     except RuntimeError:
         raise StoreError(f"this user has no home directory: give a file with --store {option}") from None
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for each in reversed((directory, *directory.parents)):  # `parents=True` would make those above for everybody
+        if not each.exists():
+            each.mkdir(mode=0o700, exist_ok=True)
     return directory / name
-
-
-def for_its_owner(path: Path) -> None:
-    """Make the file, for its owner alone, if it is not there: SQLite gives the files beside it the mode of this one."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        return
 
 
 def own_store(name: str) -> str:
     """The URL of a store in the user's data directory."""
-    path = own_file(name, "URL")
-    for_its_owner(path)
-    return f"sqlite:///{quote(str(path))}"
+    return f"sqlite:///{quote(str(own_file(name, 'URL')))}"
 
 
 def new_name(kind: str) -> str:
@@ -319,18 +322,20 @@ def new_name(kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What an id means: a checkpoint, its branch, and of what waits there the part that the id is about."""
+    """What an id means: a checkpoint, its branch, and of what waits there the part that the id is about.
+
+    Of a pending id that was decided it is where that waited, with the request, where it was shown, and what the audit trail says.
+    """
 
     branch: Branch
     checkpoint: Checkpoint
     pending: tuple[PendingApproval, ...]
+    asked: PendingApproval | None = None
+    decided: AuditRecord | None = None
 
 
 def found(store: Store, id: str) -> Found:
-    """What a pending id, a checkpoint id, a run id or a branch id means. Raises `CheckpointNotFound`, `WrongUsage`.
-
-    Also `CheckpointAlreadyResumed`, for a pending id that was decided.
-    """
+    """What a pending id, a checkpoint id, a run id or a branch id means. Raises `CheckpointNotFound`, `WrongUsage`."""
     rows = store.select_pending(PendingFilter(pending_id=id))
     if len(rows) > 1:
         places = ", ".join(row.checkpoint_id for row in rows)
@@ -345,17 +350,53 @@ def found(store: Store, id: str) -> Found:
         try:
             branch, checkpoint = store.head(id)
         except CheckpointNotFound:
-            _refuse_decided(store, id)
-            raise CheckpointNotFound(f"the store knows no pending approval, checkpoint or run {id}", id=id) from None
+            return _decided(store, id)
     return Found(branch=branch, checkpoint=checkpoint, pending=checkpoint.pending)
+
+
+def _decided(store: Store, id: str) -> Found:
+    """What a pending id means that was decided. Raises `CheckpointNotFound`."""
+    if (record := decision_on(store, id)) is None:
+        raise not_found("pending approval, checkpoint or run", id)
+    try:
+        branch, head = store.head(record.branch_id)
+    except CheckpointNotFound:
+        raise CheckpointNotFound(f"{id} {was_decided(record)}, and its run is not kept any more", id=id) from None
+    for checkpoint in reversed(store.history(head.id)):
+        for item in checkpoint.pending:
+            if item.id == id:
+                return Found(branch=branch, checkpoint=checkpoint, pending=(), asked=item, decided=record)
+    return Found(
+        branch=branch, checkpoint=head, pending=(), decided=record
+    )  # a handler was asked, and nobody was shown it
+
+
+def how_decided(meant: Found, store: Store) -> str:
+    """How the pending approval that is meant was decided, and what has become of its run: to stand behind what names it."""
+    assert meant.decided is not None
+    return f"{was_decided(meant.decided)}; {PROGRESS[_progress(meant, store)]}"
+
+
+def _progress(meant: Found, store: Store) -> Progress:
+    return progress_of(meant.branch, live=meant.branch.is_held(store.clock()))
 
 
 def asked(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
     """The one pending approval that an id means, and the checkpoint that it waits at.
 
-    Raises as `found` does, `WrongUsage` if there are several, and `UnknownPending` if nothing waits.
+    Raises as `found` does, `WrongUsage` if there are several, `UnknownPending` if nothing waits, and `CheckpointAlreadyResumed` for a
+    pending id that was decided.
     """
     meant = found(store, id)
+    if meant.decided is not None:
+        decisions = store.head(meant.branch.id)[1].decisions
+        raise CheckpointAlreadyResumed(
+            f"{id} {how_decided(meant, store)}",
+            checkpoint_id=meant.checkpoint.id,
+            pending_id=id,
+            decision=next((each for each in decisions if each.pending_id == id), None),
+            progress=_progress(meant, store),
+        )
     checkpoint, items = meant.checkpoint, meant.pending
     if id == meant.checkpoint.run_id and id != meant.checkpoint.id:  # every branch of the run
         rows = store.pending_rows(run_id=id)
@@ -376,22 +417,3 @@ def asked(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
 
 def _several(id: str, pending_ids: list[str]) -> WrongUsage:
     return WrongUsage(f"{id} waits for {len(pending_ids)} decisions: name one of {', '.join(pending_ids)}")
-
-
-def _refuse_decided(store: Store, id: str) -> None:
-    """Raise `CheckpointAlreadyResumed` if this was the id of something that has been decided."""
-    record = next(store.audit(pending_id=id), None)
-    if record is None:
-        return
-    try:
-        branch, checkpoint = store.head(record.branch_id)
-    except CheckpointNotFound:
-        raise CheckpointNotFound(f"{id} was {who_decided(record)}, and its run is not kept any more", id=id) from None
-    progress = progress_of(branch, live=branch.is_held(store.clock()))
-    raise CheckpointAlreadyResumed(
-        f"{id} was {who_decided(record)}; {PROGRESS[progress]}",
-        checkpoint_id=checkpoint.id,
-        pending_id=id,
-        decision=next((each for each in checkpoint.decisions if each.pending_id == id), None),
-        progress=progress,
-    )

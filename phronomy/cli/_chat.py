@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from phronomy._json import canonical
+from phronomy._json import JsonError, canonical, parse
 from phronomy.approvals import Answer, Approve, PendingApproval, Reject, Respond
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place
@@ -19,13 +19,14 @@ from phronomy.cli._decide import Request, edited_in_place, settle, show_edited
 from phronomy.cli._recover import carried_on
 from phronomy.cli._runs import drive, telling
 from phronomy.cli._screen import Screen
-from phronomy.cli._views import Mask, show_request, show_tail
+from phronomy.cli._views import Mask, show_tail
 from phronomy.cli._words import DONE, FAILED, INTERRUPTED, PENDING, explained, who_decided
 from phronomy.errors import (
     ApprovalExpired,
     CheckpointAlreadyResumed,
     DecisionError,
     GuardrailRefused,
+    InvalidDecision,
     RunFailed,
     ThreadBusy,
 )
@@ -68,6 +69,9 @@ class Chat:
         except KeyboardInterrupt:
             screen.complain(f"Interrupted. {self._kept()}")
             return INTERRUPTED
+        except BrokenPipeError:
+            screen.complain(f"Nobody reads the output any more. {self._kept()}")
+            raise
         except Stopped:
             screen.complain(f"The run has stopped on a failure. {self._kept()}")
             return FAILED
@@ -183,15 +187,14 @@ class Chat:
         """The run after a decision on the first thing that waits. None: later."""
         screen, pending = self.screen, checkpoint.pending[0]
         request = Request(screen=screen, place=self.place, mask=self.mask, checkpoint=checkpoint, pending=pending)
-        screen.say()
-        show_request(screen, pending, checkpoint, self.mask, self.place.store.clock())
+        is_cut = screen.brief(request.draw)
         if not screen.interactive:
             return None
-        answer = self._answer(request)
+        answer = self._answer(request, is_cut)
         if answer is None:
             return None
         try:
-            result = self._going(lambda hear: settle(request, answer, hear, by=self.by))
+            result = self._settled(request, answer)
         except CheckpointAlreadyResumed as error:
             screen.complain(f"phronomy: error: {explained(error, 'chat')}")
             return self._picked_up() or error.result
@@ -204,41 +207,65 @@ class Chat:
         self._say_who(result, pending)
         return result
 
+    def _settled(self, request: Request, answer: Answer) -> Result[Any]:
+        """The run after this answer. A text that does not fit, and is JSON, is read as that. Raises as `stream` does."""
+        try:
+            return self._going(lambda hear: settle(request, answer, hear, by=self.by))
+        except InvalidDecision:
+            if (read := _as_json(answer)) is None:
+                raise
+        return self._going(lambda hear: settle(request, read, hear, by=self.by))
+
     def _say_who(self, result: Result[Any], pending: PendingApproval) -> None:
         mine = next((each for each in result.checkpoint.decisions if each.pending_id == pending.id), None)
         if mine is not None:
             self.screen.say(f"({who_decided(mine)})", style="dim")
 
-    def _answer(self, request: Request) -> Answer | None:
+    def _answer(self, request: Request, is_cut: bool) -> Answer | None:
         """What the human says. None: later."""
         screen, pending, afresh = self.screen, request.pending, True
-        args = pending.args
+        args, draw = pending.args, request.draw
+        ways, keys = ("[r]eject", "r, s") if pending.external else ("[a]pprove, [r]eject, [e]dit", "a, r, e, s")
         while True:
-            choice = screen.ask("[a]pprove, [r]eject, [e]dit, re[s]pond or [l]ater? ", afresh=afresh).lower()
+            view = ", [v]iew all" if is_cut else ""
+            choice = screen.ask(f"{ways}, re[s]pond{view} or [l]ater? ", afresh=afresh).lower()
             afresh = False
             match choice:
-                case "a" | "approve":
+                case "a" | "approve" if not pending.external:
                     return Approve(args=args) if args != pending.args else Approve()
                 case "r" | "reject":
                     return Reject(reason=screen.ask("Why? The model will read it (Enter for no reason): ") or None)
                 case "s" | "respond":
                     if content := screen.ask("The result, which the model will read: "):
                         return Respond(content=content)
-                case "e" | "edit":
-                    args = self._edited(request, args)
+                case "e" | "edit" if not pending.external:
+                    if (edited := self._edited(request, args)) is not None:
+                        args = edited
+                        draw = partial(show_edited, pending=pending, mask=self.mask, args=args)
+                        is_cut = screen.brief(draw)
+                case "v" | "view" if is_cut:
+                    screen.page(draw)
                 case "l" | "later":
                     return None
                 case _:
-                    screen.say("Please answer a, r, e, s or l.")
+                    screen.say(f"Please answer {keys}{', v' if is_cut else ''} or l.")
 
-    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, Any]:
-        """The arguments as the human wants them, and as they are then shown."""
+    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, Any] | None:
+        """The arguments as the human wants them. None: they cannot be edited here."""
         screen, pending = self.screen, request.pending
         very = self.mask.tool(pending)
         tool = very or self.mask.named(pending.tool_name)
         if tool is None:
             screen.say(f"The app has no tool {pending.tool_name}, so edited arguments cannot be checked.")
-            return args
-        args = edited_in_place(screen, tool, args)
-        show_edited(screen, pending, self.mask, args)
-        return args
+            return None
+        return edited_in_place(screen, tool, args, self.mask.masked(args, very))
+
+
+def _as_json(answer: Answer) -> Respond | None:
+    """The answer with the value that its text is as JSON. None: it is no such text."""
+    if not isinstance(answer, Respond) or not isinstance(answer.content, str):
+        return None
+    try:
+        return Respond(content=parse(answer.content))
+    except JsonError:
+        return None

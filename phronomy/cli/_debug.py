@@ -17,15 +17,17 @@ import typer
 
 from phronomy._json import JsonError, parse
 from phronomy._nested import takes_value
+from phronomy._quoting import HIDDEN
 from phronomy._stepping import LABEL, Pace
 from phronomy.approvals import PendingApproval
 from phronomy.breakpoints import Breakpoint, BreakpointHit
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place, found, opened
 from phronomy.cli._graphs import heading
+from phronomy.cli._letters import escaped
 from phronomy.cli._options import Accept, App, By, Debug, Deps, Reveal, Store, Tenant
-from phronomy.cli._screen import Screen, escaped
-from phronomy.cli._views import HIDDEN, Mask, cut, names_of, show_args, show_graph, show_message, show_tail
+from phronomy.cli._screen import Screen
+from phronomy.cli._views import Mask, cut, names_of, show_args, show_graph, show_message, show_tail
 from phronomy.cli._words import DONE, INTERRUPTED, PENDING, WrongUsage, explained, login_name
 from phronomy.debugger import Debugger, Watched
 from phronomy.errors import AsyncRequired, PhronomyError, UnknownPending
@@ -402,13 +404,16 @@ class Session:
         label = item.label if item.label not in (None, LABEL) else None
         line = f"{heading(item)}, in {stack}"
         if hit is not None and hit.type in _WHERE:
-            line = f"Stopped {_WHERE[hit.type].format(hit.tool or hit.node)}, in {stack} ({hit.type})"
+            where = _WHERE[hit.type].format(hit.tool or hit.node)
+            if hit.type == "pre_agent_run" and (way := self.debugger.context.handoff) is not None:
+                where = f"after the handoff from {way[0]}"
+            line = f"Stopped {where}, in {stack} ({hit.type})"
         self.screen.say(f"{label}: {line}" if label else line, style="bold yellow")
         if item.tool.source == "breakpoint":
             if hit is not None and hit.result is not None:
                 self.screen.row("result", cut(self.mask.result(hit.tool or "", hit.result)))
         elif hit is None or hit.node is None or "arg" in item.args:  # what a node is shown otherwise is the state
-            show_args(self.screen, item.args, self.mask.masked(item.args, self.mask.tool(item)))
+            show_args(self.screen, item.args, self.mask.masked_in(item))
         if hit is None:
             if item.reason:
                 self.screen.row("why", item.reason)

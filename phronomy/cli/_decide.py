@@ -10,21 +10,24 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from phronomy._json import JsonError, parse
+from phronomy._quoting import HIDDEN
 from phronomy.approvals import Answer, Approve, PendingApproval, Principal
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place, asked
 from phronomy.cli._runs import drive, telling
-from phronomy.cli._screen import Screen, json_text, kind_of
+from phronomy.cli._screen import WIDEST, Screen, json_text, kind_of
 from phronomy.cli._views import (
-    HIDDEN,
     Mask,
+    cut,
     decision_view,
     pending_view,
     show_args,
@@ -39,6 +42,7 @@ from phronomy.tools import InvalidArguments, Tool
 
 CHANNEL = "cli"
 SHORTEST_DIGEST = 12
+VIEW = ("v", "view")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,15 @@ class Request:
     pending: PendingApproval
     machine: bool = False
 
+    def draw(self, screen: Screen) -> None:
+        """Print what waits: the state of a graph, what is asked, and who asks."""
+        show_graph(screen, self.checkpoint, self.mask)
+        screen.say()
+        show_request(screen, self.pending, self.checkpoint, self.mask, self.place.store.clock())
 
+
+Draw: TypeAlias = Callable[[Screen], None]
+"""Prints something on a screen."""
 Make: TypeAlias = Callable[[Request], Answer | None]
 """Makes the answer to a request, once that has been shown. None: nothing is decided."""
 
@@ -76,23 +88,38 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
     with screen.reading(machine=manner.machine):
         checkpoint, pending = asked(place.store, id)
     _check_shown(id, checkpoint, pending, manner)
+    _check_here(place, pending, given)
     mask = Mask(place.agent, reveal=manner.reveal)
     request = Request(
         screen=screen, place=place, mask=mask, checkpoint=checkpoint, pending=pending, machine=manner.machine
     )
     try:
+        if not callable(given):
+            _check_seen(request, given, manner)
+        draw = request.draw
+        is_cut = False
         if not manner.machine:
             show_tail(screen, checkpoint, mask)
-            show_graph(screen, checkpoint, mask)
+            is_cut = _shown(request, draw, manner)
             screen.say()
-            show_request(screen, pending, checkpoint, mask, place.store.clock())
-            screen.say()
-        answer = given(request) if callable(given) else given
-        if answer is None or not (manner.yes or confirmed(screen, question)):
+        if callable(given):
+            answer = given(request)
+            _check_seen(request, answer, manner)
+            if isinstance(answer, Approve) and answer.args is not None and not manner.machine:
+                draw = partial(show_edited, pending=pending, mask=mask, args=answer.args)
+                is_cut = _shown(request, draw, manner)
+        else:
+            answer = given
+        if answer is None or not (manner.yes or confirmed(screen, question, draw if is_cut else None)):
+            how = (
+                ""
+                if answer is None or sys.stdin.isatty()
+                else " Only a terminal is asked: give --yes to decide without."
+            )
             if manner.machine:
-                screen.complain(f"Nothing was decided: {pending.id} still waits.")
+                screen.complain(f"Nothing was decided: {pending.id} still waits.{how}")
             else:
-                screen.say(f"Nothing was decided: {pending.id} still waits.", style="bold")
+                screen.say(f"Nothing was decided: {pending.id} still waits.{how}", style="bold")
             return PENDING
         with telling(screen, mask, machine=manner.machine) as hear:
             result = settle(request, answer, hear, by=manner.by, accept_changes=manner.accept_changes)
@@ -102,6 +129,9 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
     except EOFError:
         screen.complain(f"The input has ended. {how_it_stands(place, checkpoint.run_id, pending.id)}")
         return PENDING
+    except BrokenPipeError:
+        screen.complain(f"Nobody reads the output any more. {how_it_stands(place, checkpoint.run_id, pending.id)}")
+        raise
     return report(request, result, manner)
 
 
@@ -117,6 +147,31 @@ def _check_shown(id: str, checkpoint: Checkpoint, pending: PendingApproval, mann
             )
     elif manner.yes and id not in (pending.id, checkpoint.id):
         raise WrongUsage(f"--yes shows nothing first, and a run may ask for something else by now: name {pending.id}")
+
+
+def _check_here(place: Place, pending: PendingApproval, given: Answer | Make) -> None:
+    """Refuse to run, with other arguments too, what is carried out elsewhere. Raises `InvalidDecision`."""
+    if pending.external and (callable(given) or isinstance(given, Approve)):
+        raise InvalidDecision(
+            f"{pending.tool_name} of {pending.id} is carried out elsewhere, so nothing here can run it; give what came of it:"
+            f" {place.command('respond', pending.id)}",
+            pending_id=pending.id,
+        )
+
+
+def _check_seen(request: Request, answer: Answer | None, manner: Manner) -> None:
+    """Refuse to run, with nobody asked, what is masked and so was seen by nobody. Raises `WrongUsage`."""
+    if not manner.yes or not isinstance(answer, Approve):
+        return
+    pending, was = request.pending, request.pending.args
+    args = was if answer.args is None else answer.args
+    masked = request.mask.masked_in(pending)
+    unseen = sorted(name for name in masked if name in args and args[name] == was[name])
+    if unseen:
+        raise WrongUsage(
+            f"{', '.join(unseen)} of {pending.id} {'is' if len(unseen) == 1 else 'are'} masked, and --yes runs it with nobody"
+            " asked: --reveal shows what is masked, and goes with --yes"
+        )
 
 
 def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_changes: bool = False) -> Result[Any]:
@@ -136,11 +191,24 @@ def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_chang
         raise
 
 
-def confirmed(screen: Screen, question: str) -> bool:
-    """Whether the human says so. Without one, nobody does."""
+def _shown(request: Request, draw: Draw, manner: Manner) -> bool:
+    """Print what is to be decided on: whole, unless a human is asked. Whether something of it is not in sight."""
+    if manner.yes:
+        draw(request.screen)
+        return False
+    return request.screen.brief(draw)
+
+
+def confirmed(screen: Screen, question: str, draw: Draw | None = None) -> bool:
+    """Whether the human says so. Without one, nobody does. What `draw` prints can be viewed first."""
     if not screen.interactive:
         return False
-    return screen.ask(f"{question} [y/N] ", afresh=True).lower() in ("y", "yes")
+    keys = "y/N" if draw is None else "y/N, or v to view it all"
+    while True:
+        typed = screen.ask(f"{question} [{keys}] ", afresh=True).lower()
+        if draw is None or typed not in VIEW:
+            return typed in ("y", "yes")
+        screen.page(draw)
 
 
 def how_it_stands(place: Place, run_id: str, pending_id: str) -> str:
@@ -190,7 +258,7 @@ def show_end(screen: Screen, result: Result[Any], place: Place) -> None:
         return
     screen.say(f"The run waits for {len(result.checkpoint.pending)} more:", style="bold yellow")
     for item in result.checkpoint.pending:
-        screen.place(item.tool_name, place.command("approve", item.id))
+        screen.place(item.tool_name, place.command("respond" if item.external else "approve", item.id))
 
 
 # Edited arguments
@@ -223,8 +291,6 @@ def edit(request: Request, given: str | None) -> Answer | None:
         if not request.machine:
             screen.say("The arguments are as they were.")
         return None
-    if not request.machine:
-        show_edited(screen, request.pending, mask, args)
     return Approve(args=args)
 
 
@@ -273,11 +339,12 @@ def in_editor(text: str) -> str:
         return path.read_text(encoding="utf-8")
 
 
-def edited_in_place(screen: Screen, tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
-    """The arguments as the human wants them, asked for one by one, each valid for the tool."""
-    screen.say("Enter keeps a value.")
+def edited_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Set[str] = frozenset()) -> dict[str, Any]:
+    """The arguments as the human wants them, asked for one by one beside what they are, each valid for the tool."""
+    screen.say('Enter keeps the value in brackets, and "" is empty text.')
     for name, value in args.items():
-        while typed := screen.ask(f"  {name} ({kind_of(value)}): "):
+        present = "not shown" if name in masked else cut(json.dumps(value, ensure_ascii=False), WIDEST // 2)
+        while typed := screen.ask(f"  {name} ({kind_of(value)}) [{present}]: "):
             try:
                 args = json.loads(tool.read(json.dumps({**args, name: _typed(tool, name, typed)})))
                 break

@@ -3,35 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
-from phronomy._runner import Spec
-from phronomy._stops import specs_in
+from phronomy._masking import GATE
 from phronomy.approvals import PendingApproval
 from phronomy.checkpoint import Checkpoint
-from phronomy.tools import Tool
 from phronomy.types import Call
-
-GATE: Final = "after"
-"""The source of what stands behind a node, and asks nothing but whether to go on."""
-
-
-def tools_in(spec: Spec) -> Iterator[Tool]:
-    """All that may ask in runs of this spec: its tools or nodes, what stands in for them, and those of the runs inside."""
-    for each in specs_in(spec):
-        for tool in each.tools.values():
-            yield from (tool, *tool.fallback)
-
-
-def gate(item: PendingApproval) -> Tool | None:
-    """What stands behind a node and waits, if it is one."""
-    if item.tool.source != GATE:
-        return None
-    from phronomy.graph._node import Gate  # noqa: PLC0415  # it takes a while, and most runs are of agents
-
-    made = Gate(item.tool_name)
-    return made if made.schema_hash == item.tool.schema_hash else None
 
 
 def channels(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -75,9 +52,13 @@ def heading(item: PendingApproval) -> str:
     name = item.tool_name
     if item.why == "question":
         return f"Question from {name}"
+    if item.external:
+        return f"Result needed: {name} is carried out elsewhere"
     if item.why != "breakpoint":
         return f"Approval needed: {name}"
     label = f" ({item.label})" if item.label else ""
+    if item.tool.source == "breakpoint" and item.point is None:
+        return "Stopped from outside"
     if item.tool.source == "breakpoint":
         return f"Stopped at {name}{label}"
     if item.tool.source != GATE:

@@ -56,7 +56,7 @@ def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
             _asker(item),
             item.thread_id or "-",
             ago(now - item.approval.requested_at.timestamp()),
-            item.approval.why,
+            "external" if item.approval.external else item.approval.why,
             item.approval.tool.risk or "-",
             _lapses(item, now),
             item.label or "-",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from phronomy.cli._apps import Place, found
+from phronomy.cli._apps import Place, found, how_decided
 from phronomy.cli._screen import Screen
 from phronomy.cli._views import Mask, checkpoint_view, diff_view, run_view, show_run
 from phronomy.cli._words import DONE, time_of
@@ -25,9 +25,10 @@ def show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool) 
 
 
 def history(screen: Screen, place: Place, id: str, *, machine: bool) -> int:
-    """The checkpoints that lead to what an id means, oldest first."""
+    """The checkpoints that lead to what an id means, oldest first; and how it was decided, if it is a pending id that was."""
     with screen.reading(machine=machine):
-        checkpoints = place.store.history(found(place.store, id).checkpoint.id)
+        meant = found(place.store, id)
+        checkpoints = place.store.history(meant.checkpoint.id)
     if machine:
         screen.document([checkpoint_view(each) for each in checkpoints])
         return DONE
@@ -44,6 +45,9 @@ def history(screen: Screen, place: Place, id: str, *, machine: bool) -> int:
         for each in checkpoints
     ]
     screen.table(("CHECKPOINT", "RUN", "STEP", "STATUS", "AT", "WAITS FOR", "LABEL"), rows)
+    if meant.decided is not None:
+        screen.say()
+        screen.say(f"It {how_decided(meant, place.store)}.", style="bold")
     return DONE
 
 

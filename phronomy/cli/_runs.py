@@ -9,10 +9,11 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any, TypeAlias
 
 from phronomy import _recovery
+from phronomy._masking import GATE
 from phronomy._runs import Runs
 from phronomy.checkpoint import Checkpoint
 from phronomy.cli._apps import Place
-from phronomy.cli._graphs import GATE, update_in
+from phronomy.cli._graphs import update_in
 from phronomy.cli._screen import Flow, Screen, Spinner
 from phronomy.cli._views import Mask, calls_in, cut
 from phronomy.errors import AsyncRequired

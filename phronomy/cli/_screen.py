@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from threading import Timer, current_thread, main_thread
@@ -16,19 +18,34 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.text import Text
 
+from phronomy.cli._letters import as_json, escaped, plain_scripts, shown, written_out
+from phronomy.cli._pager import paged
+
 if TYPE_CHECKING:
     from rich.status import Status
 
 WIDEST: Final = 100
 """Columns. Longer lines are hard to read, however wide the terminal is."""
+NARROW: Final = 24
+"""Columns. A value that has fewer beside its label stands below it."""
+LOW: Final = 20
+"""Lines. In a terminal that has fewer, what is asked leaves no room for what is only good to know."""
 MOMENT: Final = 0.2
 """Seconds. What takes no longer is not announced."""
+
+
+class _Console(Console):
+    """A console that says when nobody reads it any more: rich would end the process, whatever is under way in it."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 class Screen:
     """A terminal, or what stands in for one.
 
-    Whatever it is given may come from a model or a customer: it is printed escaped, without any markup, and never cut.
+    Whatever it is given may come from a model or a customer: it is printed escaped, without any markup, and never cut, but
+    for what is `brief`.
     """
 
     def __init__(self) -> None:
@@ -39,9 +56,12 @@ class Screen:
                     io.UnsupportedOperation
                 ):  # what an old terminal cannot show, or was read, is no reason to fail
                     stream.reconfigure(errors=errors)
-        self._out = Console(highlight=False, markup=False, emoji=False)
-        self._err = Console(highlight=False, markup=False, emoji=False, stderr=True)
+        self._out = _Console(highlight=False, markup=False, emoji=False)
+        self._err = _Console(highlight=False, markup=False, emoji=False, stderr=True)
         self._width = max(20, min(self._out.width, WIDEST))
+        self._most: int | None = None
+        self._printed = 0
+        self._is_cut = False
 
     @property
     def interactive(self) -> bool:
@@ -64,24 +84,79 @@ class Screen:
 
     def value(self, label: str, value: Any, *, columns: int, note: str = "") -> None:
         """Print a JSON value with its type, beside its label: every character of it, folded where the line ends."""
-        text, kind = escaped(json.dumps(value, ensure_ascii=False)), kind_of(value)
-        if isinstance(value, str) and len(value) > WIDEST:
-            note = f"{note} ({len(value):,} characters, all of them shown)".lstrip()
-        label = f"  {escaped(label):<{columns}}  {kind:<10}"
-        for part in _folded(text, max(self._width - len(label), 10)):
-            self._print(self._out, (label, "bold"), (part, ""))
-            label = " " * len(label)
-        if note:
-            self._print(self._out, (label, ""), (escaped(note), "yellow"))
+        text = json.dumps(value, ensure_ascii=False)
+        left = self._label(label, kind_of(value), columns, text)
+        room = self._width - len(left)
+        notes = [*(self._head(note, room) or _wrapped(escaped(note), room))] if note else []
+        parts = self._head(text, room)
+        if parts is not None:
+            whole = value if isinstance(value, str) else text
+            digest = hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()
+            notes = [*_wrapped(f"... {len(whole):,} characters in all, sha256 {digest}", room), *notes]
+        elif isinstance(value, str) and len(value) > WIDEST:
+            notes += _wrapped(f"({len(value):,} characters, all of them shown)", room)
+        first, *rest = parts or _folded(escaped(text), room)
+        blank = " " * len(left)
+        lines = [((left, "bold"), (first, "")), *(((blank, ""), (part, "")) for part in rest)]
+        lines += [((blank, ""), (part, "yellow")) for part in notes]
+        self._print_all(self._out, lines)
 
     def hidden(self, label: str, *, columns: int, note: str = "") -> None:
         """Print that there is a value, beside its label, and not which one."""
         told = "not shown" + (f"; {note}" if note else "")
-        self._print(self._out, (f"  {escaped(label):<{columns}}  {'secret':<10}", "bold"), (told, "yellow"))
+        self._print(self._out, (self._label(label, "secret", columns, told), "bold"), (told, "yellow"))
+
+    def _label(self, label: str, kind: str, columns: int, text: str) -> str:
+        """What a text stands behind. Where there is little room beside it, it is on a line of its own, and the text is set in."""
+        left = f"  {escaped(label):<{columns}}  {kind:<10}"
+        room = self._width - len(left)
+        if room >= NARROW or 0 < len(text) <= room:
+            return left
+        for part in _folded(left.rstrip(), self._width):
+            self._print(self._out, (part, "bold"))
+        return "    "
+
+    def _head(self, text: str, room: int) -> list[str] | None:
+        """The first lines of a text that is to be cut; None for one that is to be printed as it is."""
+        if self._most is None:
+            return None
+        parts = list(_folded(escaped(text[: (self._most + 1) * room]), room))
+        if len(parts) <= self._most:
+            return None
+        self._is_cut = True
+        return parts[: self._most]
+
+    def brief(self, draw: Callable[[Screen], None]) -> bool:
+        """Print what `draw` prints above a question, cutting what is long. Whether it is cut, or not all of it is in sight then."""
+        if not self.interactive:
+            draw(self)
+            return False
+        height = self._out.height
+        self._most, self._printed, self._is_cut = max(height // 6, 2), 0, False
+        try:
+            draw(self)
+        finally:
+            self._most = None
+        return self._is_cut or self._printed > height - 3
+
+    def page(self, draw: Callable[[Screen], None]) -> None:
+        """Show all that `draw` prints in the pager of `PAGER`, or another that is there."""
+        other, text = copy.copy(self), io.StringIO()
+        other._out = _Console(file=text, width=self._out.width, color_system=None, highlight=False, markup=False)
+        draw(other)
+        if not paged(text.getvalue()):
+            self.verbatim(text.getvalue())
 
     def place(self, label: str, path: object) -> None:
         """Print a path or a command beside its label, in one line however long it is, so that it can be copied."""
         self._print(self._out, (f"  {escaped(label):<10}", "dim"), (escaped(str(path)), ""))
+
+    def aside(self, label: str, text: str) -> None:
+        """As `place`, where there is room for what only few want to know: above a question in a low terminal there is not."""
+        if self._most is not None and self._out.height < LOW:
+            self._is_cut = True
+        else:
+            self.place(label, text)
 
     def complain(self, text: str) -> None:
         """Print one line on standard error, however long it is."""
@@ -180,8 +255,17 @@ class Screen:
 
     def _print(self, to: Console, *parts: tuple[str, str]) -> None:
         """Print a line of pieces with their styles, as they are: rich wraps text by itself, and some releases garble it."""
-        segments = [Segment(text, to.get_style(style) if style else None) for text, style in parts if text]
-        to.print(Segments([*segments, Segment.line()]), soft_wrap=True, end="")
+        self._print_all(to, [parts])
+
+    def _print_all(self, to: Console, lines: Iterable[Sequence[tuple[str, str]]]) -> None:
+        """Print lines, each as `_print` does, at once: rich takes its time for each call."""
+        width = max(to.width, 1)
+        segments = []
+        for parts in lines:
+            self._printed += max(1, -(-sum(cell_len(text) for text, _ in parts) // width))
+            segments += [Segment(text, to.get_style(style) if style else None) for text, style in parts if text]
+            segments.append(Segment.line())
+        to.print(Segments(segments), soft_wrap=True, end="")
 
 
 class Spinner:
@@ -217,6 +301,7 @@ class Flow:
         self._column = 0
         self._gap = 0
         self._word = ""
+        self._known: frozenset[str] = frozenset()
 
     def write(self, piece: str) -> None:
         """Print the words that are whole; the last one waits for what follows it."""
@@ -231,7 +316,7 @@ class Flow:
                 else:
                     self._next_line()
             else:
-                self._word += escaped(char)
+                self._word += char
 
     def end(self) -> None:
         """Print the rest, and end the line."""
@@ -242,6 +327,8 @@ class Flow:
     def _flush(self) -> None:
         if not self._word:
             return
+        self._known |= plain_scripts(self._word)
+        self._word = shown(self._word, written_out, known=self._known)
         if self._column + self._gap + cell_len(self._word) > self._room:
             if self._column:
                 self._next_line()
@@ -260,22 +347,6 @@ class Flow:
         self._column = self._gap = 0
 
 
-_BLANK: Final = frozenset(
-    [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)]
-) | frozenset(range(0xE0100, 0xE01F0))
-"""Characters that count as printable and show as nothing: fillers, and selectors of variants."""
-
-
-def escaped(text: str) -> str:
-    """The text with everything written out that a terminal would act on or not show: controls, direction marks, blanks."""
-    return "".join(char if char.isprintable() and ord(char) not in _BLANK else _written_out(char) for char in text)
-
-
-def _written_out(char: str) -> str:
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 def _wrapped(text: str, room: int) -> Iterator[str]:
     """The text in lines of at most that many columns, wrapped between words, or within one that is wider."""
     line: str | None = None
@@ -290,6 +361,9 @@ def _wrapped(text: str, room: int) -> Iterator[str]:
 
 def _folded(text: str, room: int) -> Iterator[str]:
     """The text in pieces of at most that many columns."""
+    if text and text.isascii():
+        yield from (text[start : start + room] for start in range(0, len(text), room))
+        return
     start, used = 0, 0
     for end, char in enumerate(text):
         wide = cell_len(char)
@@ -349,6 +423,7 @@ def _discard_input() -> None:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON for people to read and edit: on lines of its own, without a character that would not show."""
+    """A value as JSON for people to read and edit: on lines of its own, without a character that would not be seen for what it is."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join(char if char == "\n" or escaped(char) == char else json.dumps(char)[1:-1] for char in text)
+    known = plain_scripts(text)
+    return "\n".join(shown(line, as_json, known=known) for line in text.split("\n"))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from phronomy._quoting import quoted_word
 from phronomy._timeline import TYPES, TimelineEntry
 from phronomy.cli._apps import found, opened
 from phronomy.cli._options import AnyId, App, Debug, Json, Limit, Store, Tenant
@@ -39,7 +40,7 @@ def timeline(
     screen: Screen = context.obj.begin(context, debug=debug)
     for type in types or ():
         if type not in TYPES:
-            raise WrongUsage(f"--type is one of {', '.join(TYPES)}; not {type!r}")
+            raise WrongUsage(f"--type is one of {', '.join(TYPES)}; not {quoted_word(type)}")
     with opened(None if json else screen, app, store, tenant=tenant) as place:
         with screen.reading(machine=json):
             meant = found(place.store, id)

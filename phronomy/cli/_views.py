@@ -3,64 +3,47 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from phronomy._json import JsonError, parse
+from phronomy._masking import Masking
+from phronomy._quoting import HIDDEN
 from phronomy._runs import Runs
 from phronomy.approvals import Decision, PendingApproval
 from phronomy.checkpoint import Checkpoint
-from phronomy.cli._apps import Found
-from phronomy.cli._graphs import channels, gate, heading, nodes, place_of, tools_in
+from phronomy.cli._apps import Found, how_decided
+from phronomy.cli._graphs import channels, heading, nodes, place_of
 from phronomy.cli._screen import Screen
 from phronomy.cli._words import ago, time_of
 from phronomy.diff import CheckpointDiff
-from phronomy.messages import Message
+from phronomy.messages import Message, told_text
 from phronomy.stores._listing import CheckpointInfo, Waiting
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Branch
 from phronomy.tools import Tool
 
-HIDDEN: Final = "[redacted]"
 TAIL: Final = 6
 """Messages of a conversation that are shown."""
 LONGEST: Final = 2_000
-"""Characters that are shown of one message. What is to be approved is never cut."""
-
-_TOLD_EDIT: Final = re.compile(r"arguments of this call to (?=\{)")
-"""Where a result quotes the arguments that a human put in."""
+"""Characters that are shown of one message. What is to be approved can always be read whole."""
 
 
-class Mask:
-    """Hides the values of redacted parameters. Of a tool that it does not know, it hides them all."""
+class Mask(Masking):
+    """Hides what the command line may not show: nothing with `reveal`. Without the app it knows no tool."""
 
     def __init__(self, agent: Runs[Any, Any] | None, *, reveal: bool) -> None:
+        super().__init__(agent.spec if agent is not None else None)
         self._reveal = reveal
         self._unknown = "without --app" if agent is None else "with tools other than the app's"
-        self._tools: list[Tool] = list(tools_in(agent.spec)) if agent is not None else []
-        is_graph = agent is not None and agent.spec.kind == "graph"
-        self._graph = agent.spec.name if agent is not None and is_graph else None
-        self.what = "node" if is_graph else "tool"
-
-    def tool(self, item: PendingApproval) -> Tool | None:
-        """The very tool that waits, if the app has it."""
-        same = (item.tool.source, item.tool.name, item.tool.schema_hash)
-        known = (each for each in self._tools if (each.source, each.name, each.schema_hash) == same)
-        return next(known, None) or gate(item)
+        self.what = "node" if agent is not None and agent.spec.kind == "graph" else "tool"
 
     def state(self, checkpoint: Checkpoint) -> dict[str, Any] | None:
         """The state of a run of a graph as it may be seen: hidden, unless the app is that graph. None: it has none."""
         if checkpoint.kind != "graph":
             return None
         found = channels(checkpoint)
-        shown = self._reveal or self._graph == checkpoint.agent.name
-        return found if shown else dict.fromkeys(found, HIDDEN)
-
-    def named(self, name: str) -> Tool | None:
-        """The tool of this name, if the app has one."""
-        return next((each for each in self._tools if each.name == name), None)
+        return found if self._reveal or self.is_of(checkpoint) else dict.fromkeys(found, HIDDEN)
 
     def why(self, item: PendingApproval) -> str:
         """Why arguments of it are masked, and what to do about it."""
@@ -71,44 +54,11 @@ class Mask:
             else (f"{self._unknown} it is not known which arguments are secret, so all are masked; --reveal shows them")
         )
 
-    def args(self, args: Mapping[str, Any], tool: Tool | None) -> dict[str, Any]:
-        """The arguments as they may be seen."""
-        if self._reveal:
-            return dict(args)
-        hidden = self.masked(args, tool)
-        return {name: HIDDEN if name in hidden else value for name, value in args.items()}
-
     def masked(self, args: Mapping[str, Any], tool: Tool | None) -> set[str]:
-        """The names of the arguments that may not be seen."""
-        if self._reveal:
-            return set()
-        return set(args) if tool is None else set(args) & self._secret(tool)
+        return set() if self._reveal else super().masked(args, tool)
 
-    def _secret(self, tool: Tool) -> set[str]:
-        """The parameters that are hidden: whatever any tool of this name hides, since agents inside may have others."""
-        return {name for each in (tool, *self._tools) if each.name == tool.name for name in each.redact}
-
-    def arguments(self, name: str, text: str) -> str:
-        """The arguments of a call as the model wrote them, as they may be seen."""
-        tool = self.named(name)
-        if self._reveal or (tool is not None and not self._secret(tool)):
-            return text
-        try:
-            value = parse(text)
-        except JsonError:
-            return HIDDEN
-        return json.dumps(self.args(value, tool), ensure_ascii=False) if isinstance(value, dict) else HIDDEN
-
-    def result(self, name: str, text: str) -> str:
-        """The result of a call, without the hidden arguments that a human put in and that it quotes."""
-        quoted = _TOLD_EDIT.search(text)
-        if quoted is None:
-            return text
-        try:
-            _, end = json.JSONDecoder().raw_decode(text, quoted.end())
-        except ValueError:
-            return text
-        return text[: quoted.end()] + self.arguments(name, text[quoted.end() : end]) + text[end:]
+    def is_open(self, tool: Tool | None) -> bool:
+        return self._reveal or super().is_open(tool)
 
 
 # For machines
@@ -116,7 +66,6 @@ class Mask:
 
 def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask) -> dict[str, Any]:
     """A pending approval. `masked` names the arguments whose values are hidden."""
-    tool = mask.tool(item)
     checkpoint_id, agent = (
         (where.id, where.agent.name) if isinstance(where, Checkpoint) else (where.checkpoint_id, where.agent)
     )
@@ -130,8 +79,8 @@ def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask)
         "path": item.path,
         "tool_name": item.tool_name,
         "call_id": item.call_id,
-        "args": mask.args(item.args, tool),
-        "masked": sorted(mask.masked(item.args, tool)),
+        "args": mask.asked(item),
+        "masked": sorted(mask.masked_in(item)),
         "digest": item.digest,
         "why": item.why,
         "point": item.point,
@@ -141,6 +90,8 @@ def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask)
         "expires_at": moment(item.expires_at) if item.expires_at is not None else None,
         "on_expiry": item.on_expiry,
         "risk": item.tool.risk,
+        "endpoint": item.tool.endpoint,
+        "external": item.external,
     }
 
 
@@ -165,7 +116,7 @@ def message_view(message: Message, names: Mapping[str, str], mask: Mask) -> dict
         {"id": each.id, "name": each.name, "arguments": mask.arguments(each.name, each.arguments)}
         for each in message.tool_calls
     ]
-    text = message.text
+    text = message.text if message.role == "assistant" else told_text(message.content)
     if message.tool_call_id is not None:
         text = mask.result(names.get(message.tool_call_id, ""), text)
     return {
@@ -182,6 +133,7 @@ def run_view(meant: Found, mask: Mask) -> dict[str, Any]:
     checkpoint = meant.checkpoint
     names = names_of(checkpoint)
     state = mask.state(checkpoint)
+    decided = {} if meant.decided is None else {"decided": meant.decided.model_dump(mode="json", exclude={"version"})}
     of_graph = {"state": state, "nodes": [{"name": name, "status": how} for name, how in nodes(checkpoint)]}
     return {
         **({} if state is None else of_graph),
@@ -197,6 +149,12 @@ def run_view(meant: Found, mask: Mask) -> dict[str, Any]:
         "decisions": [decision_view(each) for each in checkpoint.decisions],
         "messages": [message_view(each, names, mask) for each in checkpoint.messages[-TAIL:]],
         "earlier_messages": max(len(checkpoint.messages) - TAIL, 0),
+        **(
+            {"added": [message_view(each.message, names, mask) for each in checkpoint.added]}
+            if checkpoint.added
+            else {}
+        ),
+        **decided,
     }
 
 
@@ -268,7 +226,7 @@ def names_of(checkpoint: Checkpoint) -> dict[str, str]:
 def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, mask: Mask, now: float) -> None:
     """What is asked: the tool first, then every argument as the tool would get it, then who asks and since when."""
     screen.say(heading(item), style="bold yellow")
-    masked = mask.masked(item.args, mask.tool(item))
+    masked = mask.masked_in(item)
     show_args(screen, item.args, masked)
     if masked:
         screen.say(f"({mask.why(item)})")
@@ -286,15 +244,17 @@ def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, 
         screen.place("expires", f"{time_of(item.expires_at)}{late}")
     if item.tool.risk is not None:
         screen.place("risk", item.tool.risk)
+    if item.tool.endpoint is not None:
+        screen.place("runs at", f"{item.tool.endpoint} ({item.tool.source})")
+    screen.place("pending", item.id)
     for label, value in (
-        ("pending", item.id),
         ("waits at", checkpoint.id),
         ("run", checkpoint.run_id),
         ("thread", checkpoint.thread_id),
         ("digest", item.digest),
     ):
         if value is not None:
-            screen.place(label, value)
+            screen.aside(label, value)
 
 
 def show_args(screen: Screen, args: Mapping[str, Any], masked: set[str], was: Mapping[str, Any] | None = None) -> None:
@@ -320,6 +280,9 @@ def show_tail(screen: Screen, checkpoint: Checkpoint, mask: Mask) -> None:
     names = names_of(checkpoint)
     for message in checkpoint.messages[-TAIL:]:
         show_message(screen, message, names, mask)
+    for each in checkpoint.added:
+        by = f", from {each.by.name or each.by.id}" if each.by is not None else ""
+        screen.row("to come", f"user{by}: {cut(told_text(each.message.content))}", style="cyan")
 
 
 def show_message(screen: Screen, message: Message, names: Mapping[str, str], mask: Mask) -> None:
@@ -338,9 +301,9 @@ def calls_in(message: Message, mask: Mask) -> Iterator[str]:
         yield cut(f"calls {each.name} {mask.arguments(each.name, each.arguments)}")
 
 
-def cut(text: str) -> str:
+def cut(text: str, longest: int = LONGEST) -> str:
     """The text, or its beginning and how much is missing."""
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ... ({len(text) - LONGEST:,} more characters)"
+    return text if len(text) <= longest else f"{text[:longest]} ... ({len(text) - longest:,} more characters)"
 
 
 def show_graph(screen: Screen, checkpoint: Checkpoint, mask: Mask) -> None:
@@ -364,7 +327,9 @@ def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
         reason = f": {decision.reason}" if decision.reason else ""
         screen.row("decided", f"{decision.kind} by {who}, {time_of(decision.at)}{reason}")
     screen.say()
-    if not meant.pending:
+    if meant.decided is not None:
+        show_decided(screen, meant, mask, store)
+    elif not meant.pending:
         screen.say(f"Nothing waits here: the run is {run_view(meant, mask)['status']}.", style="bold")
         screen.place("run", checkpoint.run_id)
         screen.place("waits at" if checkpoint.ended is None else "ended at", checkpoint.id)
@@ -372,3 +337,27 @@ def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
         show_request(screen, item, checkpoint, mask, store.clock())
         if item is not meant.pending[-1]:
             screen.say()
+
+
+def show_decided(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
+    """How the pending approval that an id means was decided: what was asked, by whom it was answered, and where."""
+    record, item = meant.decided, meant.asked
+    assert record is not None
+    if item is not None:
+        screen.say(f"Asked: {item.tool_name}", style="bold yellow")
+        masked = mask.masked_in(item)
+        show_args(screen, item.args, masked)
+        if masked:
+            screen.say(f"({mask.why(item)})")
+    screen.say(f"It {how_decided(meant, store)}.", style="bold")
+    if record.reason is not None:
+        screen.row("reason", record.reason)
+    for label, value in (
+        ("pending", record.pending_id),
+        ("waited at", meant.checkpoint.id if item is not None else None),
+        ("run", record.run_id),
+        ("thread", record.thread_id),
+        ("digest", record.digest),
+    ):
+        if value is not None:
+            screen.place(label, value)

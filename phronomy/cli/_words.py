@@ -59,13 +59,19 @@ def status_of(error: Exception) -> int:
 
 def who_decided(decision: Decision | AuditRecord) -> str:
     """What was decided, by whom, and when."""
+    at = f"{decision.at.astimezone(UTC):%H:%M:%S}"
     if decision.kind == "expire":
-        return f"lapsed at {decision.at:%H:%M:%S} UTC"
+        return f"lapsed at {at} UTC"
     is_edited = decision.edited if isinstance(decision, AuditRecord) else decision.args is not None
     by = f" by {decision.by.name or decision.by.id}" if decision.by is not None else ""
     channel = f" ({decision.channel})" if decision.channel else ""
     edited = ", with edited arguments," if is_edited else ""
-    return f"{SAID[decision.kind]}{edited}{by}{channel} at {decision.at:%H:%M:%S} UTC"
+    return f"{SAID[decision.kind]}{edited}{by}{channel} at {at} UTC"
+
+
+def was_decided(decision: Decision | AuditRecord) -> str:
+    """As `who_decided`, to stand behind what was decided."""
+    return who_decided(decision) if decision.kind == "expire" else f"was {who_decided(decision)}"
 
 
 PROGRESS: Final = {
@@ -79,7 +85,7 @@ PROGRESS: Final = {
 
 def time_of(at: datetime) -> str:
     """A time, for people."""
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def ago(seconds: float) -> str:

@@ -15,6 +15,7 @@ from pydantic_core import to_jsonable_python
 from phronomy._checks import is_series
 from phronomy._json import JsonError, JsonText, canonical
 from phronomy._pieces import feed_here
+from phronomy._quoting import quoted_name
 from phronomy.errors import GraphError, InvalidUpdate
 from phronomy.graph._state import StateSchema, origin_of
 from phronomy.graph.signals import Abort, Continue, Pause, Replan
@@ -41,7 +42,9 @@ def streams_of(name: str, function: Any, given: Any, schema: StateSchema) -> Map
     found: dict[str, type[Any]] = {}
     for channel in given:
         if channel not in schema.names:
-            raise GraphError(f"node {name!r}: streams names {channel!r}; the channels are {', '.join(schema.names)}")
+            raise GraphError(
+                f"node {name!r}: streams names {quoted_name(channel)}; the channels are {', '.join(schema.names)}"
+            )
         try:
             found[channel] = kind_of_pieces(schema.channels[channel].hint)
         except Unmergeable as error:

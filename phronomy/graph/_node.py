@@ -9,12 +9,13 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextlib import closing
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self
 
 from phronomy._aclosing import aclosing
 from phronomy._checks import is_series
 from phronomy._json import MAX_BYTES, JsonText, canonical
 from phronomy._pieces import Piecewise
+from phronomy._quoting import quoted_name
 from phronomy._schema import Arguments, takes_context
 from phronomy._spec import is_async
 from phronomy.errors import GraphError, InvalidUpdate
@@ -171,7 +172,7 @@ class Node(_Lean):
             isinstance(named, (list, tuple)) and named and all(isinstance(each, str) for each in named)
         ):
             return None if named is None else list(named)
-        raise InvalidUpdate(f"node {self.name!r} goes on at {str(to)[:80]!r}: name a node, or several", node=self.name)
+        raise InvalidUpdate(f"node {self.name!r} goes on at {quoted_name(to)}: name a node, or several", node=self.name)
 
     def _reason(self, kind: type[Any], reason: Any) -> str | None:
         if isinstance(reason, (str, NoneType)):
@@ -208,7 +209,7 @@ class Node(_Lean):
 class Inside(_Lean):
     """A node that is a run of its own: an agent, or another graph."""
 
-    on_failure = "stop"
+    on_failure: Literal["model", "human", "stop"] = "stop"
     source = "node"
     idempotent = True
     keeps_input = False

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from phronomy._cached import cached
 from phronomy._checks import is_series
 from phronomy._json import JsonError, canonical
+from phronomy._quoting import quoted_name
 from phronomy._spec import is_async
 from phronomy._workers import in_either
 from phronomy.errors import GraphError, NodeFailed
@@ -73,11 +75,13 @@ class Routes:
         for each in answer if isinstance(answer, (list, tuple)) else (answer,):
             if isinstance(each, Send):
                 if each.node not in self.nodes:
-                    raise failed(node, f"its route sends to {each.node!r}, which is no node of the graph")
+                    raise failed(node, f"its route sends to {quoted_name(each.node)}, which is no node of the graph")
                 try:
                     found.append(Send(each.node, canonical({"arg": each.arg})))  # as its call is given it
                 except JsonError as error:
-                    raise failed(node, f"its route sends to {each.node!r} what is no JSON: {error}") from None
+                    raise failed(
+                        node, f"its route sends to {quoted_name(each.node)} what is no JSON: {error}"
+                    ) from None
                 continue
             try:
                 found.append(route.targets[each])
@@ -111,7 +115,7 @@ class Routes:
         """These nodes, in the order in which the graph has them."""
         return tuple(sorted(names, key=self._places.__getitem__))
 
-    @cached_property
+    @cached
     def _places(self) -> Mapping[str, int]:
         return {node: place for place, node in enumerate(self.nodes)}
 

@@ -6,14 +6,15 @@ import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Literal
 
 from phronomy import _rules
+from phronomy._cached import cached
 from phronomy._json import JsonText, canonical
 from phronomy._nested import child_of
 from phronomy._record import digest_of
-from phronomy._runner import Handler, Holding, Nested, Runner, Spec
+from phronomy._runner import Holding, Nested, Runner, Spec
+from phronomy._said import is_ending
 from phronomy.announcements import Announcements
 from phronomy.approvals import Decision, OnExpiry, Point, Principal, call_digest
 from phronomy.breakpoints import Breakpoint
@@ -40,10 +41,10 @@ from phronomy.instructions import CompiledInstructions, compile_instructions
 from phronomy.limits import Limits
 from phronomy.messages import Message
 from phronomy.models.base import ModelSettings
-from phronomy.policy import Rule
+from phronomy.policy import Handled, Rule
 from phronomy.tools import Tool
-from phronomy.types import Advance as AdvanceMove
 from phronomy.types import (
+    Added,
     Advanced,
     Call,
     Decided,
@@ -61,6 +62,7 @@ from phronomy.types import (
     Run,
     Wait,
 )
+from phronomy.types import Advance as AdvanceMove
 
 Modify = Callable[[tuple[str, ...], Any], Any]
 """What `modify_state` is: called with the path of a graph, as names of nodes, and its state; returns None, or another state."""
@@ -96,8 +98,7 @@ class GraphSpec:
     announcements: tuple[Announcements, ...] = ()
     approval_timeout: float | None = None
     on_expiry: OnExpiry = "reject"
-    handler: Handler | None = None
-    handler_is_async: bool = False
+    handler: Handled | None = None
     update: Any = None
     modify: Modify | None = None
     breakpoints: Iterable[Breakpoint] = ()
@@ -137,7 +138,7 @@ class GraphSpec:
         """What a checkpoint notes of the graph."""
         return self._ref
 
-    @cached_property
+    @cached
     def _ref(self) -> AgentRef:
         shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
         facts: dict[str, Any] = {"tools": shape, "instructions": "", "model": ""}
@@ -155,7 +156,7 @@ class GraphSpec:
         for source, routes in self.routes.routes.items():
             if any(route.is_async for route in routes):
                 raise AsyncRequired(f"the route after {source!r} of graph {self.name!r} is async; use a{method}")
-        if self.handler_is_async:
+        if self.handler is not None and self.handler.is_async:
             raise AsyncRequired(f"the approval handler of graph {self.name!r} is async; use a{method}")
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
@@ -206,7 +207,7 @@ class GraphSpec:
     def node_of(self, call: Call) -> str | None:
         """The node that a call runs, or stands after."""
         name = (call.args or {}).get("node", "") if call.gate else call.name.removeprefix(AFTER)
-        return name if name in self.nodes else None
+        return name if isinstance(name, str) and name in self.nodes else None  # a bearer's text may say anything
 
     def stops(self, state: Checkpoint, call: Call) -> bool:
         """Whether somebody wants to look before the call runs."""
@@ -287,7 +288,10 @@ class GraphSpec:
             ) from None
 
     def edits(self, runner: Runner, at: datetime, by: Principal | None) -> list[Outcome]:
-        """What whoever resumes the run changes in its state, and in that of graphs inside it. What their code raises comes through."""
+        """What whoever resumes the run changes in its state, and in that of graphs inside it.
+
+        Raises `StateError`, also where their code raises: nothing is recorded then.
+        """
         if self.update is None and self.modify is None:
             return []
         return list(self._edits(runner, (), at, by))
@@ -339,7 +343,14 @@ class GraphSpec:
             channels = spec.schema.reduce(channels, [("update", spec.schema.update(None, self.update))])
         if self.modify is not None:
             value = spec.schema.read(channels)
-            again = self.modify(place, value)
+            try:
+                again = self.modify(place, value)
+            except Exception as error:
+                where = f"the graph at {'/'.join(place)}" if place else f"graph {self.name!r}"
+                raise StateError(
+                    f"run {state.run_id}: modify_state raised {type(error).__name__} for {where}. Nothing was changed: mend it, and"
+                    " resume again"
+                ) from error
             channels = spec.schema.dump(value if again is None else again)
         if channels != before:
             yield _edit(spec, state, channels, runner.ledger.nested, at=at, by=by)
@@ -359,7 +370,7 @@ class GraphSpec:
             return Done(status=state.ended)
         if any(call.result is None for call in state.calls):
             return self._act(state)
-        if _rules.is_ending(state):
+        if is_ending(state):
             return _rules.finish_of(state)
         if state.calls or is_at_start(state):
             return AdvanceMove()
@@ -382,12 +393,12 @@ class GraphSpec:
     def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
         """The next state. Raises `IllegalOutcome`."""
         match outcome:
-            case Replied() | OutputRefused():
+            case Replied() | OutputRefused() | Added():
                 raise IllegalOutcome(_rules.phase(state), type(outcome).__name__)
             case Advanced() if (state.calls or is_at_start(state)) and _is_through(state):
                 return _advanced(state, outcome)
             case Finished() if _is_through(state) and (
-                outcome.status == _rules.finish_of(state).status if _rules.is_ending(state) else not is_at_start(state)
+                outcome.status == _rules.finish_of(state).status if is_ending(state) else not is_at_start(state)
             ):
                 return state.evolve(ended=outcome.status, output=outcome.__dict__["output"])
             case Decided() if outcome.decision.kind == "edit" and not state.ended:
@@ -397,7 +408,7 @@ class GraphSpec:
             ):  # it may have been written, unseen, after others of its kind, or after an end
                 if outcome.point is not None:
                     return _rules.fold(state, outcome)
-                return state if _rules.is_ending(state) or _is_halted(state) else _halted(state, outcome)
+                return state if is_ending(state) or _is_halted(state) else _halted(state, outcome)
             case Decided():
                 return self._let_on(_held_back(_rules.fold(state, outcome), outcome.decision), outcome.decision)
             case Judged():
@@ -422,9 +433,15 @@ class GraphSpec:
         Where it may need an approval, its gate has judged what was shown: it is asked again if that was edited, and the breakpoint is
         behind it.
         """
-        call = next((call for call in state.calls if call.approved == decision.pending_id), None)
-        if call is None or call.why != "breakpoint" or call.status != "ready" or decision.args is not None:
+        let_on = [
+            call
+            for call in state.calls
+            if (call.status == "ready" and call.why == "breakpoint" and call.approved == decision.pending_id)
+            or (call.status == "asking" and call.pending_id == decision.asks)
+        ]
+        if not let_on or decision.args is not None:
             return state
+        [call] = let_on
         shown = (call.args or {}).get("state")
         channels = channels_of(state)
         if shown is None or call.fallback or canonical(shown) == self.schema.whole(channels):

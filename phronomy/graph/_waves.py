@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from phronomy._json import JsonText, canonical
+from phronomy._quoting import quoted_name
 from phronomy.checkpoint import Checkpoint
 from phronomy.graph._inside import update_from
 from phronomy.graph._joins import arrivals_in, channels_in, state_with
@@ -56,13 +57,23 @@ def is_at_start(state: Checkpoint) -> bool:
 
 
 def names_of(state: Checkpoint) -> dict[str, str]:
-    """What each call of the wave is called, by its id: as its node, with a number where that runs several times."""
+    """What each call of the wave is called, by its id: as its node, with a number where that runs several times.
+
+    What stands at a breakpoint is called as the node that it stands after, or as the point.
+    """
     runs: dict[str, list[str]] = {}
     for call in state.calls:
-        runs.setdefault(call.name, []).append(call.id)
-    return {
+        if not call.gate:
+            runs.setdefault(call.name, []).append(call.id)
+    named = {
         id: name if len(ids) == 1 else f"{name}[{place}]" for name, ids in runs.items() for place, id in enumerate(ids)
     }
+    return named | {call.id: _stands_at(call) for call in state.calls if call.gate}
+
+
+def _stands_at(gate: Call) -> str:
+    node = (gate.args or {}).get("node")
+    return node if isinstance(node, str) else gate.name
 
 
 class Advance:
@@ -137,7 +148,7 @@ class Advance:
         if gave.get("signal") != "replan" or (to := gave["to"]) is None:
             return None
         if unknown := [node for node in to if node != END and node not in self._spec.routes.nodes]:
-            raise failed(call.name, f"it goes on at {unknown[0]!r}, which is no node of the graph")
+            raise failed(call.name, f"it goes on at {quoted_name(unknown[0])}, which is no node of the graph")
         return list(to)
 
     def _as_begun(self) -> Any:

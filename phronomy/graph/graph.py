@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Generic, Literal, Self, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, Self, TypedDict, get_args
 
 from typing_extensions import TypeVar, Unpack
 
-from phronomy import _session
+from phronomy import _session, _spelling
 from phronomy._checks import is_count, is_series, is_timeout
-from phronomy._hold import driven
+from phronomy._ids import findable
 from phronomy._ledger import call as in_store
 from phronomy._options import CallOptions, Trust
+from phronomy._quoting import quoted_name
 from phronomy._runner import Handler
 from phronomy._runs import Runs
-from phronomy._spec import is_async
+from phronomy._spec import handled, is_async
 from phronomy._stops import checked as checked_breakpoints
 from phronomy._stops import specs_in
 from phronomy.announcements import Announcements
-from phronomy.approvals import OnExpiry, Principal
+from phronomy.approvals import OnExpiry
 from phronomy.breakpoints import Breakpoint
 from phronomy.checkpoint import Checkpoint
 from phronomy.drawing import flow_mermaid, flow_svg
@@ -35,15 +36,15 @@ from phronomy.graph.stops import GraphStop, marks_of, stop_of
 from phronomy.graph.streams import is_generator
 from phronomy.hooks import Hooks
 from phronomy.policy import ApprovalPolicy, check_rules, rules_of
-from phronomy.result import Result
 from phronomy.stores import _forking
 from phronomy.stores.base import Store
 from phronomy.stores.memory import MemoryStore
-from phronomy.tools import Deps, Tool
+from phronomy.tools import Deps, Tool, ToolOptions
 
 State = TypeVar("State", default=dict[str, Any])
 
 Names = str | Sequence[str]
+"""The name of a node, or those of several."""
 
 
 class NodeOptions(TypedDict, total=False):
@@ -102,7 +103,14 @@ class GraphOptions(TypedDict, total=False):
     approval_policy: ApprovalPolicy
 
 
-class StateGraph(Generic[State]):
+class StateGraph(
+    _spelling.Given,
+    Generic[State],
+    elsewhere={
+        option: f"give it to compile, as in compile({option}=...)."
+        for option in GraphOptions.__annotations__.keys() - {"name"}
+    },
+):
     """Builds a graph: nodes over a typed state, and the edges between them.
 
     `state` is a pydantic model or a TypedDict; its fields are the channels, and `Annotated[list[str], append]` says how the
@@ -111,7 +119,7 @@ class StateGraph(Generic[State]):
 
     def __init__(self, state: type[State], *, name: str | None = None) -> None:
         if name is not None and (not isinstance(name, str) or not name):
-            raise GraphError(f"the name of a graph is text that is not empty, not {name!r}")
+            raise GraphError(f"the name of a graph is text that is not empty, not {quoted_name(name)}")
         called: str = getattr(state, "__name__", type(state).__name__)
         self._name = called if name is None else name
         self._schema = StateSchema(state, name=self._name)
@@ -130,18 +138,17 @@ class StateGraph(Generic[State]):
             node, name = name, getattr(name, "__name__", None) or getattr(name, "name", None) or ""
         if not isinstance(name, str) or not is_name(name):
             raise GraphError(
-                f"graph {self._name!r}: {str(name)[:80]!r} cannot name a node: give it 1 to 64 letters, digits, '_' and '-', as in"
+                f"graph {self._name!r}: {quoted_name(name)} cannot name a node: give it 1 to 64 letters, digits, '_' and '-', as in"
                 " add_node('name', function)"
             )
         if name in (START, END):
             raise GraphError(f"graph {self._name!r}: {name!r} is no node: give the node another name")
         if name in self._nodes:
             raise GraphError(f"graph {self._name!r}: two nodes are named {name!r}: give one of them another name")
-        unknown = options.keys() - NodeOptions.__annotations__.keys()
-        if unknown:
+        if unknown := options.keys() - NodeOptions.__annotations__.keys():
+            where, known = f"graph {self._name!r}, node {name!r}", NodeOptions.__annotations__
             raise GraphError(
-                f"graph {self._name!r}, node {name!r}: there is no option {', '.join(sorted(unknown))}; there are"
-                f" {', '.join(NodeOptions.__annotations__)}"
+                f"{where}: there is no option {_spelling.told(unknown, known)}; there are {', '.join(known)}"
             )
         self._nodes[name] = self._made(name, node, _kept(options))
         return self
@@ -173,7 +180,7 @@ class StateGraph(Generic[State]):
         for channel in (takes, gives):
             if isinstance(channel, str) and channel not in self._schema.names:
                 raise GraphError(
-                    f"node {name!r}: there is no channel {channel!r}; the channels are {', '.join(self._schema.names)}"
+                    f"node {name!r}: there is no channel {quoted_name(channel)}; the channels are {', '.join(self._schema.names)}"
                 )
         plain = not isinstance(inner, GraphSpec) or inner.takes_value
         if plain and (takes is None or gives is None):
@@ -199,7 +206,10 @@ class StateGraph(Generic[State]):
         return Inside(name, node, self._schema, options)
 
     def add_edge(self, start: Names, end: str) -> Self:
-        """Go on at `end` after `start`; with several starts, once all of them are through (a join). Returns the builder."""
+        """Go on at `end` after `start`; with several starts, once all of them are through (a join). Returns the builder.
+
+        Raises `GraphError`.
+        """
         where = f"graph {self._name!r}"
         if not isinstance(end, str):
             raise GraphError(f"{where}: an edge leads to the name of a node or END, not to {type(end).__name__}")
@@ -225,6 +235,7 @@ class StateGraph(Generic[State]):
 
         It returns the name of a node or `END`, a `Send`, or a list of them; with `path_map`, whatever that maps to names. Without
         one, the names that the return type lists (`Literal["a", "b"]`) are its targets; if it lists none, all nodes are.
+        Raises `GraphError`.
         """
         if not isinstance(source, str):
             raise GraphError(f"graph {self._name!r}: a route follows START or a node, not {type(source).__name__}")
@@ -233,20 +244,19 @@ class StateGraph(Generic[State]):
         return self
 
     def set_entry_point(self, node: str) -> Self:
-        """Begin at this node: an edge from `START`. Returns the builder."""
+        """Begin at this node: an edge from `START`. Returns the builder. Raises `GraphError`."""
         return self.add_edge(START, node)
 
     def set_finish_point(self, node: str) -> Self:
-        """End after this node: an edge to `END`. Returns the builder."""
+        """End after this node: an edge to `END`. Returns the builder. Raises `GraphError`."""
         return self.add_edge(node, END)
 
     def compile(self, **options: Unpack[GraphOptions]) -> Graph[Any, State]:
         """The graph, ready to run, once everything about it has been checked. Raises `GraphError`."""
-        unknown = options.keys() - GraphOptions.__annotations__.keys()
-        if unknown:
+        if unknown := options.keys() - GraphOptions.__annotations__.keys():
+            where, known = f"graph {self._name!r}", GraphOptions.__annotations__
             raise GraphError(
-                f"graph {self._name!r}: there is no option {', '.join(sorted(unknown))}; there are"
-                f" {', '.join(GraphOptions.__annotations__)}"
+                f"{where}: there is no option {_spelling.told(unknown, known)}; there are {', '.join(known)}"
             )
         routes = self._checked_routes()
         return Graph(self._schema, dict(self._nodes), routes, {"name": self._name, **options})
@@ -309,8 +319,8 @@ class StateGraph(Generic[State]):
 class Graph(Runs[Deps, State]):
     """A graph that runs: `invoke` begins with an update of the state, and stops where a human must decide, or wants to look.
 
-    It has the methods of an agent: `invoke`, `resume`, `stream`, `step`, `recover`, `cancel`, `fork`, and their async twins.
-    The output of a run is its final state. One graph serves any number of threads and tasks.
+    Made by `StateGraph.compile`. It has the methods of an agent: `invoke`, `resume`, `stream`, `step`, `recover`, `cancel`, `fork`,
+    and their async twins. The output of a run is its final state. One graph serves any number of threads and tasks.
     """
 
     name: str
@@ -341,18 +351,26 @@ class Graph(Runs[Deps, State]):
     approval_policy: ApprovalPolicy = ()
     """Which calls of tools a human approves in the agents inside, beside those whose tools ask: names of tools, or a mapping."""
 
+    _spelt: ClassVar[_spelling.Options]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._spelt.check(cls)
+
     def __init__(
         self, schema: StateSchema, nodes: Mapping[str, Node | Inside], routes: Routes, options: Mapping[str, Any]
     ) -> None:
-        options = _kept(options)
+        self._spelt.check(type(self))  # it may have been given more since it was made
+        options = _kept({**self._of_class(), **options})
         self._handler: Handler | None = options.get("on_approval_required")
         for name, value in options.items():
             if name != "on_approval_required":
                 setattr(self, name, value)
         store = options.get("store")
         self._check(store)
+        self.name = findable("the name of a graph", self.name)  # as checkpoints have it
         self._bearer = self.trust == "bearer" or (self.trust is None and store is None)
-        self.store = store if store is not None else MemoryStore()
+        self.store = store if store is not None else MemoryStore.of_agent()
         spec = GraphSpec(
             name=self.name,
             schema=schema,
@@ -365,13 +383,19 @@ class Graph(Runs[Deps, State]):
             announcements=tuple(self.announcements),
             approval_timeout=self.approval_timeout,
             on_expiry=self.on_expiry,
-            handler=self._handler,
-            handler_is_async=self._handler is not None and is_async(self._handler),
-            policy=rules_of(self.name, self.approval_policy),
+            handler=handled(self._handler),
+            policy=rules_of(self.name, self.approval_policy, handled(self._handler)),
         )
         spec = self._configured(spec)
         check_rules(spec.policy, specs_in(spec))
         self._spec = replace(spec, breakpoints=checked_breakpoints(self.breakpoints, spec))
+
+    def _of_class(self) -> dict[str, Any]:
+        """The options in the bodies of subclasses."""
+        names = [name for name in GraphOptions.__annotations__ if hasattr(type(self), name)]
+        return {
+            name: getattr(self, name) for name in names if getattr(type(self), name) is not getattr(Graph, name, None)
+        }
 
     def _configured(self, spec: GraphSpec) -> GraphSpec:
         """The configuration with what a subclass adds."""
@@ -401,12 +425,15 @@ class Graph(Runs[Deps, State]):
                 f"graph {self.name!r}: approval_timeout is seconds above 0 or None, on_expiry 'reject', 'cancel' or 'stay'"
             )
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if "_spec" in self.__dict__ and name != "store":
-            raise ConfigurationError(f"graph {self.name!r} is compiled, so its {name} is fixed: compile another")
-        if "_spec" in self.__dict__ and not isinstance(value, Store):
-            raise GraphError(f"graph {self.name!r}: store is a Store, not {type(value).__name__}")
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            if "_spec" in self.__dict__ and name != "store":
+                raise ConfigurationError(f"graph {self.name!r} is compiled, so its {name} is fixed: compile another")
+            if "_spec" in self.__dict__ and not isinstance(value, Store):
+                raise GraphError(f"graph {self.name!r}: store is a Store, not {type(value).__name__}")
+            self._spelt.check_attribute(name, self)
+            super().__setattr__(name, value)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}, {len(self._spec.nodes)} nodes>"
@@ -419,7 +446,8 @@ class Graph(Runs[Deps, State]):
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, Any]:
         spec = self._spec
         if unknown := options.keys() - CallOptions.__annotations__.keys():
-            raise ConfigurationError(f"there is no option {', '.join(sorted(unknown))}: nothing was done")
+            known = CallOptions.__annotations__
+            raise ConfigurationError(f"there is no option {_spelling.told(unknown, known)}: nothing was done")
         if foreign := options.keys() & {
             "model",
             "settings",
@@ -473,49 +501,16 @@ class Graph(Runs[Deps, State]):
         """
         if not isinstance(rerun, bool):
             raise ConfigurationError(f"graph {self.name!r}: rerun is True or False, not {type(rerun).__name__}")
-        _, given = _session.known(self.store, checkpoint, bearer=self._bearer)
+        home = self._store_of(checkpoint)
+        _, given = _session.known(home, checkpoint, bearer=self._bearer)
         change = None if update is None else partial(self._spec.changed, update, [part.path for part in given.nested])
-        return _forking.fork(self.store, given, label=label, rerun=rerun, change=change)
+        return _forking.fork(home, given, label=label, rerun=rerun, change=change)
 
     async def afork(
         self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: Any = None
     ) -> Checkpoint:
         """As `fork`."""
         return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun, update=update)
-
-    def pause(
-        self,
-        run: Checkpoint | str,
-        *,
-        grace: float | None = None,
-        reason: str | None = None,
-        by: str | Principal | None = None,
-    ) -> Result[State]:
-        """Stop a run from outside, in any process: by checkpoint, checkpoint id, run id or branch id. `resume(checkpoint)` goes on.
-
-        Nothing new begins. Nodes that run are waited for, `grace` seconds at most, None: for as long as they take; what still
-        runs then is left, in graphs inside too: an idempotent node runs again on resume, any other is put to a human as
-        `outcome_unknown`. Agents in nodes are waited for. A run that another worker drives is told, and the status of the
-        result is `running` then: `store.wait` waits for it. One that waits already is returned as it is. Raises
-        `CheckpointAlreadyResumed` if the run has ended, and `CheckpointError` for one that is no graph's.
-        """
-        spec, deps = self._for_call({}, None)
-        branch, head = self.store.head(_session.branch_of(self.store, run, bearer=self._bearer))
-        if head.kind != spec.kind:
-            raise CheckpointError(f"run {branch.run_id} is no run of a graph: only those are paused; cancel ends any")
-        runner = self._act_on(spec, deps, run, _session.halting(self.store, grace, reason, by))
-        return runner if isinstance(runner, Result) else driven(runner)
-
-    async def apause(
-        self,
-        run: Checkpoint | str,
-        *,
-        grace: float | None = None,
-        reason: str | None = None,
-        by: str | Principal | None = None,
-    ) -> Result[State]:
-        """As `pause`."""
-        return await in_store(self.store, self.pause, run, grace=grace, reason=reason, by=by)
 
     def to_mermaid(self, checkpoint: Checkpoint | None = None) -> str:
         """The graph as a Mermaid flowchart; with a checkpoint, where that stands is marked. Raises `CheckpointError`."""
@@ -526,7 +521,12 @@ class Graph(Runs[Deps, State]):
         return flow_svg(self._spec.nodes, self._spec.routes.drawn(), marked=self._marks(checkpoint))
 
     def _marks(self, checkpoint: Checkpoint | None) -> dict[str, str]:
-        return {} if checkpoint is None else marks_of(self.stop_of(checkpoint))
+        if checkpoint is None:
+            return {}
+        marks = marks_of(self.stop_of(checkpoint))
+        if not any(END in edge[:2] for edge in self._spec.routes.drawn()):  # a signal alone leads there
+            marks.pop(END, None)
+        return marks
 
     def stop_of(self, checkpoint: Checkpoint) -> GraphStop:
         """Where a checkpoint of this graph stands: before and after which nodes, what runs again, what is asked, at any depth.
@@ -535,6 +535,16 @@ class Graph(Runs[Deps, State]):
         """
         return stop_of(self._spec, checkpoint)
 
+
+OF_NODES: Final = dict.fromkeys(
+    (NodeOptions.__annotations__.keys() & ToolOptions.__annotations__.keys()) - GraphOptions.__annotations__.keys(),
+    "that is an option of a node, or of a tool.",
+)
+"""Options that a graph itself has not, each with what of."""
+
+Graph._spelt = _spelling.Options(
+    Graph, GraphOptions.__annotations__, GraphError, typed=GraphOptions, elsewhere=OF_NODES
+)
 
 _OF_FALLBACKS = ("idempotent", "timeout", "requires_approval", "approval_timeout", "on_expiry", "risk")
 """Options that hold for what stands in for a node as well: where the node needs an approval, so does it, of its own."""
@@ -568,5 +578,5 @@ def _named(graph: str, nodes: Mapping[str, Any], option: str, names: Any) -> fro
     kept = tuple(names)
     for name in kept:
         if not isinstance(name, str) or name not in nodes:
-            raise GraphError(f"graph {graph!r}: {option} names {name!r}; the nodes are {', '.join(nodes)}")
+            raise GraphError(f"graph {graph!r}: {option} names {quoted_name(name)}; the nodes are {', '.join(nodes)}")
     return frozenset(kept)

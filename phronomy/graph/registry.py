@@ -26,6 +26,7 @@ from uuid import UUID
 from pydantic import BaseModel
 from pydantic_core import TzInfo
 
+from phronomy._checks import is_series
 from phronomy._json import MAX_DEPTH, JsonValue, canonical, clean
 from phronomy._schema import Form, Owner, Parameter
 from phronomy.errors import RegistrationError, UnknownType
@@ -186,8 +187,8 @@ def _checked_names(cls: Any, name: str, aliases: Iterable[str]) -> list[str]:
         raise RegistrationError(f"a class is registered, not a {type(cls).__name__}")
     if "<locals>" in cls.__qualname__:
         raise RegistrationError(f"{cls.__qualname__} is defined in a function: move it to the top of a module")
-    if isinstance(aliases, str):
-        raise RegistrationError(f"aliases of {cls.__qualname__} are a list of names, not one string")
+    if not is_series(aliases):
+        raise RegistrationError(f"aliases of {cls.__qualname__} are a list of names, not {type(aliases).__name__}")
     names = [name, *aliases]
     if not all(isinstance(each, str) and each.strip() for each in names):
         raise RegistrationError(f"the names of {cls.__qualname__} must be text that is not empty")

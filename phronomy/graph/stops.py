@@ -13,12 +13,16 @@ from phronomy.errors import CheckpointError
 from phronomy.graph._node import Gate, Inside
 from phronomy.graph._spec import GraphSpec
 from phronomy.graph._waves import AFTER, HALT, channels_of, names_of
+from phronomy.graph.signals import END
 from phronomy.types import Call, Status
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopItem:
-    """One thing that a human is asked: `path` are the nodes that lead to it, outermost first, its own node or tool last."""
+    """One thing that a human is asked: `path` are the nodes that lead to it, outermost first, its own node or tool last.
+
+    A run that stands at a breakpoint of its own, as `post_run`, has the name of that last.
+    """
 
     path: tuple[str, ...]
     pending: PendingApproval
@@ -58,7 +62,7 @@ def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoin
     state = _rules.current(checkpoint, spec.apply)
     names = names_of(state)
     open_calls = [call for call in state.calls if call.result is None]
-    nodes = [call for call in open_calls if not call.name.startswith(AFTER)]
+    nodes = [call for call in open_calls if not _is_gate(call)]
     again = {names[call.id]: _given(spec, state, call) for call in nodes if _runs_again(spec, state, call)}
     nested: dict[str, GraphStop] = {}
     for call in nodes:
@@ -68,12 +72,12 @@ def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoin
             edited = node.inner.spec.edited_by(state.decisions, inner)
             nested[names[call.id]] = _stop(node.inner.spec, edited, parts)
     waits = [call for call in open_calls if call.status in ("pending", "asking", "ready", "new")]
-    behind = [names[call.id] for call in waits if not call.name.startswith(AFTER)]
+    behind = [names[call.id] for call in waits if not _is_gate(call)]
     return GraphStop(
         status=state.status,
         state=spec.schema.read(channels_of(state)),
         before=tuple(name for name in behind if name not in again and name not in nested),
-        after=tuple(_after(state, names, waits)),
+        after=tuple(dict.fromkeys(_after(spec, state, names, waits))),
         rerun=again,
         failures={
             names[call.id]: call.reason or "" for call in nodes if call.status == "failed" or call.why == "failed"
@@ -83,11 +87,18 @@ def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoin
     )
 
 
-def _after(state: Checkpoint, names: Mapping[str, str], waits: Sequence[Call]) -> Iterator[str]:
+def _is_gate(call: Call) -> bool:
+    """Whether it is no node, and stands in the run to be stopped at."""
+    return call.gate or call.name.startswith(AFTER)
+
+
+def _after(spec: GraphSpec, state: Checkpoint, names: Mapping[str, str], waits: Sequence[Call]) -> Iterator[str]:
     for call in waits:
         if call.name == HALT:
-            done = [each for each in state.calls if each.result is not None and not each.name.startswith(AFTER)]
+            done = [each for each in state.calls if each.result is not None and not _is_gate(each)]
             yield from (names[each.id] for each in done)
+        elif call.gate:
+            yield from filter(None, [spec.node_of(call)])
         elif call.name.startswith(AFTER):
             yield call.name.removeprefix(AFTER)
 
@@ -97,7 +108,9 @@ def marks_of(stop: GraphStop) -> dict[str, str]:
     marks = dict.fromkeys(map(_node, stop.nested), "stopped inside")
     for item in stop.pending:
         first, *inside = item.path
-        if inside or not _is_halt(item.pending):
+        if item.pending.point == "post_run" and not inside:
+            marks.setdefault(END, _MARKS["breakpoint"])
+        elif inside or not _is_halt(item.pending):
             marks.setdefault(_node(first), "stopped inside" if inside else _MARKS[item.pending.why])
     return (
         marks

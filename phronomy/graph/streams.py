@@ -34,7 +34,7 @@ from typing import (
 from typing_extensions import ReadOnly, TypeAliasType, is_typeddict
 
 from phronomy._json import canonical
-from phronomy.errors import RegistrationError
+from phronomy.errors import Portable, RegistrationError
 from phronomy.graph._values import step_to
 from phronomy.messages import Message, ToolCall
 
@@ -54,7 +54,7 @@ def register_concat(cls: type[T], fn: Callable[[list[T]], T]) -> None:
     CONCATS.register(cls, fn)
 
 
-class Unmergeable(ValueError):
+class Unmergeable(Portable, ValueError):
     """Pieces that do not become one value: why, and the path to them."""
 
     def __init__(self, why: str, path: str = "") -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from phronomy import _lazy
 from phronomy.models.base import (
     Delta,
     Model,
@@ -14,8 +17,11 @@ from phronomy.models.base import (
     ToolCallDelta,
     as_model,
 )
-from phronomy.models.chat_completions import ChatCompletionsModel
-from phronomy.models.litellm import LiteLLMModel
+
+if TYPE_CHECKING:
+    from phronomy.models.chat_completions import ChatCompletionsModel
+    from phronomy.models.litellm import LiteLLMModel
+    from phronomy.models.responses import ResponsesModel
 
 __all__ = [
     "ChatCompletionsModel",
@@ -26,8 +32,21 @@ __all__ = [
     "ModelRequest",
     "ModelSettings",
     "ReasoningDelta",
+    "ResponsesModel",
     "StreamingModel",
     "TextDelta",
     "ToolCallDelta",
     "as_model",
 ]
+
+# An agent needs one of them, and `import phronomy` none.
+_LAZY = {
+    "ChatCompletionsModel": ".chat_completions",
+    "LiteLLMModel": ".litellm",
+    "ResponsesModel": ".responses",
+}
+
+if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
+
+    def __getattr__(name: str) -> Any:
+        return _lazy.load(__name__, name, _LAZY)

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from phronomy._json import MAX_BYTES
 from phronomy.errors import ModelError
-from phronomy.models._chat import read_completion
-from phronomy.models.base import ModelReply
+from phronomy.models.base import Delta, ModelReply
+
+_MEDIA_TYPES: Final = frozenset(
+    f"{kind}/{name}"
+    for kind, names in {
+        "application": ("json", "octet-stream", "problem+json", "x-ndjson", "xhtml+xml", "xml"),
+        "text": ("css", "csv", "event-stream", "html", "javascript", "markdown", "plain", "xml"),
+        "image": ("gif", "jpeg", "png", "svg+xml"),
+    }.items()
+    for name in names
+)
 
 
 class Answered(Exception):
@@ -27,8 +37,48 @@ class Answered(Exception):
         self.retry_after = retry_after
 
 
-def read_answer(status: int, headers: Any, data: bytes) -> ModelReply:
-    """The reply in a whole answer. Raises `Answered` for an error of the provider, `ModelError` for what is no reply."""
+class StreamedReply(ABC):
+    """A reply put together again from the events of a stream, as far as it has come. What an event is, the protocol says."""
+
+    done = False
+    """Whether the end of the stream was said."""
+
+    def take(self, data: str) -> Iterator[Delta]:
+        """The deltas in the data of one event.
+
+        Raises `Answered` for an error that the provider sends inside the stream, `ModelError` for what is no event.
+        """
+        if data.strip() == "[DONE]":
+            self.done = True
+            return
+        if not data.strip():
+            return
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            raise ModelError("an event of the stream is not JSON") from None
+        yield from self.add(event)
+
+    def add(self, event: Any) -> Iterator[Delta]:
+        """The deltas in one event. Raises as `take` does."""
+        if not isinstance(event, dict):
+            raise ModelError("an event of the stream is not an object")
+        yield from self._deltas(event)
+
+    @abstractmethod
+    def _deltas(self, event: dict[str, Any]) -> Iterator[Delta]:
+        """The deltas in one event, which is an object."""
+
+    @abstractmethod
+    def reply(self) -> ModelReply:
+        """The whole reply. Raises `ModelConnectionError` where the stream ended before its end was said."""
+
+
+def read_answer(status: int, headers: Any, data: bytes, read: Callable[[dict[str, Any]], ModelReply]) -> ModelReply:
+    """The reply in a whole answer, read from its body as the protocol has it: `read`.
+
+    Raises `Answered` for an error of the provider, `ModelError` for what is no reply.
+    """
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
@@ -36,11 +86,16 @@ def read_answer(status: int, headers: Any, data: bytes) -> ModelReply:
     if status != 200:
         raise refused(status, headers, body)
     if not isinstance(body, dict):
-        kind = media_type(headers) or "no content type"
+        kind = media_type(headers) or "no known content type"
         raise ModelError(f"the answer is no JSON object: status 200, {kind}", status_code=200)
+    check_no_error(body)
+    return read(body)
+
+
+def check_no_error(body: dict[str, Any]) -> None:
+    """Refuse an error that the provider sends with status 200. Raises `Answered`."""
     if body.get("error") and not body.get("choices"):
-        raise Answered(None, body)
-    return read_completion(body)
+        raise Answered(None, body) from None
 
 
 def refused(status: int, headers: Any, body: Any) -> Answered:
@@ -54,10 +109,9 @@ def is_stream(status: int, headers: Any) -> bool:
 
 
 def media_type(headers: Any) -> str:
-    """The media type of an answer, if it looks like one: it goes into messages, and a proxy may put anything there."""
+    """The media type of an answer, if it is a well-known one: it goes into messages, and any other may quote the key."""
     kind = str(headers.get("content-type") or "").partition(";")[0].strip().lower()
-    letters = kind.replace("/", "").replace("-", "").replace("+", "").replace(".", "")
-    return kind if len(kind) <= 60 and kind.isascii() and letters.isalnum() else ""
+    return kind if kind in _MEDIA_TYPES else ""
 
 
 def seconds_of(text: str | None) -> float | None:

@@ -12,11 +12,13 @@ The shape is that of https://platform.openai.com/docs/api-reference/chat.
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
 
-from phronomy._json import JsonError, canonical
+from phronomy._json import JsonError, canonical, clean
 from phronomy.errors import ContentFilterError, ModelError
-from phronomy.messages import Message, ToolCall, Usage
+from phronomy.messages import Message, ToolCall, Usage, told_text
 from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
 
 RESERVED = "phronomy"
@@ -26,25 +28,71 @@ _KNOWN = ("role", "content", "tool_calls")
 _NOISE = ("function_call", "refusal")  # every reply of some providers has them as null
 
 
-def request_messages(request: ModelRequest) -> list[dict[str, Any]]:
-    """The messages of the request as they go over the wire, instructions first."""
+_OF_TOOLS = "What follows is part of the results of tool calls. The user has not sent it."
+
+
+Spread: TypeAlias = Callable[[Message, dict[str, Any]], list[dict[str, Any]]]
+"""A message and its form on the wire: what goes in place of that."""
+
+
+def request_messages(
+    request: ModelRequest, *, whole_results: bool = False, spread: Spread | None = None
+) -> list[dict[str, Any]]:
+    """The messages of the request as they go over the wire, instructions first.
+
+    A tool message of this protocol is text. What else is in it goes into a user message after the tool messages of its turn; with
+    `whole_results` it stays, for a translator to another protocol. `spread` gives the messages that one of them goes as.
+    """
     system = [{"role": "system", "content": request.system}] if request.system else []
-    return [*system, *(wire_message(message) for message in request.messages)]
+    messages: Iterable[dict[str, Any]] = (wire_message(message) for message in request.messages)
+    if spread is not None:
+        messages = (each for one, sent in zip(request.messages, messages, strict=True) for each in spread(one, sent))
+    return [*system, *(messages if whole_results else _in_text(messages))]
+
+
+def _in_text(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The messages, with what is no text in tool messages in one of the user after those of the turn."""
+    beside: list[Any] = []
+    for message in messages:
+        if message["role"] != "tool":
+            yield from _beside(beside)
+            beside = []
+        elif others := _others(message["content"]):
+            beside += [{"type": "text", "text": f"In the result of call {message['tool_call_id']}:"}, *others]
+            message["content"] = told_text(message["content"])
+        yield message
+    yield from _beside(beside)
+
+
+def _others(content: Any) -> list[Any]:
+    """The parts of a content that are no text."""
+    return [part for part in content if object_of(part).get("type") != "text"] if isinstance(content, list) else []
+
+
+def _beside(parts: list[Any]) -> Iterator[dict[str, Any]]:
+    if parts:
+        yield {"role": "user", "content": [{"type": "text", "text": _OF_TOOLS}, *parts]}
+
+
+def is_of_tools(message: dict[str, Any]) -> bool:
+    """Whether a user message on the wire is what was beside the text of tool messages."""
+    content = message.get("content")
+    return isinstance(content, list) and content[:1] == [{"type": "text", "text": _OF_TOOLS}]
 
 
 def wire_message(message: Message) -> dict[str, Any]:
     """One message as it goes over the wire, with the provider's own fields back in their places."""
     provider = message.provider
-    ours = _object(provider.get(RESERVED))
+    ours = object_of(provider.get(RESERVED))
     wire: dict[str, Any] = {"role": message.role}
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     wire["content"] = message.content
     if message.tool_calls:
         wire["content"] = wire["content"] or None
-        extras = _object(ours.get("calls"))
+        extras = object_of(ours.get("calls"))
         wire["tool_calls"] = [
-            _wire_call(call, _object(extras.get(str(n)))) for n, call in enumerate(message.tool_calls)
+            _wire_call(call, object_of(extras.get(str(n)))) for n, call in enumerate(message.tool_calls)
         ]
     elif wire["content"] is None:
         wire["content"] = ""
@@ -56,7 +104,7 @@ def wire_message(message: Message) -> dict[str, Any]:
 
 
 def _wire_call(call: ToolCall, extra: dict[str, Any]) -> dict[str, Any]:
-    function = _with({"name": call.name, "arguments": call.arguments}, _object(extra.get("function")))
+    function = _with({"name": call.name, "arguments": call.arguments}, object_of(extra.get("function")))
     return _with({"id": call.id, "type": extra.get("type", "function"), "function": function}, extra)
 
 
@@ -65,7 +113,7 @@ def _with(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     return {**known, **{key: value for key, value in more.items() if key not in known}}
 
 
-def _object(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> dict[str, Any]:
     """The value if it is an object: what a checkpoint from outside holds under our key need not be."""
     return value if isinstance(value, dict) else {}
 
@@ -99,8 +147,13 @@ def read_completion(body: Any) -> ModelReply:
         raise ModelError("the model's answer holds no message")
     reply = reply_from(choice.get("message"), body.get("usage"), choice.get("finish_reason"))
     if reply.finish_reason == "content_filter":
-        raise ContentFilterError("the provider withheld the reply, or a part of it, by its content policy")
-    return reply
+        raise withheld()
+    return replace(reply, id=name_of(body.get("id")), model=name_of(body.get("model")))
+
+
+def withheld() -> ContentFilterError:
+    """The error for a reply that the provider did not let through."""
+    return ContentFilterError("the provider withheld the reply, or a part of it, by its content policy")
 
 
 def reply_from(message: Any, usage: Any = None, finish_reason: Any = None) -> ModelReply:
@@ -116,21 +169,24 @@ def reply_from(message: Any, usage: Any = None, finish_reason: Any = None) -> Mo
     if not isinstance(raw_calls, list):
         raise ModelError("the tool calls in the model's answer are not a list")
     calls = tuple(_read_call(call) for call in raw_calls)
-    content = message.get("content")
+    return ModelReply(
+        message=record_of(message.get("content"), calls, _unknown(message, raw_calls)),
+        usage=read_usage(usage, "prompt_tokens", "completion_tokens"),
+        finish_reason=finish_reason if isinstance(finish_reason, str) else None,
+    )
+
+
+def record_of(content: Any, calls: tuple[ToolCall, ...], provider: dict[str, Any]) -> Message:
+    """The record of what the model said. Raises `ModelError` for what no record can hold."""
     try:
-        record = Message(
+        return Message(
             role="assistant",
             content="" if content is None and not calls else content,
             tool_calls=calls,
-            provider=_unknown(message, raw_calls),
+            provider=provider,
         )
     except ValueError as error:  # pydantic's error is one; its text would quote the answer
         raise ModelError("the model's answer cannot be kept: it is no text or parts, too deep, or holds NaN") from error
-    return ModelReply(
-        message=record,
-        usage=_read_usage(usage),
-        finish_reason=finish_reason if isinstance(finish_reason, str) else None,
-    )
 
 
 def _read_call(call: Any) -> ToolCall:
@@ -141,11 +197,12 @@ def _read_call(call: Any) -> ToolCall:
     call_id = call.get("id")
     # An id that is missing or no string becomes empty: whoever drives the run replaces empty ids.
     return ToolCall(
-        id=call_id if isinstance(call_id, str) else "", name=name, arguments=_arguments(function.get("arguments"))
+        id=call_id if isinstance(call_id, str) else "", name=name, arguments=arguments_text(function.get("arguments"))
     )
 
 
-def _arguments(value: Any) -> str:
+def arguments_text(value: Any) -> str:
+    """The arguments of a call as text: the provider's own where it sent text, as the protocols have it."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -182,14 +239,22 @@ def _unknown_of_call(call: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "function": function} if function else kept
 
 
-def _read_usage(usage: Any) -> Usage:
-    counts = _object(usage)
+def read_usage(usage: Any, read: str, written: str) -> Usage:
+    """The usage of one request, where the protocol calls the tokens that the model read and wrote so."""
+    counts = object_of(usage)
     return Usage(
         requests=1,
-        input_tokens=_count(counts.get("prompt_tokens")),
-        output_tokens=_count(counts.get("completion_tokens")),
+        input_tokens=_count(counts.get(read)),
+        output_tokens=_count(counts.get(written)),
+        cached_tokens=_count(object_of(counts.get(f"{read}_details")).get("cached_tokens")),
+        reasoning_tokens=_count(object_of(counts.get(f"{written}_details")).get("reasoning_tokens")),
         cost=_cost(counts.get("cost")),
     )
+
+
+def name_of(value: Any) -> str | None:
+    """The id or name that a provider gives something; None if it gives none."""
+    return clean(value) if isinstance(value, str) and value else None
 
 
 def _count(value: Any) -> int:

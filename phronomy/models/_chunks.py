@@ -8,12 +8,11 @@ The shape is that of https://platform.openai.com/docs/api-reference/chat-streami
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from phronomy.errors import ModelConnectionError, ModelError
-from phronomy.models._answer import Answered
+from phronomy.models._answer import Answered, StreamedReply
 from phronomy.models._chat import read_completion
 from phronomy.models.base import Delta, ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
 
@@ -21,9 +20,12 @@ _NAMES = ("format", "id", "index", "name", "object", "role", "type")
 """Strings that name something: repeated in the next chunk, they are the same again and no continuation."""
 
 _REASONING = ("reasoning_content", "reasoning")
+_THOUGHTS = ("thinking", "reasoning.text")
+_LAST = 64
+"""How many entries of a list come in pieces at the same time, at most."""
 
 
-class Assembler:
+class Assembler(StreamedReply):
     """The reply of a stream, as far as it has come."""
 
     def __init__(self) -> None:
@@ -33,36 +35,19 @@ class Assembler:
         self.usage: Any = None
         self._finish_reason: str | None = None
         self._begun = False
+        self.id: str | None = None
         self.model: str | None = None
-        self.done = False
 
-    def take(self, data: str) -> Iterator[Delta]:
-        """The deltas in the data of one event.
-
-        Raises `Answered` for an error that the provider sends inside the stream, `ModelError` for what is no chunk.
-        """
-        if data.strip() == "[DONE]":
-            self.done = True
-            return
-        if not data.strip():
-            return
-        try:
-            chunk = json.loads(data)
-        except (ValueError, RecursionError):
-            raise ModelError("an event of the stream is not JSON") from None
-        yield from self.add(chunk)
-
-    def add(self, chunk: Any) -> Iterator[Delta]:
-        """The deltas in one chunk. Raises as `take` does."""
-        if not isinstance(chunk, dict):
-            raise ModelError("an event of the stream is not an object")
-        if chunk.get("error"):
-            raise Answered(None, chunk)
-        if chunk.get("usage"):
-            self.usage = chunk["usage"]
-        if isinstance(chunk.get("model"), str):
-            self.model = chunk["model"]
-        choices = chunk.get("choices") or []
+    def _deltas(self, event: dict[str, Any]) -> Iterator[Delta]:
+        if event.get("error"):
+            raise Answered(None, event)
+        if event.get("usage"):
+            self.usage = event["usage"]
+        if isinstance(event.get("id"), str):
+            self.id = event["id"]
+        if isinstance(event.get("model"), str):
+            self.model = event["model"]
+        choices = event.get("choices") or []
         if not isinstance(choices, list):
             raise ModelError("the choices of an event of the stream are not a list")
         for choice in choices:
@@ -73,7 +58,6 @@ class Assembler:
                     yield from self._merge(delta)
 
     def reply(self) -> ModelReply:
-        """The whole reply. Raises `ModelConnectionError` where the stream ended before its end was said."""
         if not self.done and self._finish_reason is None:
             raise ModelConnectionError("the stream was cut off before its end")
         if not self._begun:
@@ -82,7 +66,7 @@ class Assembler:
         if self._calls:
             message["tool_calls"] = self._calls
         choice = {"message": message, "finish_reason": self._finish_reason}
-        return read_completion({"choices": [choice], "usage": self.usage})
+        return read_completion({"id": self.id, "model": self.model, "choices": [choice], "usage": self.usage})
 
     def _merge(self, delta: dict[str, Any]) -> Iterator[Delta]:
         self._begun = self._begun or bool(delta)
@@ -174,17 +158,22 @@ def _continued(entries: list[Any], piece: Any) -> int | None:
     if not isinstance(piece, dict):
         return None
     index = piece.get("index")
-    for place in reversed(range(len(entries))):
+    for place in reversed(range(max(0, len(entries) - _LAST), len(entries))):
         entry = entries[place]
-        if not isinstance(entry, dict) or entry.get("type", piece.get("type")) != piece.get("type", entry.get("type")):
+        if not isinstance(entry, dict) or any(_differ(entry.get(key), piece.get(key)) for key in ("type", "id")):
             continue
         if isinstance(index, int) and entry.get("index") == index:
             return place
-        # A thinking block comes in pieces that have no index; its signature ends it.
-        unsigned = piece.get("type") == "thinking" and not entry.get("signature")
+        # Thinking comes in pieces that have no index; its signature ends it.
+        unsigned = piece.get("type") in _THOUGHTS and not entry.get("signature")
         if index is None and unsigned and place == len(entries) - 1:
             return place
     return None
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Whether both are told, and are not the same: two entries may have one index and each its id."""
+    return one is not None and other is not None and one != other
 
 
 def _text(value: Any) -> str:

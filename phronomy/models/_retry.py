@@ -1,24 +1,26 @@
 """One policy for every model over HTTP: what a failed attempt means, which are tried again, and when.
 
 An attempt is tried again after a timeout, a fault of the connection, and the statuses 408, 409, 429 and 5xx; never after
-400, 401, 403, a context overflow or a refusal by content policy, and never once a piece of a stream was given out.
+400, 401, 403, a context overflow or a refusal by content policy, and never once a piece of a stream was given out. Each has the
+`timeout` of the settings for all of it; all of them, and the pauses between, have the patience of the request.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
 import sys
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from phronomy._aclosing import aclosing
+from phronomy._checks import is_count, is_number
+from phronomy._leave import Left, Overran
 from phronomy.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -30,6 +32,7 @@ from phronomy.errors import (
     RateLimitError,
 )
 from phronomy.models._answer import Answered
+from phronomy.models._patience import ain_time, apause, apieces_in_time, in_time, pause, pieces_in_time
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
 
 if TYPE_CHECKING:
@@ -53,6 +56,7 @@ _TOO_LONG = (
 )
 _FILTERED = (
     "content management policy",
+    "bio_policy",
     "content policy",
     "content_filter",
     "content_policy",
@@ -60,6 +64,7 @@ _FILTERED = (
     "moderation_blocked",
     "requires moderation",
     "responsibleaipolicy",
+    "usage policy",
 )
 _STATUS_OF = {  # what an error inside a stream is called, where it has no status
     "authentication_error": 401,
@@ -71,6 +76,10 @@ _STATUS_OF = {  # what an error inside a stream is called, where it has no statu
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
     "server_error": 500,
+    "server_is_overloaded": 503,
+    "slow_down": 503,
+    "too_many_requests": 429,
+    "vector_store_timeout": 504,
 }
 
 
@@ -134,6 +143,8 @@ def of_exception(error: Exception) -> Failure | None:
         return Failure(error=error, may_pass=isinstance(error, ModelConnectionError))
     if isinstance(error, Answered):
         return of_answer(error)
+    if isinstance(error, Overran | Left):
+        return Failure(error=ModelConnectionError("gave no whole answer before the timeout"), may_pass=True)
     lost = next((behind for behind in chain(error) if is_of_the_way(behind)), None)
     return None if lost is None else of_connection(lost)
 
@@ -142,12 +153,13 @@ def is_of_the_way(error: BaseException) -> bool:
     """Whether the error is one of the connection, and no answer."""
     if isinstance(error, (ConnectionError, TimeoutError)):
         return True
-    httpx, aiohttp = sys.modules.get("httpx"), sys.modules.get("aiohttp")  # what is not loaded has raised nothing
+    aiohttp = sys.modules.get("aiohttp")  # what is not loaded has raised nothing
     if aiohttp is not None and isinstance(error, aiohttp.ClientError):
         return not isinstance(error, aiohttp.InvalidURL)
-    if httpx is None or not isinstance(error, httpx.TransportError):
-        return False
-    return not isinstance(error, (httpx.LocalProtocolError, httpx.UnsupportedProtocol))
+    for client in filter(None, map(sys.modules.get, ("httpx2", "httpx"))):  # the second is that of providers' libraries
+        if isinstance(error, client.TransportError):
+            return not isinstance(error, (client.LocalProtocolError, client.UnsupportedProtocol))
+    return False
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -182,13 +194,29 @@ def _status_named(code: Any) -> int | None:
 class RetriedModel(ABC):
     """The four ways to ask a model, over what one attempt is. The first piece of a stream ends the trying."""
 
+    keeps_time = True
+
     def __init__(
-        self, model: str, *, settings: ModelSettings | None, max_attempts: int, retry_wait: float, key: str | None
+        self,
+        model: str,
+        *,
+        settings: ModelSettings | None,
+        max_attempts: int,
+        retry_wait: float,
+        key: str | None,
+        base_url: str | None,
     ) -> None:
-        if not model:
+        if not isinstance(model, str) or not model:
             raise ConfigurationError('a model needs a name, such as "openai/gpt-4o-mini"')
-        if max_attempts < 1 or retry_wait < 0:
-            raise ConfigurationError("max_attempts is at least 1, and retry_wait at least 0 seconds")
+        if not is_count(max_attempts) or max_attempts < 1 or not is_number(retry_wait) or retry_wait < 0:
+            raise ConfigurationError(
+                "max_attempts is a whole number of at least 1, and retry_wait a number of at least 0 seconds"
+            )
+        if not isinstance(settings, ModelSettings | None):
+            raise ConfigurationError(f"settings is a ModelSettings or None, not {type(settings).__name__}")
+        for option, text in (("api_key", key), ("base_url", base_url)):
+            if not isinstance(text, str | None):
+                raise ConfigurationError(f"{option} is text or None, not {type(text).__name__}")
         self._name = model
         self._settings = settings or ModelSettings()
         self._max_attempts = max_attempts
@@ -200,6 +228,11 @@ class RetriedModel(ABC):
         """The name of the model, as whoever is asked for it knows it."""
         return self._name
 
+    @property
+    def settings(self) -> ModelSettings:
+        """The defaults of every call."""
+        return self._settings
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
@@ -210,8 +243,11 @@ class RetriedModel(ABC):
         """
         self._load()
         tenacity, policy = self._retrying()
+        sleep = partial(pause, request.patience)
         try:
-            reply: ModelReply = tenacity.Retrying(**policy, sleep=time.sleep)(self._ask, request)
+            reply: ModelReply = tenacity.Retrying(**policy, sleep=sleep)(
+                in_time, self._ask, request, self._timeout(request)
+            )
         except Exception as error:
             raise self._raised(error) from self._told(error)
         return reply
@@ -220,8 +256,11 @@ class RetriedModel(ABC):
         """Ask the model without blocking the event loop. Raises as `complete` does."""
         await self._aload()
         tenacity, policy = self._retrying()
+        sleep = partial(apause, request.patience)
         try:
-            reply: ModelReply = await tenacity.AsyncRetrying(**policy, sleep=asyncio.sleep)(self._aask, request)
+            reply: ModelReply = await tenacity.AsyncRetrying(**policy, sleep=sleep)(
+                ain_time, self._aask, request, self._timeout(request)
+            )
         except Exception as error:
             raise self._raised(error) from self._told(error)
         return reply
@@ -234,8 +273,9 @@ class RetriedModel(ABC):
         """
         self._load()
         tenacity, policy = self._retrying()
+        sleep = partial(pause, request.patience)
         try:
-            first, rest = tenacity.Retrying(**policy, sleep=time.sleep)(self._begin, request)
+            first, rest = tenacity.Retrying(**policy, sleep=sleep)(self._begin, request)
             with closing(rest):
                 yield first
                 yield from rest
@@ -246,8 +286,9 @@ class RetriedModel(ABC):
         """As `stream`, without blocking the event loop."""
         await self._aload()
         tenacity, policy = self._retrying()
+        sleep = partial(apause, request.patience)
         try:
-            first, rest = await tenacity.AsyncRetrying(**policy, sleep=asyncio.sleep)(self._abegin, request)
+            first, rest = await tenacity.AsyncRetrying(**policy, sleep=sleep)(self._abegin, request)
             async with aclosing(rest):
                 yield first
                 async for piece in rest:
@@ -287,12 +328,15 @@ class RetriedModel(ABC):
     # How often, and what is raised in the end
 
     def _begin(self, request: ModelRequest) -> tuple[Delta | ModelReply, Generator[Delta | ModelReply]]:
-        pieces = self._pieces(request)
+        pieces = pieces_in_time(self._pieces, request, self._timeout(request))
         return next(pieces), pieces
 
     async def _abegin(self, request: ModelRequest) -> tuple[Delta | ModelReply, AsyncGenerator[Delta | ModelReply]]:
-        pieces = self._apieces(request)
+        pieces = apieces_in_time(self._apieces, request, self._timeout(request))
         return await anext(pieces), pieces
+
+    def _timeout(self, request: ModelRequest) -> float | None:
+        return self._settings.merged(request.settings).timeout
 
     def _retrying(self) -> tuple[Any, dict[str, Any]]:
         """tenacity, and what its two retriers are to do."""

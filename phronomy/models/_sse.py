@@ -1,6 +1,6 @@
 """Streams on the wire: server-sent events to deltas and the reply, sync and async, bounded in size.
 
-`httpx-sse` splits the events, whichever client the bytes come from. It is loaded with the first stream.
+httpx2 splits the events, whichever client the bytes come from. It is loaded with the first call.
 """
 
 from __future__ import annotations
@@ -11,15 +11,13 @@ from contextlib import closing
 from typing import Any, cast
 
 from phronomy._aclosing import aclosing
-from phronomy.models._answer import check_size
-from phronomy.models._chunks import Assembler
+from phronomy.models._answer import StreamedReply, check_size
 from phronomy.models.base import Delta, ModelReply
 
 
-def pieces(data: Iterable[bytes], assembler: Assembler | None = None) -> Generator[Delta | ModelReply]:
+def pieces(data: Iterable[bytes], assembler: StreamedReply) -> Generator[Delta | ModelReply]:
     """The deltas and then the reply of a stream of bytes. Raises `ModelError` for one that does not end in a reply."""
-    assembler = assembler or Assembler()
-    with closing(_events(_Text(data)).iter_sse()) as events:
+    with closing(_events(data)) as events:
         for event in events:
             yield from assembler.take(event.data)
             if assembler.done:  # a server may leave the connection open after it
@@ -27,10 +25,9 @@ def pieces(data: Iterable[bytes], assembler: Assembler | None = None) -> Generat
     yield assembler.reply()
 
 
-async def apieces(data: AsyncIterable[bytes], assembler: Assembler | None = None) -> AsyncGenerator[Delta | ModelReply]:
+async def apieces(data: AsyncIterable[bytes], assembler: StreamedReply) -> AsyncGenerator[Delta | ModelReply]:
     """As `pieces`, for bytes that are awaited."""
-    assembler = assembler or Assembler()
-    async with aclosing(_events(_AsyncText(data)).aiter_sse()) as events:
+    async with aclosing(_aevents(data)) as events:
         async for event in events:
             for delta in assembler.take(event.data):
                 yield delta
@@ -39,9 +36,24 @@ async def apieces(data: AsyncIterable[bytes], assembler: Assembler | None = None
     yield assembler.reply()
 
 
-class _Text:
-    """What httpx-sse reads of a response: that it is a stream of events, and its text."""
+def data_lines(data: Iterable[bytes]) -> Generator[str]:
+    """A line with the data of each event. An event ends where the format says so, and not at a line separator within it."""
+    with closing(_events(data)) as events:
+        for event in events:
+            yield f"data: {event.data}"
 
+
+async def adata_lines(data: AsyncIterable[bytes]) -> AsyncGenerator[str]:
+    """As `data_lines`, for bytes that are awaited."""
+    async with aclosing(_aevents(data)) as events:
+        async for event in events:
+            yield f"data: {event.data}"
+
+
+class _Text:
+    """What httpx2 reads of a response: that it is a stream of events, and its text."""
+
+    request = None
     headers = {"content-type": "text/event-stream"}  # noqa: RUF012  # looked at, never changed
 
     def __init__(self, data: Iterable[bytes]) -> None:
@@ -57,6 +69,7 @@ class _Text:
 
 
 class _AsyncText:
+    request = None
     headers = _Text.headers
 
     def __init__(self, data: AsyncIterable[bytes]) -> None:
@@ -71,7 +84,17 @@ class _AsyncText:
                 yield text
 
 
-def _events(text: _Text | _AsyncText) -> Any:
-    from httpx_sse import EventSource  # noqa: PLC0415  # loads httpx, which no import of phronomy does
+def _events(data: Iterable[bytes]) -> Generator[Any]:
+    events: Any = iter(_source(_Text(data)))
+    return cast("Generator[Any]", events)
 
-    return EventSource(cast(Any, text))
+
+def _aevents(data: AsyncIterable[bytes]) -> AsyncGenerator[Any]:
+    events: Any = aiter(_source(_AsyncText(data)))
+    return cast("AsyncGenerator[Any]", events)
+
+
+def _source(text: _Text | _AsyncText) -> Any:
+    from httpx2 import EventSource  # noqa: PLC0415  # no import of phronomy loads it
+
+    return EventSource(cast(Any, text), max_event_size=None)  # `check_size` bounds the whole

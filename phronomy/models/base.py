@@ -1,15 +1,16 @@
 """What a model is to phronomy: a request, a reply, and the two methods between them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Annotated, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import Field
 
 from phronomy._json import JsonText
+from phronomy._leave import Patience
+from phronomy._quoting import quoted, quoted_word
 from phronomy._record import JsonObject, Record, Text
 from phronomy.errors import ConfigurationError
 from phronomy.messages import Message, Usage
@@ -19,8 +20,8 @@ class ModelSettings(Record):
     """How a model is to be asked. What is not set is left to the provider.
 
     `tool_choice` is `"auto"`, `"required"`, `"none"` or the name of the one tool to call. `timeout` is in seconds, for
-    one attempt. `extra` holds provider options by their own names, such as `reasoning_effort`; the options above win
-    over an equal name in it.
+    one attempt, from the connection to the end of the answer. `extra` holds provider options by their own names, such as
+    `reasoning_effort`; the options above win over an equal name in it.
     """
 
     temperature: float | None = None
@@ -35,7 +36,7 @@ class ModelSettings(Record):
         default=cast(Any, JsonText("{}")), repr=False
     )  # may hold headers, so it stays out of reprs
 
-    def merged(self, other: ModelSettings | None) -> ModelSettings:
+    def merged(self, other: "ModelSettings | None") -> "ModelSettings":
         """These settings with those of `other` put over them: what `other` sets wins, option by option in `extra`."""
         if other is None or other == _UNSET:
             return self
@@ -48,31 +49,41 @@ class ModelSettings(Record):
         return ModelSettings(**fields)
 
 
-_UNSET: Final = ModelSettings()
+_UNSET: Final = ModelSettings.model_construct()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRequest:
     """Everything that goes to a model in one call.
 
-    `tools` are in the form of the chat-completions protocol: `{"type": "function", "function": {...}}`.
+    `tools` are in the form of the chat-completions protocol: `{"type": "function", "function": {...}}`. `patience` says how long
+    the answer is waited for, all attempts and pauses included, and whether it still is.
     """
 
     system: str | None = None
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
     settings: ModelSettings = field(default_factory=ModelSettings)
+    patience: Patience = field(default_factory=Patience, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelReply:
-    """What a model answered: one assistant message, what it cost, and why the model stopped there."""
+    """What a model answered: one assistant message, what it cost, and why the model stopped there.
+
+    `id` is the provider's for the answer, `model` the name of the model that gave it, where the provider says so: for telemetry alone.
+    """
 
     message: Message
     usage: Usage = field(default_factory=lambda: Usage(requests=1))
     finish_reason: str | None = None
+    id: str | None = field(default=None, compare=False)
+    model: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        for name, kind in (("message", Message), ("usage", Usage)):
+            if not isinstance(given := getattr(self, name), kind):
+                raise ConfigurationError(f"{name} of a ModelReply is a {kind.__name__}, not {type(given).__name__}")
         if self.message.role != "assistant":
             raise ConfigurationError(
                 f"a model replies with an assistant message, not with a {self.message.role} message"
@@ -100,7 +111,7 @@ class ToolCallDelta:
     index: int
     id: str = ""
     name: str = ""
-    arguments: str = ""
+    arguments: str = field(default="", repr=False)
 
 
 DELTAS: Final = (TextDelta, ReasoningDelta, ToolCallDelta)
@@ -113,6 +124,9 @@ class Model(Protocol):
     """Anything that answers a `ModelRequest`, sync and async.
 
     A call either gives a whole reply or raises; `ModelError` is for what the provider or the way to it did wrong.
+
+    A sync run asks it in a thread of its own, and any run leaves it when `timeout` or a limit is over, or the run is. One that has
+    `keeps_time = True` does all that by itself, by `timeout` and the `patience` of the request: it is asked in the caller's thread.
     """
 
     @property
@@ -121,11 +135,11 @@ class Model(Protocol):
         ...
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        """Ask the model and wait for its reply."""
+        """Ask the model and wait for its reply. Raises `ModelError`."""
         ...
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
-        """Ask the model without blocking the event loop."""
+        """Ask the model without blocking the event loop. Raises `ModelError`."""
         ...
 
 
@@ -147,26 +161,44 @@ class StreamingModel(Model, Protocol):
 
 
 def as_model(model: str | Model) -> Model:
-    """The model itself, or the one of that name: a `LiteLLMModel`, unless `PHRONOMY_MODEL_BACKEND` says otherwise.
+    """The model itself, or the one of that name: a `LiteLLMModel` where litellm is installed, else `ChatCompletionsModel.from_name`.
 
-    With `PHRONOMY_MODEL_BACKEND=chat_completions` a name becomes a `ChatCompletionsModel`, and `openai/gpt-4o` is asked
-    for as `gpt-4o`. Raises `ConfigurationError` for anything that is neither a name nor a `Model`, and for a backend
-    that is not known.
+    `PHRONOMY_MODEL_BACKEND` says which, whatever is installed: `litellm`, `chat_completions`, or `responses` for a `ResponsesModel`,
+    which is asked for `gpt-5` where the name is `openai/gpt-5`. If it is `chat_completions`, and there is an `OPENAI_BASE_URL`, every
+    name goes there.
+
+    Raises `ConfigurationError` for anything that is neither a name nor a `Model`, for a backend that is not known, and for a name
+    that needs litellm where there is none.
     """
     if isinstance(model, str):
-        return _named(model, os.environ.get("PHRONOMY_MODEL_BACKEND") or "litellm")
+        return _named(model, os.environ.get("PHRONOMY_MODEL_BACKEND") or None)
     if isinstance(model, type) or not isinstance(model, Model):
-        raise ConfigurationError(f"a model is a name or has `name`, `complete` and `acomplete`; this is {model!r:.100}")
+        raise ConfigurationError(
+            f"a model is a name or has `name`, `complete` and `acomplete`; this is {quoted(model)}"
+        )
     return model
 
 
-def _named(name: str, backend: str) -> Model:
-    if backend == "litellm":
+def has_litellm() -> bool:
+    """Whether litellm is installed, which this does not load."""
+    return find_spec("litellm") is not None
+
+
+def _named(name: str, backend: str | None) -> Model:
+    if backend == "litellm" or (backend is None and has_litellm()):
         from phronomy.models.litellm import LiteLLMModel  # noqa: PLC0415  # stands on this module
 
         return LiteLLMModel(name)
-    if backend == "chat_completions":
+    if backend in (None, "chat_completions"):
         from phronomy.models.chat_completions import ChatCompletionsModel  # noqa: PLC0415  # stands on this module
 
-        return ChatCompletionsModel(name.removeprefix("openai/"))
-    raise ConfigurationError(f"PHRONOMY_MODEL_BACKEND is litellm or chat_completions, not {backend!r:.100}")
+        if backend is not None and os.environ.get("OPENAI_BASE_URL"):
+            return ChatCompletionsModel(name.removeprefix("openai/"))
+        return ChatCompletionsModel.from_name(name)
+    if backend == "responses":
+        from phronomy.models.responses import ResponsesModel  # noqa: PLC0415  # stands on this module
+
+        return ResponsesModel(name.removeprefix("openai/"))
+    raise ConfigurationError(
+        f"PHRONOMY_MODEL_BACKEND is litellm, chat_completions or responses, not {quoted_word(backend)}"
+    )

@@ -15,21 +15,25 @@ import os
 import re
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from phronomy._aclosing import aclosing
+from phronomy._cached import cached
 from phronomy._json import JsonValue
-from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError
-from phronomy.models._answer import awhole, is_stream, read_answer, refused, seconds_of, whole
-from phronomy.models._chat import read_completion, request_messages, request_options
+from phronomy.errors import AuthenticationError, ConfigurationError, ModelConnectionError, ModelError
+from phronomy.models._answer import Answered, awhole, check_no_error, is_stream, read_answer, refused, seconds_of, whole
+from phronomy.models._chat import read_completion, request_options
 from phronomy.models._chunks import Assembler
 from phronomy.models._openai_client import lean_client
+from phronomy.models._parts import ANTHROPIC, GEMINI, Parts, wire_messages
+from phronomy.models._patience import still
 from phronomy.models._retry import Background, Failure, RetriedModel, chain, of_exception, of_status
-from phronomy.models._sse import apieces, pieces
-from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
+from phronomy.models._sse import adata_lines, apieces, data_lines, pieces
+from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings, has_litellm
 
 _KINDS = {  # litellm's names for what the provider said, as words that the policy of retries knows
     "ContentPolicyViolationError": "content_policy",
@@ -42,6 +46,9 @@ _NO_KEY = re.compile(
 _SET_KEY = (
     "there is no key for the provider: set its environment variable (OPENAI_API_KEY for OpenAI), or give an api_key"
 )
+_GEMINI_SEES = re.compile(r"gemini-(?:[3-9]|\d\d)")  # older ones take no images in the result of a function
+_TRANSLATED = ("litellm.llms.anthropic.", "litellm.llms.vertex_ai.gemini.")  # whose readers are looked on at
+_CHAT_READERS = {"OpenAIChatCompletionStreamingHandler", "OpenRouterChatCompletionStreamingHandler"}
 _NO_PROVIDER = "LLM Provider NOT provided"
 
 _SECRET = ("_API_KEY", "_ACCESS_KEY", "_TOKEN")
@@ -56,7 +63,7 @@ _HEARERS = (
     "max_budget",
 )
 _LOADING = threading.Lock()  # one at a time: what one thread's import left is not taken away from under another's
-_FIRST_CALL = ("tenacity", "httpx_sse", "openai.resources.chat", "litellm.proxy.openai_files_endpoints.common_utils")
+_FIRST_CALL = ("tenacity", "httpx2", "openai.resources.chat", "litellm.proxy.openai_files_endpoints.common_utils")
 
 
 class LiteLLMModel(RetriedModel):
@@ -67,6 +74,8 @@ class LiteLLMModel(RetriedModel):
     tried up to `max_attempts` times in all, after a pause that starts at `retry_wait` seconds, doubles, is shortened at
     random, and is at least what the provider asks for in `Retry-After`. Every failure is raised as `ModelError`, or the
     kind of it that fits.
+
+    Raises `ConfigurationError` where litellm is not installed.
     """
 
     def __init__(
@@ -79,7 +88,18 @@ class LiteLLMModel(RetriedModel):
         max_attempts: int = 3,
         retry_wait: float = 1.0,
     ) -> None:
-        super().__init__(model, settings=settings, max_attempts=max_attempts, retry_wait=retry_wait, key=api_key)
+        if not has_litellm():
+            raise ConfigurationError(
+                "a LiteLLMModel needs litellm: pip install 'phronomy[litellm]'. A ChatCompletionsModel needs nothing else"
+            )
+        super().__init__(
+            model,
+            settings=settings,
+            max_attempts=max_attempts,
+            retry_wait=retry_wait,
+            key=api_key,
+            base_url=base_url,
+        )
         self._base_url = base_url
 
     @staticmethod
@@ -105,25 +125,33 @@ class LiteLLMModel(RetriedModel):
         answer = _Answer()
         arguments = self._arguments(request, awaited=False)
         with _unheard(arguments):
-            return answer.reply(_load().completion(**arguments, stream=False, logger_fn=answer.note))
+            try:
+                response = _load().completion(**arguments, stream=False, logger_fn=answer.note)
+            except Exception as error:
+                return answer.misread(error)
+            return answer.reply(response)
 
     async def _aask(self, request: ModelRequest) -> ModelReply:
         answer = _Answer()
         arguments = self._arguments(request, awaited=True)
         with _unheard(arguments):
-            return answer.reply(await _load().acompletion(**arguments, stream=False, logger_fn=answer.note))
+            try:
+                response = await _load().acompletion(**arguments, stream=False, logger_fn=answer.note)
+            except Exception as error:
+                return answer.misread(error)
+            return answer.reply(response)
 
     def _pieces(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
         stream = _Stream(_load().completion(**self._streamed(request, awaited=False)))
         with closing(stream):
             if stream.is_whole():
-                yield stream.read(whole(stream.response.iter_bytes()))
+                yield stream.read(whole(still(stream.response.iter_bytes(), request.patience)))
                 return
             if (data := stream.data()) is not None:
-                for piece in pieces(data, stream.assembler):
+                for piece in pieces(still(data, request.patience), stream.assembler):
                     yield stream.priced(piece) if isinstance(piece, ModelReply) else piece
                 return
-            for chunk in stream.chunks:
+            for chunk in still(stream.chunks, request.patience):
                 yield from stream.take(chunk)
             yield stream.reply()
 
@@ -158,7 +186,7 @@ class LiteLLMModel(RetriedModel):
             **request_options(settings, tools=tools),
             **{name: value for name, value in reach.items() if value is not None},
             "model": self._name,
-            "messages": request_messages(request),
+            "messages": wire_messages(request, self._protocol, whole_results=self._takes_results()),
             # One layer of retries, ours: the provider client and litellm would each multiply it.
             "num_retries": 0,
             "max_retries": 0,
@@ -166,13 +194,34 @@ class LiteLLMModel(RetriedModel):
             "_skip_mcp_handler": True,
         }
 
+    @cached
+    def _protocol(self) -> str:
+        """The protocol that litellm translates to for this model, if the order of a reply is kept for it."""
+        with suppress(Exception):  # litellm knows no such provider: the call says so
+            provider = _load().get_llm_provider(self._name, api_base=self._base_url)[1]
+            vertex = provider in ("vertex_ai", "vertex_ai_beta")
+            if provider == "anthropic" or (vertex and "claude" in self._name):
+                return ANTHROPIC
+            if provider == "gemini" or (vertex and "gemini" in self._name):
+                return GEMINI
+        return ""
+
+    def _takes_results(self) -> bool:
+        """Whether the provider takes images in the results of tools, and litellm puts them there.
+
+        https://docs.claude.com/en/docs/agents-and-tools/tool-use/implement-tool-use, https://ai.google.dev/gemini-api/docs/function-calling
+        """
+        return self._protocol == ANTHROPIC or (self._protocol == GEMINI and _GEMINI_SEES.search(self._name) is not None)
+
     def _keys(self) -> Iterator[str]:
         yield self._api_key or ""
         # Without a key of its own litellm reads one of these.
         yield from (value for name, value in os.environ.items() if name.endswith(_SECRET))
 
     def _failure(self, error: Exception) -> Failure:
-        if (found := of_exception(error) or _answered(error)) is not None:
+        # What we raised inside litellm is behind its own error.
+        said = next((one for one in chain(error) if isinstance(one, (Answered, ModelError))), error)
+        if (found := of_exception(said) or _answered(error)) is not None:
             return found
         status = getattr(error, "status_code", None)
         status = status if isinstance(status, int) else None
@@ -188,6 +237,8 @@ class LiteLLMModel(RetriedModel):
             )
         names = {kind.__name__ for kind in type(error).__mro__}
         kind = next((word for name, word in _KINDS.items() if name in names), "")
+        if any(type(one).__name__ == "APIConnectionError" for one in chain(error)):
+            status = None  # nothing came: litellm makes one up
         what = type(error).__name__ + (f", status {status}" if status else "")
         return of_status(status, f"{kind} {error}", retry_after=_retry_after(error), what=what)
 
@@ -217,13 +268,41 @@ class _Answer:
         self._raw: Any = None
 
     def note(self, details: dict[str, Any]) -> None:
-        if details.get("log_event_type") == "post_api_call":
-            self._raw = details.get("original_response")
+        """Keep the first text that litellm tells of: the next is its complaint, and what comes before may be a coroutine."""
+        said = details.get("original_response")
+        if details.get("log_event_type") == "post_api_call" and self._raw is None and isinstance(said, str):
+            self._raw = said
+
+    def misread(self, error: Exception) -> ModelReply:
+        """The reply in a chat completion that litellm could not read, as any other model of ours reads it; else what it raised.
+
+        litellm gives what it cannot read the status 500, as if the provider had sent that.
+        """
+        if of_exception(error) is not None or _answered(error) is not None:
+            raise error
+        body = self._body()
+        if isinstance(body, dict):
+            check_no_error(body)
+        if isinstance(body, dict) and "choices" in body:
+            if (message := _raw_message(body)) is not None:  # in litellm's text of it, what was not sent is null
+                body["choices"][0]["message"] = {name: value for name, value in message.items() if value is not None}
+            return read_completion(body)
+        unread = json.JSONDecodeError | UnicodeDecodeError | RecursionError
+        if _UNREADABLE in str(error) or any(isinstance(one, unread) for one in chain(error)):
+            raise ModelError("the answer cannot be read", status_code=200) from None
+        raise error
 
     def reply(self, response: Any) -> ModelReply:
-        reply = _reply(response, _raw_message(self._raw))
+        body, parts = self._body(), Parts()
+        parts.read(body)
+        reply = parts.keep(_reply(response, _raw_message(body)))
         hidden = getattr(response, "_hidden_params", None)
         return _with_cost(reply, hidden.get("response_cost") if isinstance(hidden, dict) else None)
+
+    def _body(self) -> Any:
+        with suppress(TypeError, ValueError, RecursionError):
+            return json.loads(self._raw)
+        return None
 
 
 class _Stream:
@@ -235,6 +314,15 @@ class _Stream:
         self._inner = getattr(wrapper, "completion_stream", None)
         self.response: Any = getattr(self._inner, "response", None)
         self._taken: list[Any] = []
+        self._parts: Parts | None = None  # what the provider said of the order and the end, where litellm does not tell
+        self._behind: Any = None
+        if callable(make := getattr(wrapper, "make_call", None)):
+            wrapper.make_call = self._followed(make)
+        if not _CHAT_READERS.isdisjoint(kind.__name__ for kind in type(self._inner).__mro__):
+            # litellm's own reader of chat completions takes `[DONE]` in a text for the end, and drops fields.
+            self.response = self._behind = _behind(self._inner)
+        else:
+            self._follow(self._inner)
 
     def is_whole(self) -> bool:
         """Whether the provider sent no stream of events but, as far as it can be seen, one whole answer."""
@@ -243,32 +331,45 @@ class _Stream:
 
     def read(self, data: bytes) -> ModelReply:
         """The reply in such an answer."""
-        return self.priced(read_answer(200, self.response.headers, data))
+        return self.priced(read_answer(200, self.response.headers, data, read_completion))
 
     def data(self) -> Iterable[bytes] | None:
         """The bytes as they came, where they can be had: litellm's chunks hide whether the stream came to its end."""
-        if hasattr(self.response, "iter_bytes"):
-            bytes_: Iterable[bytes] = self.response.iter_bytes()
-            return bytes_
-        lines = self._lines()
-        return None if lines is None else (f"{line}\n".encode() for line in lines)
+        return self.response.iter_bytes() if hasattr(self.response, "iter_bytes") else None
 
     def adata(self) -> AsyncIterable[bytes] | None:
         """As `data`, for a stream that is awaited."""
-        if hasattr(self.response, "aiter_bytes"):
-            bytes_: AsyncIterable[bytes] = self.response.aiter_bytes()
-            return bytes_
-        lines = self._lines()
-        return None if lines is None else (f"{line}\n".encode() async for line in lines)
+        return self.response.aiter_bytes() if hasattr(self.response, "aiter_bytes") else None
 
-    def _lines(self) -> Any:
-        """The lines under litellm's own reader of chat completions, which takes `[DONE]` in a text for the end."""
-        names = [kind.__name__ for kind in type(self._inner).__mro__]
-        return (
-            getattr(self._inner, "streaming_response", None)
-            if "OpenAIChatCompletionStreamingHandler" in names
-            else None
-        )
+    def _followed(self, make: Callable[..., Any]) -> Callable[..., Any]:
+        """What sends the request and gives litellm's reader of the answer, with a look at what that reads."""
+
+        def made(*given: Any, **options: Any) -> Any:
+            found = make(*given, **options)
+            return awaited(found) if inspect.isawaitable(found) else self._follow(found)
+
+        async def awaited(found: Any) -> Any:
+            return self._follow(await found)
+
+        return made
+
+    def _follow(self, reader: Any) -> Any:
+        """Look on at what litellm reads of Anthropic or Gemini, and have it read the events as they were sent."""
+        parse = getattr(reader, "chunk_parser", None)
+        if parse is None or not type(reader).__module__.startswith(_TRANSLATED):
+            return reader
+        parts = self._parts = Parts()
+
+        def parsed(chunk: Any) -> Any:
+            parts.add(chunk)
+            return parse(chunk)
+
+        reader.chunk_parser = parsed
+        if (behind := _behind(reader)) is not None:
+            self._behind, awaited = behind, hasattr(reader.streaming_response, "__aiter__")
+            lines = adata_lines(behind.aiter_bytes()) if awaited else data_lines(behind.iter_bytes())
+            reader.streaming_response = reader.response_iterator = lines
+        return reader
 
     def take(self, chunk: Any) -> Generator[Delta]:
         """The deltas of a chunk that litellm made."""
@@ -277,13 +378,13 @@ class _Stream:
 
     def reply(self) -> ModelReply:
         """The reply of the chunks that litellm made, put together by litellm, as it does it for a whole answer."""
-        if (
-            getattr(self.chunks, "received_finish_reason", None) is None
-        ):  # litellm's last chunk says "stop" all the same
+        told = getattr(self.chunks, "received_finish_reason", None) is not None
+        if not (told if self._parts is None else self._parts.ended):  # litellm's last chunk says "stop" all the same
             raise ModelConnectionError("the stream was cut off before its end")
         made = _load().stream_chunk_builder(self._taken)
         self.assembler.usage = made.usage.model_dump(exclude_none=True, warnings=False)
-        return self.priced(_reply(made, None))
+        reply = _reply(made, None)
+        return self.priced(reply if self._parts is None else self._parts.keep(reply))
 
     def priced(self, reply: ModelReply) -> ModelReply:
         """The reply with what litellm's price list says it cost."""
@@ -301,19 +402,28 @@ class _Stream:
 
     def close(self) -> None:
         """Let go of the connection."""
-        for stream in (self._inner, self.chunks):
+        for stream in (self._inner, self._behind, self.chunks):
             if callable(close := getattr(stream, "close", None)):
                 close()
                 return
 
     async def aclose(self) -> None:
         """As `close`."""
-        for stream in (self._inner, self.chunks):
+        for stream in (self._inner, self._behind, self.chunks):
             for name in ("aclose", "close"):
                 if callable(close := getattr(stream, name, None)):
                     if inspect.isawaitable(waits := close()):
                         await waits
                     return
+
+
+def _behind(reader: Any) -> Any:
+    """The answer that a reader of litellm reads by lines: httpx would end a line at a separator within a text, too."""
+    lines = getattr(reader, "streaming_response", None)
+    frame = getattr(lines, "gi_frame", None) or getattr(lines, "ag_frame", None)
+    kept = [getattr(reader, name, None) for name in ("response", "http_response")]
+    answers = [*kept, *([] if frame is None else [frame.f_locals.get("self")])]  # not every reader keeps it
+    return next((each for each in answers if hasattr(each, "iter_bytes") and hasattr(each, "aiter_bytes")), None)
 
 
 def _copied(value: Any) -> Any:
@@ -338,6 +448,8 @@ def _reply(response: Any, raw: dict[str, Any] | None) -> ModelReply:
                 }
             ],
             "usage": None if usage is None else usage.model_dump(warnings=False),
+            "id": getattr(response, "id", None),
+            "model": getattr(response, "model", None),
         }
     )
 
@@ -346,15 +458,14 @@ def _with_cost(reply: ModelReply, cost: Any) -> ModelReply:
     known = reply.usage.cost is not None or not reply.usage.total_tokens
     if known or not isinstance(cost, (int, float)) or cost < 0:
         return reply
-    usage = reply.usage.evolve(cost=float(cost))
-    return ModelReply(message=reply.message, usage=usage, finish_reason=reply.finish_reason)
+    return replace(reply, usage=reply.usage.evolve(cost=float(cost)))
 
 
-def _raw_message(text: Any) -> dict[str, Any] | None:
-    """The message in the provider's own text, if the provider speaks chat completions."""
+def _raw_message(body: Any) -> dict[str, Any] | None:
+    """The message in the provider's own answer, if the provider speaks chat completions."""
     try:
-        message = json.loads(text)["choices"][0]["message"]
-    except (TypeError, ValueError, LookupError, RecursionError):
+        message = body["choices"][0]["message"]
+    except (TypeError, LookupError):
         return None
     return message if isinstance(message, dict) else None
 
@@ -390,10 +501,10 @@ def _names(message: dict[str, Any]) -> list[JsonValue]:
 
 def _answered(error: Exception) -> Failure | None:
     """What the provider's own answer means, where it is behind litellm's error."""
-    from httpx import HTTPStatusError  # noqa: PLC0415  # litellm has loaded it
-
+    clients = filter(None, map(sys.modules.get, ("httpx", "httpx2")))  # litellm has loaded the one that it asks with
+    kinds = tuple(client.HTTPStatusError for client in clients)
     behind = list(chain(error))
-    failed = next((one for one in behind if isinstance(one, HTTPStatusError)), None)
+    failed: Any = next((one for one in behind if isinstance(one, kinds)), None)
     if failed is None:
         return None
     answer = failed.response
@@ -415,7 +526,10 @@ def _retry_after(error: BaseException) -> float | None:
 
 @functools.cache
 def _load() -> Any:
-    """litellm, set up to keep to itself: no fetch of its price list, no hints on standard output."""
+    """litellm, set up to keep to itself: no fetch of its price list, no hints on standard output, no tokenizer of a public hub.
+
+    Where a stream counts no tokens, litellm does: roughly, unless somebody has set `litellm.disable_hf_tokenizer_download` to False.
+    """
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     with _LOADING:
         try:
@@ -424,6 +538,8 @@ def _load() -> Any:
             _forget_parts()
             raise
     litellm.suppress_debug_info = True
+    if getattr(litellm, "disable_hf_tokenizer_download", None) is None:
+        litellm.disable_hf_tokenizer_download = True
     return litellm
 
 

@@ -67,22 +67,23 @@ __all__ = [
     "open_store",
 ]
 
+if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
-def __getattr__(name: str) -> Any:
-    # A database driver is loaded when its store is first used: a process without a store needs none.
-    if name == "SQLiteStore":
-        from phronomy.stores.sqlite import SQLiteStore  # noqa: PLC0415
+    def __getattr__(name: str) -> Any:
+        # A database driver is loaded when its store is first used: a process without a store needs none.
+        if name == "SQLiteStore":
+            from phronomy.stores.sqlite import SQLiteStore  # noqa: PLC0415
 
-        return SQLiteStore
-    if name == "PostgresStore":
-        from phronomy.stores.postgres import PostgresStore  # noqa: PLC0415
+            return SQLiteStore
+        if name == "PostgresStore":
+            from phronomy.stores.postgres import PostgresStore  # noqa: PLC0415
 
-        return PostgresStore
-    if name == "RedisStore":
-        from phronomy.stores.redis import RedisStore  # noqa: PLC0415
+            return PostgresStore
+        if name == "RedisStore":
+            from phronomy.stores.redis import RedisStore  # noqa: PLC0415
 
-        return RedisStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return RedisStore
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def open_store(url: str) -> Store:
@@ -93,7 +94,8 @@ def open_store(url: str) -> Store:
     a `?`, `#` or `%` in a path is percent-encoded. That of SQLite takes `synchronous`; that of PostgreSQL `schema`, `setup` (true or
     false), `min_size`, `max_size`, and what libpq knows; that of Redis `prefix`, `require_persistence` (true or false),
     `max_connections`, and what redis-py calls by a name that begins with `ssl_`. Raises `StoreError` for another scheme or
-    option, and for what cannot be opened. The URL is never in a message, since it may hold a password; a path may be.
+    option, and for what cannot be opened. The URL is never in a message, since it may hold a password; a path may be, and
+    host and port of a server.
     """
     if not isinstance(url, str):
         raise StoreError(f"a store is named by a URL, which is text, not {type(url).__name__}")

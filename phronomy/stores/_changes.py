@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from phronomy._quoting import kept_id, quoted, quoted_id
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
 from phronomy.stores.rows import ENDED, OPEN, SIZE, Append, Behind, Branch, BranchFilter, Claim, Held, Occupied
 
@@ -24,15 +25,17 @@ def check_new(branch: Branch, change: Append) -> None:
 def check_change(change: Append) -> None:
     """Refuse a change that says two things at once, or more than it has the right to. Raises `StoreError`."""
     _check_lease(change)
-    if change.claim is not None:
-        if change.take is not None:
-            raise StoreError(f"a change of branch {change.branch_id} gives a claim and takes one: it can do either")
-    elif change.take is None:
+    rights = [change.claim, change.take, change.holder]
+    if rights.count(None) != 2:
+        raise StoreError(
+            f"a change of branch {change.branch_id} gives a claim, takes one, or is left for the holder: it does one of them"
+        )
+    if change.holder is not None:
         rows = any(entry.checkpoint_id is not None for entry in change.entries)
         moves = change.head is not None or change.status is not None or change.release or change.lease
         if rows or moves or change.opened:
             raise StoreError(
-                f"a change of branch {change.branch_id} needs a claim: without one, only journal entries can be"
+                f"a change of branch {change.branch_id} needs a claim: for another holder, only journal entries can be"
                 " written and what is pending be closed"
             )
 
@@ -50,7 +53,7 @@ def full(branch_id: str) -> StoreError:
 
 def _check_lease(change: Append) -> None:
     if not 0 <= change.lease < math.inf:
-        raise StoreError(f"a lease is a number of seconds, 0 or more, not {change.lease!r}")
+        raise StoreError(f"a lease is a number of seconds, 0 or more, not {quoted(change.lease)}")
 
 
 def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch:
@@ -63,6 +66,10 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
     if claim is not None and (claim.fence != fence or claim.owner != owner or claim.branch_id != branch.id):
         raise lost(claim)
     if change.seq != branch.seq:
+        raise Behind(branch.id)
+    if (holder := change.holder) is not None and (
+        holder.fence != fence or holder.owner != owner or holder.branch_id != branch.id or until <= now
+    ):
         raise Behind(branch.id)
     if change.take is not None:
         if owner is not None and until > now:
@@ -89,7 +96,15 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
         created_at=branch.created_at or now,
         changed_at=max(now, branch.changed_at),
         announced=branch.seq if change.announce and branch.announced is None else branch.announced,
+        handed=_handed(branch, change),
     )
+
+
+def _handed(branch: Branch, change: Append) -> int | None:
+    """What is left for a worker, and not in a checkpoint yet."""
+    if change.head is not None:
+        return None
+    return branch.seq + 1 if change.holder is not None and branch.handed is None else branch.handed
 
 
 def check_thread(branch: Branch, others: Sequence[Branch]) -> None:
@@ -97,12 +112,16 @@ def check_thread(branch: Branch, others: Sequence[Branch]) -> None:
 
     Raises `Occupied` or `Behind`.
     """
-    for other in reversed(others):
-        if other.status in OPEN:
-            raise Occupied(other)
+    if (other := latest_open(others)) is not None:
+        raise Occupied(other)
     last = latest_ended(others)
     if last is not None and last.id != branch.parent_branch:
         raise Behind(last.id)
+
+
+def latest_open(branches: Sequence[Branch]) -> Branch | None:
+    """Of branches in the order they were made, the last one that has not ended; None if all have."""
+    return next((branch for branch in reversed(branches) if branch.status in OPEN), None)
 
 
 def latest_ended(branches: Sequence[Branch]) -> Branch | None:
@@ -120,6 +139,7 @@ def is_wanted(branch: Branch, wanted: BranchFilter) -> bool:
         and (wanted.abandoned_at is None or (branch.status == "running" and not branch.is_held(wanted.abandoned_at)))
         and (wanted.ended_before is None or (branch.status in ENDED and branch.changed_at < wanted.ended_before))
         and (not wanted.unannounced or (branch.announced is not None and branch.announced < branch.seq))
+        and (not wanted.handed or branch.handed is not None)
     )
 
 
@@ -141,7 +161,7 @@ def check_parent(branch: Branch, parent: Branch | None) -> None:
 
 def taken_id(what: str, id: str) -> StoreError:
     """The error for an id that is to be added and is there already."""
-    return StoreError(f"{what} {id} is in the store already: nothing was written")
+    return StoreError(f"{what} {quoted_id(id)} is in the store already: nothing was written")
 
 
 def lost(claim: Claim) -> LeaseLost:
@@ -156,7 +176,10 @@ def lost(claim: Claim) -> LeaseLost:
 
 def not_found(what: str, id: str) -> CheckpointNotFound:
     """The error for an id that the store does not know."""
-    return CheckpointNotFound(f"the store knows no {what} {id}", id=id)
+    told = f"the store knows no {what} {quoted_id(id)}"
+    if isinstance(id, str) and id.startswith("pend_"):
+        told += ": that is a pending id, which decide takes; store.pending() says at which checkpoint it waits"
+    return CheckpointNotFound(told, id=kept_id(id))
 
 
 def one_place(checkpoint_id: str | None, branch_id: str | None) -> None:

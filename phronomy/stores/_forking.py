@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from phronomy._chain import branch_off
-from phronomy._ids import new_id
-from phronomy._json import clean
+from phronomy._ids import findable, new_id
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError, ConfigurationError
 from phronomy.stores.log import as_sealed, pending_rows, row_entry, rows_of
@@ -52,11 +51,9 @@ def forked(
 
     With `alone` it holds all that it needs, and has no parent branch.
     """
-    if not isinstance(label, str | None):
-        raise ConfigurationError(f"a label is text, not {type(label).__name__}")
+    label = findable("a label", label) if label is not None else None
     if not isinstance(rerun, bool):
         raise ConfigurationError(f"rerun is True or False, not {type(rerun).__name__}")
-    label = None if label is None else clean(label)
     sealed = as_sealed(checkpoint)
     entries = store.lineage(checkpoint_id=checkpoint.id).entries
     place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)

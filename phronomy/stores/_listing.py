@@ -1,4 +1,4 @@
-"""Lists that a store gives: pages of what is pending and of checkpoints, the audit trail, and waiting for a run."""
+"""What a store is asked for: pages of what is pending and of checkpoints, the audit trail, one checkpoint, waiting for a run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,34 @@ import base64
 import binascii
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+from pydantic import TypeAdapter
+
 from phronomy._checks import is_number
+from phronomy._json import clean
+from phronomy._quoting import quoted
+from phronomy._record import Time
 from phronomy.approvals import PendingApproval
 from phronomy.audit import AuditRecord
 from phronomy.checkpoint import Checkpoint
-from phronomy.errors import CheckpointNotFound, StoreError, WaitTimeout
+from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, WaitTimeout
+from phronomy.stores._changes import latest_ended, latest_open, not_found
+from phronomy.stores._native import apart, on_loop
+from phronomy.stores.log import last_of, replay, up_to
 from phronomy.stores.rows import (
     ENDED,
     AuditFilter,
+    AuditRow,
+    Branch,
     BranchFilter,
     CheckpointFilter,
     CheckpointRow,
+    Entry,
+    Lineage,
     PendingFilter,
     PendingRow,
 )
@@ -31,6 +43,8 @@ if TYPE_CHECKING:
     from phronomy.stores.base import Store
 
 T = TypeVar("T")
+
+_TIME: Final = TypeAdapter[datetime](Time)
 
 PATIENCE: Final = (0.01, 0.5)
 """Seconds between two looks at a run that is waited for: at first, and at most."""
@@ -98,7 +112,7 @@ class CheckpointInfo:
     def of(cls, row: CheckpointRow) -> CheckpointInfo:
         """The checkpoint that a store listed. Raises `StoreError` for a row that cannot be read."""
         try:
-            created_at = datetime.fromisoformat(json.loads(row.body)["created_at"])
+            created_at = _TIME.validate_strings(json.loads(row.body)["created_at"])
         except (ValueError, LookupError, TypeError):
             raise StoreError(f"the row of checkpoint {row.checkpoint_id} cannot be read: it is damaged") from None
         return cls(
@@ -154,28 +168,136 @@ def checkpoint_page(
     return Page([CheckpointInfo.of(row) for row in kept], cursor("c", last.n) if last else None)
 
 
+def audit_filter(
+    *,
+    run_id: str | None,
+    thread_id: str | None,
+    pending_id: str | None,
+    since: datetime | float | None,
+    until: datetime | float | None,
+) -> AuditFilter:
+    """The filter of these values. Raises `StoreError` for what cannot be meant."""
+    given = texts(run_id=run_id, thread_id=thread_id, pending_id=pending_id)
+    return AuditFilter(**given, since=moment("since", since), until=moment("until", until), limit=BATCH)
+
+
 def audit_records(store: Store, wanted: AuditFilter) -> Iterator[AuditRecord]:
     """The audit trail, read a batch at a time."""
-    while True:
-        rows = store.select_audit(replace(wanted, limit=BATCH))
-        for row in rows:
-            try:
-                yield AuditRecord.model_validate_json(row.body)
-            except ValueError:
-                raise StoreError(f"line {row.n} of the audit trail cannot be read: it is damaged") from None
-        if len(rows) < BATCH:
-            return
-        wanted = replace(wanted, after=rows[-1].n)
+    rows = store.select_audit(wanted)
+    yield from _records(rows)
+    while len(rows) == BATCH:
+        rows = store.select_audit(replace(wanted, after=rows[-1].n))
+        yield from _records(rows)
+
+
+async def aaudit_records(store: Store, wanted: AuditFilter) -> AsyncIterator[AuditRecord]:
+    """As `audit_records`."""
+    rows = await apart(store, store.select_audit, wanted)
+    for record in _records(rows):
+        yield record
+    while len(rows) == BATCH:
+        rows = await apart(store, store.select_audit, replace(wanted, after=rows[-1].n))
+        for record in _records(rows):
+            yield record
+
+
+def _records(rows: Iterable[AuditRow]) -> Iterator[AuditRecord]:
+    for row in rows:
+        try:
+            yield AuditRecord.model_validate_json(row.body)
+        except ValueError:
+            raise StoreError(f"line {row.n} of the audit trail cannot be read: it is damaged") from None
+
+
+# Of one lineage
+
+
+def located(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+    """This checkpoint, which a lineage leads to, and its branch: as it was sealed, unless it is the last. Raises `CheckpointError`."""
+    return last_in(replace(lineage, entries=_shown(lineage, checkpoint_id)), checkpoint_id)
+
+
+def last_in(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+    """The last checkpoint of a lineage, if it is this one, and its branch. Raises `CheckpointError` if it leads elsewhere."""
+    checkpoint = last_of(lineage.entries)
+    if checkpoint.id == checkpoint_id:
+        return lineage.branch, checkpoint
+    raise CheckpointError(f"the log of branch {lineage.branch.id} does not lead to checkpoint {checkpoint_id}")
+
+
+def led_through(lineage: Lineage, checkpoint_id: str) -> list[Checkpoint]:
+    """The checkpoints of a lineage up to this one, oldest first."""
+    found = replay(_shown(lineage, checkpoint_id))
+    ids = [checkpoint.id for checkpoint in found]
+    return found[: ids.index(checkpoint_id) + 1]
+
+
+def _shown(lineage: Lineage, checkpoint_id: str) -> tuple[Entry, ...]:
+    """The entries that a checkpoint is shown from: what was journaled after it is of the last of a branch alone."""
+    entries = lineage.entries
+    return tuple(entries if lineage.branch.head == checkpoint_id else up_to(checkpoint_id, entries))
+
+
+async def aload(store: Store, checkpoint_id: str) -> Checkpoint:
+    """As `Store.load`."""
+    return (await alocate(store, checkpoint_id))[1]
+
+
+async def alocate(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+    """As `Store.locate`."""
+    checkpoint_id = text("checkpoint_id", checkpoint_id)
+    return located(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+
+
+async def awhole(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+    """As `Store.whole`."""
+    checkpoint_id = text("checkpoint_id", checkpoint_id)
+    return last_in(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+
+
+async def ahead(store: Store, branch_id: str) -> tuple[Branch, Checkpoint]:
+    """As `Store.head`."""
+    lineage = await on_loop(store).lineage(branch_id=text("branch_id", branch_id))
+    return lineage.branch, last_of(lineage.entries)
+
+
+async def ahistory(store: Store, checkpoint_id: str) -> list[Checkpoint]:
+    """As `Store.history`."""
+    checkpoint_id = text("checkpoint_id", checkpoint_id)
+    return led_through(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+
+
+# Of one thread, of one pending approval
+
+
+def current(store: Store, thread_id: str) -> tuple[Branch, Checkpoint]:
+    """The branch of a thread that is open, the last of them that was made, or else the one that ended last; and where it stands.
+
+    Raises `CheckpointNotFound` for a thread that the store does not know.
+    """
+    branches = store.branches(thread_id=text("thread_id", thread_id))
+    if (branch := latest_open(branches) or latest_ended(branches)) is None:
+        raise not_found("run of thread", thread_id)
+    return store.head(branch.id)
+
+
+def decision_on(store: Store, pending_id: str) -> AuditRecord | None:
+    """What the audit trail says of the decision that was taken on a pending approval; None if none was."""
+    records = store.audit(pending_id=pending_id)
+    return next((record for record in records if record.kind != "edit"), None)  # that is of a checkpoint, by its id
 
 
 # What is given
 
 
 def text(name: str, value: str) -> str:
-    """The value, which is text. Raises `StoreError`: what else was given is not quoted, since it may be a whole checkpoint."""
+    """The value, which is text, cleaned as it was when something was written under it.
+
+    Raises `StoreError`: what else was given is not quoted, since it may be a whole checkpoint.
+    """
     if not isinstance(value, str):
         raise StoreError(f"{name} is text, not {type(value).__name__}")
-    return value
+    return clean(value)
 
 
 def texts(**given: str | None) -> dict[str, Any]:
@@ -188,7 +310,7 @@ def ago(store: Store, name: str, age: float | None) -> float | None:
     if age is None:
         return None
     if not is_number(age) or age < 0:
-        raise StoreError(f"{name} is a number of seconds, 0 or more, or None, not {age!r}")
+        raise StoreError(f"{name} is a number of seconds, 0 or more, or None, not {quoted(age)}")
     return store.clock() - age
 
 
@@ -198,7 +320,9 @@ def moment(name: str, at: datetime | float | None) -> float | None:
         return at.timestamp()
     if at is None or (is_number(at) and not isinstance(at, datetime)):
         return at
-    raise StoreError(f"{name} is a datetime with a time zone, a number of seconds since the epoch, or None, not {at!r}")
+    raise StoreError(
+        f"{name} is a datetime with a time zone, a number of seconds since the epoch, or None, not {quoted(at)}"
+    )
 
 
 # Cursors
@@ -241,6 +365,7 @@ def read_cursor(text: str | None, kind: str, *types: type) -> Any:
 
 def wait(store: Store, run_id: str, timeout: float | None, stops: bool) -> Checkpoint:
     """The last checkpoint of a run, once it has ended or, with `stops`, rests."""
+    run_id = text("run_id", run_id)
     looks = _looks(store, run_id, timeout, stops)
     for pause in looks:
         time.sleep(pause)
@@ -249,18 +374,19 @@ def wait(store: Store, run_id: str, timeout: float | None, stops: bool) -> Check
 
 async def await_(store: Store, run_id: str, timeout: float | None, stops: bool) -> Checkpoint:
     """As `wait`."""
+    run_id = text("run_id", run_id)
     looks = _looks(store, run_id, timeout, stops)
-    while (pause := await asyncio.to_thread(next, looks, None)) is not None:  # noqa: ASYNC110  # it may happen in another process
+    while (pause := await apart(store, next, looks, None)) is not None:  # noqa: ASYNC110  # it may happen in another process
         await asyncio.sleep(pause)
-    return (await asyncio.to_thread(store.head, run_id))[1]
+    return (await apart(store, store.head, run_id))[1]
 
 
 def _looks(store: Store, branch_id: str, timeout: float | None, stops: bool) -> Iterator[float]:
     """The seconds to wait before each further look; over once there is nothing to wait for."""
     if timeout is not None and not (is_number(timeout) and timeout >= 0):
-        raise StoreError(f"timeout is a number of seconds, 0 or more, or None, not {timeout!r}")
+        raise StoreError(f"timeout is a number of seconds, 0 or more, or None, not {quoted(timeout)}")
     until = None if timeout is None else time.monotonic() + timeout
-    run_id, (pause, longest) = store.lineage(branch_id=text("run_id", branch_id)).branch.run_id, PATIENCE
+    run_id, (pause, longest) = store.lineage(branch_id=branch_id).branch.run_id, PATIENCE
     while True:
         branch = next((one for one in store.select_branches(BranchFilter(run_id=run_id)) if one.id == branch_id), None)
         if branch is None:

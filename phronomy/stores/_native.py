@@ -1,16 +1,18 @@
-"""`on_loop`: the primitives of a store for an event loop, the store's own where it has some."""
+"""A store in an event loop: `on_loop`, its primitives, its own where it has some, and `asked`, what a sync read gives there."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
-from phronomy.stores.base import AsyncPrimitives, Store
-from phronomy.stores.rows import Append, Branch, BranchStatus, Claim, Lineage
+if TYPE_CHECKING:
+    from phronomy.stores.base import AsyncPrimitives, Store
+    from phronomy.stores.rows import Append, Branch, BranchStatus, Claim, Lineage
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S", bound="Store")
 
 _PRIMITIVES: Final = ("append", "release", "lineage")
 
@@ -22,30 +24,50 @@ class InThreads:
         self._store = store
 
     async def append(self, change: Append) -> Branch:
-        return await self._do(self._store.append, change)
+        return await apart(self._store, self._store.append, change)
 
     async def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        await self._do(self._store.release, claim, status)
+        await apart(self._store, self._store.release, claim, status)
 
     async def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
-        return await self._do(self._store.lineage, checkpoint_id=checkpoint_id, branch_id=branch_id)
+        return await apart(self._store, self._store.lineage, checkpoint_id=checkpoint_id, branch_id=branch_id)
 
-    async def _do(self, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        if not self._store.blocking:
-            return method(*args, **kwargs)
-        return await asyncio.to_thread(method, *args, **kwargs)
+
+async def apart(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a method of the store gives: in a thread, if it may block."""
+    if not store.blocking:
+        return method(*args, **kwargs)
+    return await asyncio.to_thread(method, *args, **kwargs)
 
 
 def on_loop(store: Store) -> AsyncPrimitives:
     """The primitives of a store for the event loop that runs."""
-    native = store.native if _is_whole(store) else None
-    return native or InThreads(store)
+    return _native(store) or InThreads(store)
 
 
-def _is_whole(store: Store) -> bool:
-    """Whether nobody has put a primitive of theirs before that of the class whose native ones these are: it is not to be passed by."""
+async def asked(
+    store: S,
+    read: Callable[Concatenate[S, P], T],
+    native: Callable[Concatenate[S, P], Coroutine[Any, Any, T]] | None,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """What a method that reads gives, without blocking the event loop.
+
+    With `native`, which does the same by `on_loop`, no thread is needed where the store has primitives of its own for the loop. A
+    subclass that has written the method anew is heard: that is called.
+    """
+    mine = getattr(store, read.__name__)
+    if native is not None and getattr(mine, "__func__", None) is read and _native(store) is not None:
+        return await native(store, *args, **kwargs)
+    found: T = await apart(store, mine, *args, **kwargs)
+    return found
+
+
+def _native(store: Store) -> AsyncPrimitives | None:
+    """The store's own primitives for the event loop that runs, unless somebody has put one before them: that is not to be passed by."""
     if not vars(store).keys().isdisjoint(_PRIMITIVES):
-        return False
+        return None
     kinds = type(store).__mro__
     first = {name: next(kind for kind in kinds if name in vars(kind)) for name in ("native", *_PRIMITIVES)}
-    return all(issubclass(first["native"], first[name]) for name in _PRIMITIVES)
+    return store.native if all(issubclass(first["native"], first[name]) for name in _PRIMITIVES) else None

@@ -22,6 +22,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
+from phronomy._quoting import quoted_place
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
 from phronomy.stores._alone import Alone
@@ -114,7 +115,8 @@ class Open:
 
 
 class Server:
-    """The connections to a server, which the stores of all its tenants share. `name` stands for it in messages.
+    """The connections to a server, which the stores of all its tenants share. `name` stands for it in messages, and `where` says
+    where it is in those about connections.
 
     `pool` is somebody else's; without one, a pool of its own is made when it is needed, and anew in a forked child. `prepare` is
     called once with a connection, before anything else is asked.
@@ -127,8 +129,10 @@ class Server:
         pool: ConnectionPool[Any] | None,
         connect: Callable[[], psycopg.Connection[Any]] | None,
         timeout: float,
+        where: str,
     ) -> None:
         self.name = name
+        self.where = where
         self.prepare: Callable[[psycopg.Connection[Any]], None] | None = None
         self._make = make
         self._pool = pool
@@ -385,16 +389,16 @@ class Server:
             what = "the pool of connections is closed"
         else:
             what = f"no connection could be had in {self.timeout:g} seconds: the server is down, or the pool too small"
-        return StoreError(f"{self.name}: {what}")
+        return StoreError(f"{self.name}{self.where}: {what}")
 
     def lost_twice(self, so: str = "") -> StoreError:
         """What is raised where a second connection was lost as well."""
-        return StoreError(f"{self.name}: the connection was lost twice{so}: try again")
+        return StoreError(f"{self.name}{self.where}: the connection was lost twice{so}: try again")
 
     def unsaid(self) -> StoreError:
         """What is raised where nobody knows what became of a write."""
         return StoreError(
-            f"{self.name}: the connection was lost during a commit, and the server does not say whether it was done:"
+            f"{self.name}{self.where}: the connection was lost during a commit, and the server does not say whether it was done:"
             " load the run to see how far it is before anything is decided again"
         )
 
@@ -412,7 +416,10 @@ class Server:
         what = _WORDS.get(code) or type(error).__name__
         if isinstance(error, psycopg.OperationalError) and not code:
             what = "no connection: the server is down, or refuses the address, the user, the password or the database"
-        return StoreError(f"{self.name}: {what}{f' ({code})' if code else ''}")
+        where = (
+            self.where if isinstance(error, psycopg.OperationalError) and (not code or code.startswith(_LOST)) else ""
+        )
+        return StoreError(f"{self.name}{where}: {what}{f' ({code})' if code else ''}")
 
 
 def is_lost(connection: AnyConnection, error: psycopg.Error) -> bool:
@@ -473,7 +480,8 @@ def shared_server(pool: object, *, timeout: float) -> Server:
         raise StoreError(
             "the pool of a PostgreSQL store is a psycopg_pool.ConnectionPool, whose connections are not async"
         )
-    return Server("PostgreSQL", None, pool, None, timeout)
+    conninfo: Any = pool.conninfo  # later releases of the pool take a function that gives it
+    return Server("PostgreSQL", None, pool, None, timeout, _place_of(conninfo) if isinstance(conninfo, str) else "")
 
 
 def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -> Server:
@@ -493,7 +501,22 @@ def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -
             conninfo, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=options, num_workers=1, open=False
         )
 
-    return Server("PostgreSQL", make, None, connect, timeout)
+    return Server("PostgreSQL", make, None, connect, timeout, _place_of(conninfo))
+
+
+def _place_of(conninfo: str) -> str:
+    """Where the server of this conninfo is, as messages say it; empty if that is not plain.
+
+    In a URL whose password has a `/` or a `?` that is not percent-encoded, what libpq takes for the host is the user, and for the
+    port the beginning of the password: then there is an `@` in what follows.
+    """
+    with suppress(psycopg.Error, UnicodeEncodeError):
+        known = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
+        if any("@" in value for key, value in known.items() if key not in ("user", "password")):
+            return ""
+        hosts = known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST", "")
+        return quoted_place(hosts, known.get("port") or os.environ.get("PGPORT", "5432"))
+    return ""
 
 
 def patience(timeout: float) -> int:

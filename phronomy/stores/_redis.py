@@ -24,6 +24,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from phronomy._quoting import quoted_place
 from phronomy.errors import StoreError
 from phronomy.stores._lua import Script
 
@@ -91,8 +92,9 @@ class Link:
     was called with, and is not made twice.
     """
 
-    def __init__(self, client: Client, *, owned: bool, prefix: str, strict: bool) -> None:
+    def __init__(self, client: Client, *, owned: bool, prefix: str, strict: bool, where: str) -> None:
         self._client = client
+        self._where = where
         self._owned = owned
         self._prefix = prefix
         self._strict = strict
@@ -121,7 +123,7 @@ class Link:
             # An interrupt had left the answer of another call in the connection, and this was it.
             self._disconnect()
             problem = ConnectionError()
-        raise explained(problem, script) from None
+        raise explained(problem, script, where=self._where) from None
 
     def close(self) -> None:
         """Close the client, if it is the store's own."""
@@ -155,7 +157,7 @@ class Link:
             self._client.execute_command("SET", key, FORMAT, "NX")
             version = self._client.execute_command("GET", key, NEVER_DECODE=True)
         except _FAULTS as error:
-            raise explained(error) from None
+            raise explained(error, where=self._where) from None
         if version != FORMAT:
             raise StoreError("what this Redis holds was written by a later release: upgrade phronomy")
         found = self._settings()
@@ -188,7 +190,7 @@ class Link:
         except ResponseError:
             return {}
         except _FAULTS as error:
-            raise explained(error) from None
+            raise explained(error, where=self._where) from None
         return {_text(name): _text(value) for name, value in answer.items()} if isinstance(answer, Mapping) else {}
 
 
@@ -201,7 +203,7 @@ def open_link(url: str | None, client: Any, *, prefix: str, timeout: float, stri
             raise StoreError("`client` is a redis.Redis or a redis.RedisCluster")
         if inspect.iscoroutinefunction(client.execute_command):
             raise StoreError("`client` is a sync client of redis-py, not one of redis.asyncio")
-        return Link(client, owned=False, prefix=prefix, strict=strict)
+        return Link(client, owned=False, prefix=prefix, strict=strict, where=_place_of(client))
     # A call takes a connection for as long as it lasts: as many as threads. The driver's own bound of 100 is soon reached.
     options = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "max_connections": 1000}
     if url.startswith("unix:"):
@@ -216,7 +218,23 @@ def open_link(url: str | None, client: Any, *, prefix: str, timeout: float, stri
         raise StoreError(
             "the URL of a Redis store is redis://, rediss:// or unix://, as redis-py reads them: this one cannot be read"
         ) from None
-    return Link(made, owned=True, prefix=prefix, strict=strict)
+    # With a password that is not percent-encoded, what is taken for the host may be the user.
+    plain = url.startswith("unix:") or "@" not in "".join(re.split("[/?#]", url.partition("://")[2])[1:])
+    return Link(made, owned=True, prefix=prefix, strict=strict, where=_place_of(made) if plain else "")
+
+
+def _place_of(client: Any) -> str:
+    """Where the server of a client is, as messages say it; empty if that is not plain."""
+    try:
+        if not hasattr(client, "connection_pool"):  # a cluster has a pool for each of its nodes
+            node = client.get_default_node()
+            return quoted_place(str(node.host), str(node.port))
+        known = client.connection_pool.connection_kwargs
+        if "path" in known:
+            return f" at {known['path']}"
+        return quoted_place(str(known.get("host", "localhost")), str(known.get("port", 6379)))
+    except Exception:  # a client may be made in many ways
+        return ""
 
 
 def risks_of(settings: Mapping[str, str]) -> list[str]:
@@ -234,8 +252,11 @@ def risks_of(settings: Mapping[str, str]) -> list[str]:
     return risks
 
 
-def explained(error: BaseException | None, script: Script | None = None) -> StoreError:
-    """The error as a `StoreError`. What redis-py says of it is left out: it may hold parts of the URL, or of the keys."""
+def explained(error: BaseException | None, script: Script | None = None, *, where: str = "") -> StoreError:
+    """The error as a `StoreError`. What redis-py says of it is left out: it may hold parts of the URL, or of the keys.
+
+    `where` says where the server is.
+    """
     name = type(error).__name__
     if isinstance(error, (ResponseError, RedisClusterException, AuthenticationError, BusyLoadingError)):
         words = set(re.findall(r"\b[A-Z]{3,}\b", str(error)))
@@ -247,7 +268,7 @@ def explained(error: BaseException | None, script: Script | None = None) -> Stor
         return StoreError("every connection of the Redis client is in use: raise its max_connections")
     unknown = " Whether the change was made is not known: load the run to see." if script and script.writes else ""
     what = "did not answer in time" if isinstance(error, TimeoutError) else f"cannot be reached ({_reason(error)})"
-    return StoreError(f"Redis {what}.{unknown}")
+    return StoreError(f"Redis{where} {what}.{unknown}")
 
 
 def _reason(error: BaseException | None) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from phronomy._quoting import quoted
 from phronomy._rows import row_text
 from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
-from phronomy.stores._listing import ago
+from phronomy.stores._listing import ago, text
 from phronomy.stores.log import rows_of
 from phronomy.stores.rows import ENDED, Behind, Branch, BranchFilter, CheckpointFilter, Entry
 
@@ -21,7 +22,7 @@ EVER: Final = 1e15
 def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_last: int) -> int:
     """Take away the runs that have ended, as `Store.prune` says; the number of checkpoints that went."""
     if type(keep_last) is not int or keep_last < 0:
-        raise StoreError(f"keep_last is a whole number, 0 or more, not {keep_last!r}")
+        raise StoreError(f"keep_last is a whole number, 0 or more, not {quoted(keep_last)}")
     if not isinstance(keep_labeled, bool):
         raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
     before = ago(store, "older_than", older_than)
@@ -56,6 +57,7 @@ def delete(store: Store, id: str, *, force: bool) -> bool:
     """Take a run or a branch away, as `Store.delete` says."""
     if not isinstance(force, bool):
         raise StoreError(f"force is True or False, not {type(force).__name__}")
+    id = text("id", id)
     found = store.branches(run_id=id)
     if not found:
         branch = _branch_of(store, id)

@@ -67,6 +67,8 @@ def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, V
         select.where("b.changed_at < ?", wanted.ended_before)
     if wanted.unannounced:
         select.where("b.announced < b.seq")
+    if wanted.handed:
+        select.where("b.handed IS NOT NULL")
     select.order("b.n", wanted.limit)
     return select.made(sql)
 

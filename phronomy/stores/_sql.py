@@ -194,12 +194,20 @@ MIGRATIONS: Final = (
         "CREATE INDEX phronomy_audit_run ON <audit> (tenant, run_id<numbered>)",
         "CREATE INDEX phronomy_audit_pending ON <audit> (tenant, pending_id<numbered>) WHERE pending_id IS NOT NULL",
     ),
+    # 2. What was left for a worker that then let go: before, such runs looked as if they waited, with journal after their head.
+    (
+        "ALTER TABLE <branches> ADD COLUMN handed BIGINT",
+        """UPDATE <branches> SET handed = seq WHERE status = 'suspended' AND EXISTS (
+            SELECT 1 FROM <log> entry WHERE entry.n = <branches>.n * <size> + <branches>.seq AND entry.checkpoint_id IS NULL
+        )""",
+        "CREATE INDEX phronomy_branches_handed ON <branches> (tenant<numbered>) WHERE handed IS NOT NULL",
+    ),
 )
 """The schema, as what each version adds to the one before. Only ever appended to."""
 
 _BRANCH: Final = (
     *("id", "run_id", "thread_id", "agent", "label", "parent_branch", "parent_seq", "seq", "head", "status"),
-    *("owner", "fence", "lease_until", "created_at", "changed_at", "announced"),
+    *("owner", "fence", "lease_until", "created_at", "changed_at", "announced", "handed"),
 )
 _ENTRY: Final = ("path", "checkpoint_id", "parent_id", "label", "body")
 _TIMES: Final = ("lease_until", "created_at", "changed_at")
@@ -207,7 +215,7 @@ _TIMES: Final = ("lease_until", "created_at", "changed_at")
 _GO_ON: Final = """
     UPDATE <branches> SET seq = ?, head = COALESCE(?, head), lease_until = COALESCE(?, lease_until),
         changed_at = <later>(changed_at, ?)<also>
-    WHERE tenant = ? AND id = ? AND seq = ? AND owner = ? AND fence = ?<if> RETURNING <columns>, n
+    WHERE tenant = ? AND id = ? AND seq = ? AND owner = ? AND fence = ? AND handed IS NULL<if> RETURNING <columns>, n
 """
 # What a statement sets it writes to each index of it, changed or not: a status that is expected to be there is not set anew.
 _STATUS: Final = {"kept": ("", ""), "running": ("", " AND status = 'running'"), "new": (", status = ?", "")}
@@ -365,7 +373,7 @@ class Statements(Texts):
         )
         self.change_branch: Final = sql(
             """UPDATE <branches> SET seq = ?, head = ?, status = ?, owner = ?, fence = ?, lease_until = ?, changed_at = ?,
-            announced = ? WHERE n = ?"""
+            announced = ?, handed = ? WHERE n = ?"""
         )
         announce = ", announced = COALESCE(announced, ?)"
         self.go_on: Final = {
@@ -440,6 +448,7 @@ def branch_of(row: Sequence[Any]) -> Branch:
         created_at=row[13],
         changed_at=row[14],
         announced=row[15],
+        handed=row[16],
     )
 
 
@@ -451,7 +460,7 @@ def branch_values(tenant: str, branch: Branch) -> Values:
 def changed_values(branch: Branch, n: int) -> Values:
     """The values of `change_branch`."""
     place = branch.seq, branch.head, branch.status
-    return *place, branch.owner, branch.fence, branch.lease_until, branch.changed_at, branch.announced, n
+    return *place, branch.owner, branch.fence, branch.lease_until, branch.changed_at, branch.announced, branch.handed, n
 
 
 def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
@@ -551,8 +560,8 @@ def lineage_of(rows: Iterable[Sequence[Any]]) -> Lineage | None:
     if not ordered:
         return None
     *_, body, lease_until, created_at, changed_at = ordered[0]
-    *own, announced = json.loads(body)
-    branch = branch_of((*own, lease_until, created_at, changed_at, announced))
+    *own, announced, handed = json.loads(body)
+    branch = branch_of((*own, lease_until, created_at, changed_at, announced, handed))
     return Lineage(branch=branch, entries=entries_of(ordered[1:]))
 
 

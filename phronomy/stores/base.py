@@ -12,18 +12,20 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from phronomy._checks import is_timeout
+from phronomy._quoting import quoted
 from phronomy.audit import AuditRecord
 from phronomy.checkpoint import Checkpoint
 from phronomy.diff import CheckpointDiff, diff
-from phronomy.errors import CheckpointError, StoreError
+from phronomy.errors import StoreError
 from phronomy.stores import _adoption, _changes, _forking, _listing, _retention
 from phronomy.stores._keeper import Keeper
-from phronomy.stores._listing import CheckpointInfo, Page, Waiting, moment, text, texts
-from phronomy.stores.log import last_of, replay
+from phronomy.stores._listing import CheckpointInfo, Page, Waiting, text, texts
+from phronomy.stores._native import asked
+from phronomy.stores.log import last_of
 from phronomy.stores.rows import (
     Append,
     AuditFilter,
@@ -87,16 +89,18 @@ class Store(ABC):
         ttl: float | None = None,
     ) -> None:
         if lease is None or not is_timeout(lease):
-            raise StoreError(f"the lease is a number of seconds above 0, not {lease!r}")
+            raise StoreError(f"the lease is a number of seconds above 0, not {quoted(lease)}")
         if not is_timeout(ttl):
-            raise StoreError(f"ttl is a number of seconds above 0, or None, not {ttl!r}")
+            raise StoreError(f"ttl is a number of seconds above 0, or None, not {quoted(ttl)}")
         if not callable(clock):
-            raise StoreError(f"the clock is called for seconds since the epoch, as time.time is; {clock!r} cannot be")
-        self.tenant = checked_tenant(tenant)
+            raise StoreError(
+                f"the clock is called for seconds since the epoch, as time.time is; {quoted(clock)} cannot be"
+            )
+        self.tenant: str = checked_tenant(tenant)
         self.clock = clock
         self.lease = lease
         self.ttl = ttl
-        self.keeper = Keeper(lease)
+        self.keeper: Keeper = Keeper(lease)
 
     # Primitives
 
@@ -201,16 +205,22 @@ class Store(ABC):
     # Built on the primitives
 
     def load(self, checkpoint_id: str) -> Checkpoint:
-        """The checkpoint of this id, with what has been journaled after it. Raises `CheckpointNotFound`."""
+        """The checkpoint of this id: as it was sealed, once its branch has gone on. Raises `CheckpointNotFound`.
+
+        The last of a branch comes with what has been journaled after it: it is where the run stands, and goes on from. What
+        `sealed` makes of it is what the id names, whenever it is read.
+        """
         return self.locate(checkpoint_id)[1]
 
     def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `load`, with the branch that the store keeps it on."""
-        lineage = self.lineage(checkpoint_id=text("checkpoint_id", checkpoint_id))
-        checkpoint = last_of(lineage.entries)
-        if checkpoint.id == checkpoint_id:
-            return lineage.branch, checkpoint
-        raise CheckpointError(f"the log of branch {lineage.branch.id} does not lead to checkpoint {checkpoint_id}")
+        checkpoint_id = text("checkpoint_id", checkpoint_id)
+        return _listing.located(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+
+    def whole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+        """As `locate`, with what was journaled after it, up to the next: what a copy of it from an earlier time is compared with."""
+        checkpoint_id = text("checkpoint_id", checkpoint_id)
+        return _listing.last_in(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
         """A branch and its last checkpoint, with what has been journaled after it. Raises `CheckpointNotFound`."""
@@ -218,10 +228,9 @@ class Store(ABC):
         return lineage.branch, last_of(lineage.entries)
 
     def history(self, checkpoint_id: str) -> list[Checkpoint]:
-        """The checkpoints from the root to this one, oldest first. Raises `CheckpointNotFound`."""
-        found = replay(self.lineage(checkpoint_id=text("checkpoint_id", checkpoint_id)).entries)
-        ids = [checkpoint.id for checkpoint in found]
-        return found[: ids.index(checkpoint_id) + 1]
+        """The checkpoints from the root to this one, oldest first, which is as `load` gives it. Raises `CheckpointNotFound`."""
+        checkpoint_id = text("checkpoint_id", checkpoint_id)
+        return _listing.led_through(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def children(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints that go on from this one: the next of its branch, forks, and the thread's next run, in this order."""
@@ -231,6 +240,14 @@ class Store(ABC):
         """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
         last = _changes.latest_ended(self.branches(thread_id=text("thread_id", thread_id)))
         return self.head(last.id)[1] if last is not None else None
+
+    def current(self, thread_id: str) -> Checkpoint:
+        """The checkpoint at which a thread stands: that of its run which has not ended, or else of the one that ended last.
+
+        Of several that have not ended, such as forks, it is the one that was made last. Raises `CheckpointNotFound` for a thread that
+        the store does not know.
+        """
+        return _listing.current(self, thread_id)[1]
 
     def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
         """The branches of a run or of a thread, or all, oldest first."""
@@ -301,6 +318,108 @@ class Store(ABC):
         )
         return self.count_pending(wanted)
 
+    # What reads, for an event loop
+
+    async def aload(self, checkpoint_id: str) -> Checkpoint:
+        """As `load`, without blocking the event loop."""
+        return await asked(self, Store.load, _listing.aload, checkpoint_id)
+
+    async def alocate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+        """As `locate`, without blocking the event loop."""
+        return await asked(self, Store.locate, _listing.alocate, checkpoint_id)
+
+    async def awhole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+        """As `whole`, without blocking the event loop."""
+        return await asked(self, Store.whole, _listing.awhole, checkpoint_id)
+
+    async def ahead(self, branch_id: str) -> tuple[Branch, Checkpoint]:
+        """As `head`, without blocking the event loop."""
+        return await asked(self, Store.head, _listing.ahead, branch_id)
+
+    async def ahistory(self, checkpoint_id: str) -> list[Checkpoint]:
+        """As `history`, without blocking the event loop."""
+        return await asked(self, Store.history, _listing.ahistory, checkpoint_id)
+
+    async def achildren(self, checkpoint_id: str) -> list[Checkpoint]:
+        """As `children`, without blocking the event loop."""
+        return await asked(self, Store.children, None, checkpoint_id)
+
+    async def alatest(self, thread_id: str) -> Checkpoint | None:
+        """As `latest`, without blocking the event loop."""
+        return await asked(self, Store.latest, None, thread_id)
+
+    async def acurrent(self, thread_id: str) -> Checkpoint:
+        """As `current`, without blocking the event loop."""
+        return await asked(self, Store.current, None, thread_id)
+
+    async def abranches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
+        """As `branches`, without blocking the event loop."""
+        return await asked(self, Store.branches, None, run_id=run_id, thread_id=thread_id)
+
+    async def apending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
+        """As `pending_rows`, without blocking the event loop."""
+        return await asked(self, Store.pending_rows, None, run_id=run_id, thread_id=thread_id)
+
+    async def apending(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        label: str | None = None,
+        risk: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        newest: bool = False,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[Waiting]:
+        """As `pending`, without blocking the event loop."""
+        return await asked(
+            self,
+            Store.pending,
+            None,
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=agent,
+            tool=tool,
+            label=label,
+            risk=risk,
+            older_than=older_than,
+            newer_than=newer_than,
+            newest=newest,
+            limit=limit,
+            after=after,
+        )
+
+    async def acount(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        label: str | None = None,
+        risk: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+    ) -> int:
+        """As `count`, without blocking the event loop."""
+        return await asked(
+            self,
+            Store.count,
+            None,
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=agent,
+            tool=tool,
+            label=label,
+            risk=risk,
+            older_than=older_than,
+            newer_than=newer_than,
+        )
+
     def list(
         self,
         *,
@@ -335,12 +454,25 @@ class Store(ABC):
         here stays when runs are taken away. `record.model_dump_json()` is a line of an export as JSON lines. Raises `StoreError`
         for a time that is none.
         """
-        wanted = AuditFilter(
-            **texts(run_id=run_id, thread_id=thread_id, pending_id=pending_id),
-            since=moment("since", since),
-            until=moment("until", until),
+        wanted = _listing.audit_filter(
+            run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
         )
         return _listing.audit_records(self, wanted)
+
+    def aaudit(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        pending_id: str | None = None,
+        since: datetime | float | None = None,
+        until: datetime | float | None = None,
+    ) -> AsyncIterator[AuditRecord]:
+        """As `audit`, for `async for`, without blocking the event loop."""
+        wanted = _listing.audit_filter(
+            run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
+        )
+        return _listing.aaudit_records(self, wanted)
 
     def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
         """Wait until a run has ended, however and wherever that happens, and return its last checkpoint.
@@ -380,6 +512,37 @@ class Store(ABC):
     def diff(self, before: str, after: str) -> CheckpointDiff:
         """What is new in a checkpoint against another, by their ids, whichever runs they are of. Raises `CheckpointNotFound`."""
         return diff(self.load(before), self.load(after))
+
+    async def alist(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        label: str | None = None,
+        labeled: bool = False,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[CheckpointInfo]:
+        """As `list`, without blocking the event loop."""
+        return await asked(
+            self,
+            Store.list,
+            None,
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=agent,
+            label=label,
+            labeled=labeled,
+            limit=limit,
+            after=after,
+        )
+
+    async def adiff(self, before: str, after: str) -> CheckpointDiff:
+        """As `diff`, without blocking the event loop."""
+        return await asked(self, Store.diff, None, before, after)
+
+    # What takes in and takes away
 
     def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """Open another branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""

@@ -32,7 +32,7 @@ def row_entry(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str
 
 def as_sealed(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint as its row has it: without what was journaled after it, and what is nested in it."""
-    return checkpoint.evolve(journal=(), nested=())
+    return checkpoint.sealed()
 
 
 def journal_entry(outcome: Outcome, path: str) -> Entry:
@@ -61,9 +61,9 @@ def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
     ]
 
 
-def audit_row(state: Checkpoint, outcome: Decided | Ending) -> AuditRow:
-    """The line of the trail for an outcome that is recorded in this state."""
-    record = audit_record(state, outcome)
+def audit_row(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRow:
+    """The line of the trail for an outcome that is recorded in this state; `inside` are its nested runs, by path."""
+    record = audit_record(state, outcome, inside)
     return AuditRow(
         at=record.at.timestamp(),
         run_id=record.run_id,
@@ -126,6 +126,12 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
     )
     found[-1] = last.evolve(journal=tuple(journals.get("", ())), nested=nested)
     return found
+
+
+def up_to(checkpoint_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries up to the row of a checkpoint: what there was when it was written."""
+    place = next((place for place, entry in enumerate(entries) if entry.checkpoint_id == checkpoint_id), len(entries))
+    return entries[: place + 1]
 
 
 def last_of(entries: Sequence[Entry]) -> Checkpoint:

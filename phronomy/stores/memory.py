@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import time
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Self, TypeAlias, TypeVar
+from weakref import WeakSet
 
+from phronomy._quoting import quoted
 from phronomy.errors import StoreError
 from phronomy.stores import _retention
 from phronomy.stores._alone import Alone
@@ -26,6 +29,7 @@ from phronomy.stores._changes import (
     one_place,
     taken_id,
 )
+from phronomy.stores._homes import HOMES, Homes
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.rows import (
     ENDED,
@@ -124,14 +128,29 @@ class MemoryStore(Store):
     ) -> None:
         super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
         if max_checkpoints is not None and (type(max_checkpoints) is not int or max_checkpoints < 1):
-            raise StoreError(f"max_checkpoints is a whole number, 1 or more, or None, not {max_checkpoints!r}")
+            raise StoreError(f"max_checkpoints is a whole number, 1 or more, or None, not {quoted(max_checkpoints)}")
         if not isinstance(keep_labeled, bool):
             raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
         self._most = max_checkpoints
         self._keep_labeled = keep_labeled
         self._alone = Alone()
+        _STORES.add(self)
         self._count = itertools.count(1)
         self._tenants: dict[str, _Tenant] = {}
+        self._homes: Homes | None = None
+
+    @classmethod
+    def of_agent(cls) -> Self:
+        """The store of an agent that was given none: where its runs are is known in the whole process."""
+        store = cls()
+        store._homes = HOMES
+        return store
+
+    def home_of(self, run_id: str, checkpoint_id: str) -> MemoryStore:
+        """The store of this process that has the run of a checkpoint: this one, unless it is the store of another agent without one."""
+        if self._homes is None or checkpoint_id in self._mine.places:
+            return self
+        return self._homes.of(run_id, self)
 
     def for_tenant(self, tenant: str) -> Self:
         other = copy.copy(self)
@@ -145,11 +164,13 @@ class MemoryStore(Store):
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
         self._alone(lambda: self._create(self._mine, branch, change, exclusive))
+        self._rests(replace(branch, status=change.status or branch.status))
         self._evict(branch.run_id)
 
     def append(self, change: Append) -> Branch:
         check_change(change)
         after = self._alone(lambda: self._append(self._mine, change))
+        self._rests(after)
         self._evict(after.run_id)
         return after
 
@@ -157,7 +178,9 @@ class MemoryStore(Store):
         return self._alone(lambda: self._renew(self._mine, claim))
 
     def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        self._alone(lambda: self._release(self._mine, claim, status))
+        branch = self._alone(lambda: self._release(self._mine, claim, status))
+        if branch is not None:
+            self._rests(branch)
 
     def announced(self, branch_id: str, seq: int) -> None:
         self._alone(lambda: self._announced(self._mine, branch_id, seq))
@@ -257,11 +280,18 @@ class MemoryStore(Store):
         mine.lines[branch.id] = replace(line, branch=branch)
         return branch
 
-    def _release(self, mine: _Tenant, claim: Claim, status: BranchStatus | None) -> None:
+    def _release(self, mine: _Tenant, claim: Claim, status: BranchStatus | None) -> Branch | None:
         line = _held(mine, claim)
-        if line is not None:
-            branch = replace(line.branch, owner=None, lease_until=0.0, status=status or line.branch.status)
-            mine.lines[branch.id] = replace(line, branch=branch)
+        if line is None:
+            return None
+        branch = replace(line.branch, owner=None, lease_until=0.0, status=status or line.branch.status)
+        mine.lines[branch.id] = replace(line, branch=branch)
+        return branch
+
+    def _rests(self, branch: Branch) -> None:
+        """Have it known where a run is that somebody may be handed a checkpoint of."""
+        if self._homes is not None and branch.status in ("suspended", "failed"):
+            self._homes.note(branch.run_id, self)
 
     def _announced(self, mine: _Tenant, branch_id: str, seq: int) -> None:
         line = mine.lines.get(branch_id)
@@ -504,3 +534,24 @@ def _drop(index: dict[str, dict[str, None]], key: str | None, id: str) -> None:
         ids.pop(id, None)
         if not ids:
             del index[key or ""]
+
+
+_STORES: Final[WeakSet[MemoryStore]] = WeakSet()
+_FORKING: Final[list[MemoryStore]] = []
+
+
+def _before_fork() -> None:
+    """Keep all others out, so that the child gets no store that is half changed, or held by a thread that it does not have."""
+    for store in list(_STORES):
+        if not store._alone.inside:
+            store._alone.lock.acquire()
+            _FORKING.append(store)
+
+
+def _after_fork() -> None:
+    while _FORKING:
+        _FORKING.pop()._alone.lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

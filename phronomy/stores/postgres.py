@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from phronomy._checks import is_number
+from phronomy._quoting import quoted
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
 from phronomy.stores._sqlstore import Native, SQLStore, Steps
@@ -48,7 +49,7 @@ class PostgresStore(SQLStore):
 
     A connection that was lost is replaced, and what was not written is written again; where the server does not say whether a
     write was done, that is a `StoreError`. Raises `StoreError` for what cannot be read or reached, and where the packages are missing
-    (`pip install 'phronomy[postgres]'`); no message holds the address, a password, or a value.
+    (`pip install 'phronomy[postgres]'`); no message holds a user, a password, or a value.
     """
 
     def __init__(
@@ -68,8 +69,10 @@ class PostgresStore(SQLStore):
         timeout: float = 30.0,
     ) -> None:
         super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
-        if not 0 < timeout < math.inf:
-            raise StoreError(f"the timeout is a number of seconds above 0, not {timeout!r}")
+        if not is_number(timeout) or timeout <= 0:
+            raise StoreError(f"the timeout is a number of seconds above 0, not {quoted(timeout)}")
+        if not isinstance(conninfo, str | None):
+            raise StoreError(f"the conninfo of a PostgreSQL store is text, not {type(conninfo).__name__}")
         if (conninfo is None) == (pool is None):
             also = " beside its async_pool: runs are begun, listed and kept alive in threads" if async_pool else ""
             raise StoreError(
@@ -175,7 +178,9 @@ def _setup_text(schema: str | None) -> str:
             "END IF;",
         ]
     lines += [
-        f"IF to_regclass({_literal(_prefix(schema) + 'phronomy_schema')}) IS NULL THEN",
+        # To read pg_class has the session hear of what was made while it waited for the lock; a name it has not found it remembers.
+        "IF NOT EXISTS (SELECT FROM pg_catalog.pg_class"
+        f" WHERE oid = to_regclass({_literal(_prefix(schema) + 'phronomy_schema')})) THEN",
         f"    {sql.schema};",
         f"    {sql.first_version};",
         "END IF;",

@@ -12,6 +12,8 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 
+from phronomy._checks import is_number
+from phronomy._quoting import quoted
 from phronomy.errors import StoreError
 from phronomy.stores import _lua
 from phronomy.stores._changes import (
@@ -96,8 +98,10 @@ class RedisStore(Store):
         super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
         if not isinstance(prefix, str) or not 0 < len(prefix) <= 200 or not prefix.isprintable():
             raise StoreError("the prefix of a Redis store is printable text of 1 to 200 characters")
-        if not 0 < timeout < math.inf:
-            raise StoreError(f"the timeout is a number of seconds above 0, not {timeout!r}")
+        if not is_number(timeout) or timeout <= 0:
+            raise StoreError(f"the timeout is a number of seconds above 0, not {quoted(timeout)}")
+        if not isinstance(url, str | None):
+            raise StoreError(f"the URL of a Redis store is text, not {type(url).__name__}")
         try:
             from phronomy.stores._redis import open_link  # noqa: PLC0415  # a process without this store needs no driver
         except ImportError:
@@ -143,11 +147,11 @@ class RedisStore(Store):
 
     def append(self, change: Append) -> Branch:
         check_change(change)
-        now, claim = self.clock(), change.claim
+        now, claim, kind = self.clock(), change.claim or change.holder, b"own" if change.holder is None else b"holder"
         lease = change.lease or (self.lease if change.take is not None else 0.0)
         args = [
             *(_bytes(change.branch_id), _time(now), b"%d" % change.seq, b"%d" % SIZE),
-            *(b"" if claim is None else b"own" if claim.branch_id == change.branch_id else b"other",),
+            *(b"" if claim is None else kind if claim.branch_id == change.branch_id else b"other " + kind,),
             *(_bytes(claim.owner if claim else ""), b"%d" % (claim.fence if claim else 0)),
             *(_opt(change.take), b"=" + _time(now + lease) if lease else b"", b"1" if change.release else b"0"),
             *(_opt(change.head), _opt(change.status), b"1" if change.announce else b"0"),
@@ -312,6 +316,8 @@ class RedisStore(Store):
             return self._walk(self._list("B", R=wanted.run_id, H=wanted.thread_id))
         if wanted.unannounced:
             return self._walk(self._key("una"))
+        if wanted.handed:
+            return self._walk(self._key("hand"))
         if wanted.abandoned_at is not None:
             return self._few([self._key("run")], _time(wanted.abandoned_at))
         if wanted.ended_before is not None:
@@ -408,7 +414,7 @@ def _added(change: Append) -> list[bytes]:
 
 
 def _branch_texts(branch: Branch, *, start: int) -> list[str | None]:
-    """The fields of a new branch in the order of FIELDS, from `run` to `ann`, as text."""
+    """The fields of a new branch in the order of FIELDS, from `run` to `handed`, as text."""
     times = [repr(float(value)) for value in (branch.lease_until, branch.created_at, branch.changed_at)]
     return [
         *(
@@ -422,6 +428,7 @@ def _branch_texts(branch: Branch, *, start: int) -> list[str | None]:
         ),
         *(branch.head, branch.status, branch.owner, str(branch.fence), *times),
         None if branch.announced is None else str(branch.announced),
+        None if branch.handed is None else str(branch.handed),
     ]
 
 
@@ -441,9 +448,8 @@ def _whole(read: Callable[P, T]) -> Callable[P, T]:
 @_whole
 def _branch(values: Sequence[Any]) -> Branch:
     """The branch that a script shows."""
-    id, _, run, thread, agent, label, parent, first, seq, head, status, owner, fence, until, made, at, announced = (
-        values
-    )
+    id, _, run, thread, agent, label, parent, first, seq, head, status, owner, fence, until, made, at, *told = values
+    announced, handed = told
     return Branch(
         id=id.decode(),
         run_id=run.decode(),
@@ -461,6 +467,7 @@ def _branch(values: Sequence[Any]) -> Branch:
         created_at=float(made),
         changed_at=float(at),
         announced=None if announced is None else int(announced),
+        handed=None if handed is None else int(handed),
     )
 
 

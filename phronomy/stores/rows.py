@@ -1,10 +1,10 @@
 """What a store keeps, and what it is asked: records without behaviour, the same for every store."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from phronomy.errors import Portable
 
 if TYPE_CHECKING:
     from phronomy.checkpoint import Checkpoint
@@ -32,7 +32,8 @@ class Branch:
     `parent_branch` and `parent_seq` say which log it goes on from, and after which entry. `seq` is the number of the last entry
     of its own log, which begins after `parent_seq`. `head` is the id of its last root checkpoint. `label` is that of the first.
     `created_at`, `changed_at` (the time of the last write) and `lease_until` are in seconds since the epoch, by the store's clock.
-    `announced` is the last entry that whoever listens has heard of; None: nobody is to hear of this branch.
+    `announced` is the last entry that whoever listens has heard of; None: nobody is to hear of this branch. `handed` is the first
+    entry that was left for the worker who held the branch, and that no root checkpoint was written after; None: there is none.
     """
 
     id: str
@@ -51,13 +52,14 @@ class Branch:
     created_at: float = 0.0
     changed_at: float = 0.0
     announced: int | None = None
+    handed: int | None = None
 
     def is_held(self, now: float) -> bool:
         """Whether a worker holds the branch whose lease has not expired at this time, by the store's clock."""
         return self.owner is not None and self.lease_until > now
 
     @classmethod
-    def of(cls, checkpoint: Checkpoint, **fields: Any) -> Branch:
+    def of(cls, checkpoint: "Checkpoint", **fields: Any) -> "Branch":
         """The branch that a checkpoint names."""
         return cls(
             id=checkpoint.branch_id,
@@ -157,8 +159,9 @@ class Claim:
 class Append:
     """One atomic write to a branch.
 
-    `seq` is the last entry that the writer has seen. `claim` is the writer's; without one, only journal entries may be written,
-    or a claim be taken by `take` (an owner), which needs the lease to be free or expired. `lease` is how many seconds from now
+    `seq` is the last entry that the writer has seen. `claim` is the writer's; without one, a claim is taken by `take` (an owner), which
+    needs the lease to be free or expired, or journal entries are left for `holder`: the worker that holds the branch, as the
+    writer saw it. `lease` is how many seconds from now
     the claim is to last. `release` gives it up. `head`, `status` change the branch; `opened` and `closed` change what is pending;
     `audit` is added to the trail. With `announce`, what is written from here on is to be announced: the branch's `announced`, if
     it is None, becomes `seq`.
@@ -169,6 +172,7 @@ class Append:
     entries: tuple[Entry, ...] = ()
     claim: Claim | None = None
     take: str | None = None
+    holder: Claim | None = None
     lease: float = 0.0
     release: bool = False
     head: str | None = None
@@ -193,7 +197,8 @@ class BranchFilter:
 
     `parents` are ids of branches that they go on from. `abandoned_at`: they are `running`, and nobody holds them at that time.
     `ended_before`: their status is in `ENDED`, and their last write was before that time. `unannounced`: entries were written
-    that have not been announced (`announced` is below `seq`). Times are in seconds since the epoch, by the store's clock.
+    that have not been announced (`announced` is below `seq`). `handed`: entries were left for a worker, and no root checkpoint
+    was written after them. Times are in seconds since the epoch, by the store's clock.
     """
 
     run_id: str | None = None
@@ -202,6 +207,7 @@ class BranchFilter:
     abandoned_at: float | None = None
     ended_before: float | None = None
     unannounced: bool = False
+    handed: bool = False
     limit: int | None = None
 
 
@@ -258,10 +264,10 @@ class AuditFilter:
 
 
 class Behind(Exception):
-    """The writer has not seen the last entry of the log. Nothing was written."""
+    """The writer has not seen the last entry of the log, or who holds the branch now. Nothing was written."""
 
 
-class Held(Exception):
+class Held(Portable, Exception):
     """The claim cannot be taken: `branch` is held by its owner, whose lease has not expired. Nothing was written."""
 
     def __init__(self, branch: Branch) -> None:
@@ -269,7 +275,7 @@ class Held(Exception):
         self.branch = branch
 
 
-class Occupied(Exception):
+class Occupied(Portable, Exception):
     """The thread has a branch that is running or suspended. Nothing was written."""
 
     def __init__(self, branch: Branch) -> None:

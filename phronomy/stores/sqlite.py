@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NoReturn, TypeVar
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
 
+from phronomy._checks import is_number
+from phronomy._quoting import quoted, quoted_word
 from phronomy.errors import StoreError
 from phronomy.stores import _sql
 from phronomy.stores._alone import Alone
 from phronomy.stores._sqlstore import SQLStore, Steps, done
 
 T = TypeVar("T")
+
+_Identity: TypeAlias = tuple[int, int]
+"""The device and the number of a file."""
 
 _SQL: Final = _sql.Statements(_sql.SQLITE)
 _HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'phronomy_schema'"
@@ -29,13 +37,14 @@ seconds, and an interrupt is not heard.
 
 
 class SQLiteStore(SQLStore):
-    """Keeps checkpoints in the SQLite file at `path`, which is made if it is not there; its directory must be.
+    """Keeps checkpoints in the SQLite file at `path`, which is made for its owner alone if it is not there; its directory must be.
 
     Any number of threads and processes of one machine may use the file at once (not over a network file system). A
     write waits up to `timeout` seconds for the others'. With `synchronous="FULL"` what was written survives a loss of
     power; `"NORMAL"` is faster and may lose the last writes then, but nothing when a process dies.
 
-    Raises `StoreError` if the file cannot be opened, is no database, or was written by a later release.
+    Raises `StoreError` if the file cannot be opened, is no database, or was written by a later release; and, once it is open, if it
+    is deleted or another file comes to be at its path: then nothing is read or written any more.
     """
 
     _statements = _SQL
@@ -52,10 +61,12 @@ class SQLiteStore(SQLStore):
         synchronous: Literal["OFF", "NORMAL", "FULL", "EXTRA"] = "FULL",
     ) -> None:
         super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
-        if not timeout >= 0:
-            raise StoreError(f"the timeout must be 0 seconds or more, not {timeout!r}")
+        if not is_number(timeout) or timeout < 0:
+            raise StoreError(f"the timeout must be 0 seconds or more, not {quoted(timeout)}")
         if synchronous not in _SYNCHRONOUS:
-            raise StoreError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, not {synchronous!r}")
+            raise StoreError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, not {quoted_word(synchronous)}")
+        if not isinstance(path, str | os.PathLike):
+            raise StoreError(f"the path of a SQLite store is text or a path, not {type(path).__name__}")
         self._file = _File(_checked_path(os.fspath(path)), timeout, synchronous)
 
     def __repr__(self) -> str:
@@ -107,6 +118,7 @@ class _File:
         self._timeout = timeout
         self._synchronous = synchronous
         self.connection: sqlite3.Connection | None = None
+        self._opened: dict[str, _Identity] = {}
         self.pid = 0
         self._closed = False
         self._forking = False
@@ -121,6 +133,7 @@ class _File:
             db = self.ready()
             try:
                 self._run(db, _SQL.begin)
+                self._check()
                 answer = done(work(), _Open(db))
                 self._run(db, "COMMIT")
             except BaseException as error:
@@ -136,7 +149,9 @@ class _File:
         def select() -> list[_sql.Values]:
             db = self.ready()
             try:
-                return self._run(db, statement, values).fetchall()
+                rows = self._run(db, statement, values).fetchall()
+                self._check()
+                return rows
             except UnicodeEncodeError:
                 return []  # A lone surrogate: no stored text has one, so nothing can match.
             except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
@@ -167,9 +182,15 @@ class _File:
 
     def _open(self) -> sqlite3.Connection:
         self.pid = os.getpid()
+        self._check()  # where the file was once open: SQLite would make a new one
         try:
+            _make(self.path)
             self.connection = db = sqlite3.connect(
-                self.path, timeout=min(self._timeout, _SLICE), isolation_level=None, check_same_thread=False
+                f"{Path(self.path).as_uri()}?mode=rw",  # SQLite would make it with the modes that the umask leaves
+                uri=True,
+                timeout=min(self._timeout, _SLICE),
+                isolation_level=None,
+                check_same_thread=False,
             )
             self._run(db, f"PRAGMA synchronous = {self._synchronous}")
             if self._run(db, "PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -178,7 +199,23 @@ class _File:
         except BaseException as error:
             self.disconnect()
             self._explain(error)
+        files = (self.path, *self._beside())
+        self._opened = {path: found for path in files if (found := _identity(path)) is not None}
         return db
+
+    def _check(self) -> None:
+        """Refuse files that are not those which were opened. Raises `StoreError`.
+
+        The connection has the old ones, which nobody else sees: what is decided there would be decided once more in the new ones.
+        Nobody takes the log or its index away while the file is open, and whoever opens the file last finds what is committed in the
+        log alone. Two processes with two indexes do not hear of each other.
+        """
+        for path, opened in self._opened.items():
+            if _identity(path) != opened:
+                raise StoreError(
+                    f"{path} is not the file that this store opened: it was deleted, or another was put in its place."
+                    " Nothing was read or written. Put it back, or close the store and open another"
+                )
 
     def _run(self, db: sqlite3.Connection, statement: str, values: _sql.Values = ()) -> sqlite3.Cursor:
         """Execute the statement, waiting for the locks of others as long as the store's timeout says."""
@@ -237,9 +274,17 @@ class _File:
         if self.connection is not None and self.pid == os.getpid():
             self.connection.close()
             self.connection = None
+            for path in self._beside():
+                self._opened.pop(path, None)
+
+    def _beside(self) -> tuple[str, ...]:
+        """The log and its index. SQLite makes them with the first connection, and takes them away with the last."""
+        return tuple(f"{os.path.realpath(self.path)}{end}" for end in ("-wal", "-shm"))
 
     def _explain(self, error: BaseException) -> NoReturn:
         """Raise the error anew, as a `StoreError` if it is the database's. Values are not in the message."""
+        if isinstance(error, sqlite3.Error):
+            self._check()  # a file whose log is gone is "malformed", or worse
         if isinstance(error, sqlite3.IntegrityError):
             raise StoreError(f"{self.path}: an id is in the store already, nothing was written: {error}") from error
         if isinstance(error, sqlite3.Error):
@@ -253,6 +298,24 @@ class _File:
         raise error
 
 
+def is_store(path: Path) -> bool:
+    """Whether the file may be a store of ours: it has the tables, or nobody can tell now. Nothing is written."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return db.execute(_HAS_SCHEMA).fetchone() is not None
+    except sqlite3.Error:  # opening it says what is wrong
+        return True
+
+
+def _identity(path: str) -> _Identity | None:
+    """What tells a file from every other, None if it is not there. It is not opened: to close it would give up SQLite's locks."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _checked_path(path: str) -> str:
     if "\0" in path:
         raise StoreError("the path of a store cannot hold a NUL character")
@@ -262,6 +325,16 @@ def _checked_path(path: str) -> str:
     if not os.path.isdir(parent):
         raise StoreError(f"the directory {parent} of the store does not exist: make it first")
     return os.path.abspath(path)
+
+
+_MAKING: Final = threading.Lock()
+"""Held while a file is made. A process that closes a file loses all its locks on it, those of a connection beside it too."""
+
+
+def _make(path: str) -> None:
+    """Make the file, for its owner alone, if it is not there. SQLite gives those beside it its mode, and says why one cannot be."""
+    with _MAKING, suppress(OSError):
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _close_before_fork(file: _File) -> None:

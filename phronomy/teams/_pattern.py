@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
+from phronomy._cached import cached
 from phronomy._json import JsonText
-from phronomy._rules import current, is_ending
+from phronomy._rules import current
+from phronomy._said import is_ending
 from phronomy._wanted import UNNEEDED
 from phronomy._workers import in_either
 from phronomy.checkpoint import AgentRef, Checkpoint
@@ -47,9 +48,9 @@ class PatternState(BaseModel):
     """
 
     pattern: str
-    input: Any = None
-    output: Any = None
-    turns: Annotated[list[dict[str, Any]], append] = []
+    input: Any = Field(default=None, repr=False)
+    output: Any = Field(default=None, repr=False)
+    turns: Annotated[list[dict[str, Any]], append] = Field(default=[], repr=False)
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -133,7 +134,7 @@ class PatternSpec(GraphSpec):
         found = self.nodes.get(name)
         return found if isinstance(found, FunctionStep | RunStep) else None
 
-    @cached_property
+    @cached
     def _ref(self) -> AgentRef:
         shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
         facts = {"tools": shape, "instructions": "", "model": "", "pattern": self.scheme.kind}

@@ -10,7 +10,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from phronomy import _spelling
 from phronomy._json import JsonError, JsonText, canonical
+from phronomy._quoting import quoted_name
 from phronomy._runs import Runs
 from phronomy._spec import is_async
 from phronomy.errors import ConfigurationError, GraphError, InvalidUpdate
@@ -98,7 +100,7 @@ def step_of(
         raise GraphError(f"{where}: transform is a plain function of what comes to the step")
     if unknown := given.keys() - {*OPTIONS}:
         raise GraphError(
-            f"{where}: there is no option {', '.join(sorted(unknown))}; there are transform, {', '.join(OPTIONS)}"
+            f"{where}: there is no option {_spelling.told(unknown, OPTIONS)}; there are transform, {', '.join(OPTIONS)}"
         )
     is_run = hasattr(run, "spec") and not isinstance(run, type)
     if not is_run and (not callable(run) or isinstance(run, Tool | type)):
@@ -123,7 +125,7 @@ def names_for(runs: Mapping[str, Any] | list[Any], *, where: str) -> list[tuple[
         for name in runs:
             if not isinstance(name, str) or not is_name(name):
                 raise GraphError(
-                    f"{where}: {str(name)[:80]!r} cannot name a step: give it 1 to 64 letters, digits, '_' and '-'"
+                    f"{where}: {quoted_name(name)} cannot name a step: give it 1 to 64 letters, digits, '_' and '-'"
                 )
         return list(runs.items())
     found: dict[str, Any] = {}

@@ -7,17 +7,18 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from typing_extensions import Unpack
 
-from phronomy import _session
+from phronomy import _session, _spelling
 from phronomy._checks import is_series
 from phronomy._input import read_input
 from phronomy._json import canonical
 from phronomy._ledger import call as in_store
 from phronomy._options import CallOptions
+from phronomy._quoting import quoted_name
 from phronomy._runner import Spec
 from phronomy._spec import name_of
 from phronomy._stops import specs_in
@@ -32,7 +33,7 @@ from phronomy.graph._spec import GraphSpec
 from phronomy.graph._state import StateSchema
 from phronomy.graph._waves import channels_of
 from phronomy.graph.channels import append, merge
-from phronomy.graph.graph import Graph, GraphOptions
+from phronomy.graph.graph import OF_NODES, Graph, GraphOptions
 from phronomy.graph.signals import END, START
 from phronomy.handoffs import Handoff, as_handoffs
 from phronomy.memory import Memory
@@ -55,10 +56,10 @@ class TeamState(BaseModel):
     """
 
     member: str
-    input: Any = None
-    output: Any = None
-    facts: Annotated[dict[str, Any], merge] = {}
-    memory: Annotated[list[dict[str, Any]], append] = []
+    input: Any = Field(default=None, repr=False)
+    output: Any = Field(default=None, repr=False)
+    facts: Annotated[dict[str, Any], merge] = Field(default={}, repr=False)
+    memory: Annotated[list[dict[str, Any]], append] = Field(default=[], repr=False)
     turns: Annotated[dict[str, int], merge] = {}
     past: Past | None = None
 
@@ -120,7 +121,9 @@ class OrchestratorSpec(GraphSpec):
             member = self.pools[member][count % len(self.pools[member])]
         node = self.nodes.get(member)
         if not isinstance(node, Inside):
-            raise ConfigurationError(f"{self.name!r} has no member {member!r:.80}; there are {', '.join(self.nodes)}")
+            raise ConfigurationError(
+                f"{self.name!r} has no member {quoted_name(member)}; there are {', '.join(self.nodes)}"
+            )
         node.inner.spec.first(given, None, None)  # what it cannot begin with is refused here, before anything is stored
         update = {"member": member, "input": given, "output": None, "facts": facts, "turns": turns}
         return {**super().first(update, parent, history), "original_input": given}
@@ -147,6 +150,8 @@ class Orchestrator(Graph[Deps, Any]):
     It is run, stopped, resumed, forked, restored and watched as any run is. Raises `ConfigurationError`.
     """
 
+    hold: Hold | None
+
     def __init__(
         self,
         agents: Sequence[Agent[Any, Any]] | Mapping[str, Agent[Any, Any]],
@@ -160,11 +165,12 @@ class Orchestrator(Graph[Deps, Any]):
         hold: Hold | None = None,
         **options: Unpack[GraphOptions],
     ) -> None:
+        options = cast(GraphOptions, {**self._of_class(), **options})
         name: str = options.setdefault("name", "team")
         if unknown := options.keys() - GraphOptions.__annotations__.keys():
+            known = (*_PARAMETERS, *GraphOptions.__annotations__)
             raise GraphError(
-                f"{name!r}: there is no option {', '.join(sorted(unknown))}; there are agents, handoffs, patterns, pools, entry,"
-                f" memory, on_breakpoint, hold, {', '.join(GraphOptions.__annotations__)}"
+                f"{name!r}: there is no option {_spelling.told(unknown, known)}; there are {', '.join(known)}"
             )
         if not isinstance(memory, Memory | None):
             raise ConfigurationError(f"{name!r}: memory is a Memory or None, not {type(memory).__name__}")
@@ -178,7 +184,7 @@ class Orchestrator(Graph[Deps, Any]):
         self._pools = _checked_pools(name, pools or {}, team, self._members)
         self._entry = next(iter(team)) if entry is None else entry
         if not isinstance(entry, str | None) or self._entry not in {*self._members, *self._pools}:
-            raise ConfigurationError(f"{name!r}: there is no member {entry!r:.80} to begin with")
+            raise ConfigurationError(f"{name!r}: there is no member {quoted_name(entry)} to begin with")
         schema = StateSchema(TeamState, name=name)
         nodes: dict[str, Any] = {}
         for each, member in self._members.items():
@@ -206,7 +212,10 @@ class Orchestrator(Graph[Deps, Any]):
     # Running
 
     def run(self, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any) -> Result[Any]:
-        """Have the entry work on this; the options are those of `invoke`. `facts` are added to those of the thread."""
+        """Have the entry work on this; the options are those of `invoke`. `facts` are added to those of the thread.
+
+        Raises as `invoke` does.
+        """
         return self.invoke(self._task(self._entry, input, facts), **options)
 
     async def arun(self, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any) -> Result[Any]:
@@ -216,7 +225,10 @@ class Orchestrator(Graph[Deps, Any]):
     def run_agent(
         self, agent: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
     ) -> Result[Any]:
-        """Have this agent work on it, or whoever of a pool has its turn."""
+        """Have this agent work on it, or whoever of a pool has its turn.
+
+        Raises as `run` does, and `ConfigurationError` for a name of none.
+        """
         return self.invoke(self._task(agent, input, facts, of="agent"), **options)
 
     async def arun_agent(
@@ -228,7 +240,7 @@ class Orchestrator(Graph[Deps, Any]):
     def run_pattern(
         self, pattern: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
     ) -> Result[Any]:
-        """Have this pattern work on it."""
+        """Have this pattern work on it. Raises as `run` does, and `ConfigurationError` for a name of none."""
         return self.invoke(self._task(pattern, input, facts, of="pattern"), **options)
 
     async def arun_pattern(
@@ -257,7 +269,7 @@ class Orchestrator(Graph[Deps, Any]):
         }
         if member not in kinds[of]:
             raise ConfigurationError(
-                f"{self.name!r} has no {of} {member!r}; there are {', '.join(kinds[of]) or 'none'}. Nothing was done"
+                f"{self.name!r} has no {of} {quoted_name(member)}; there are {', '.join(kinds[of]) or 'none'}. Nothing was done"
             )
         return Task(member, input, facts or {})
 
@@ -265,11 +277,12 @@ class Orchestrator(Graph[Deps, Any]):
 
     def local_state(self, at: Checkpoint | str) -> LocalState:
         """Where the team stands in the thread of a checkpoint, a run or a branch. Raises `CheckpointNotFound`, `CheckpointError`."""
+        store = self._store_of(at)
         if isinstance(at, Checkpoint):
-            head, lineage = at, self.store.lineage(checkpoint_id=at.id)
+            head, lineage = at, store.lineage(checkpoint_id=at.id)
         else:
-            branch_id = _session.branch_of(self.store, at, bearer=self._bearer)
-            head, lineage = self.store.head(branch_id)[1], self.store.lineage(branch_id=branch_id)
+            branch_id = _session.branch_of(store, at, bearer=self._bearer)
+            head, lineage = store.head(branch_id)[1], store.lineage(branch_id=branch_id)
         return self._local(head, lineage)
 
     async def alocal_state(self, at: Checkpoint | str) -> LocalState:
@@ -303,6 +316,18 @@ class Orchestrator(Graph[Deps, Any]):
 
 _HELD: Final = ("invoke", "resume", "stream")
 
+_PARAMETERS: Final = ("agents", "handoffs", "patterns", "pools", "entry", "memory", "on_breakpoint", "hold")
+
+_AT_ONCE: Final = _spelling.where_made("Orchestrator", _PARAMETERS)
+
+Orchestrator._spelt = _spelling.Options(
+    Orchestrator,
+    {**GraphOptions.__annotations__, **_AT_ONCE},
+    GraphError,
+    typed=GraphOptions,
+    elsewhere={**OF_NODES, **_AT_ONCE},
+)
+
 
 def _copies(
     where: str, agents: Any, handoffs: Iterable[Any], memory: Memory | None, options: GraphOptions
@@ -324,10 +349,10 @@ def _copies(
     for name in listed:
         if not is_name(name):
             raise ConfigurationError(
-                f"{where!r}: {name!r:.80} cannot name a member: give it 1 to 64 letters, digits, '_' and '-', as in"
+                f"{where!r}: {quoted_name(name)} cannot name a member: give it 1 to 64 letters, digits, '_' and '-', as in"
                 " agents={'name': agent}"
             )
-    team = _Team(memory, listed, options)
+    team = _Team(where, memory, listed, options)
     made = team.made
     ways = {
         name: [team.onward(way) for way in as_handoffs(f"agent {name!r}", each.handoffs)] for name, each in made.items()
@@ -346,9 +371,15 @@ def _copies(
 
 
 class _Team:
-    """Copies of agents, and of those that they hand over to: none of those that were given is changed, or kept from being changed."""
+    """Copies of agents, and of those that they hand over to: none of those that were given is changed, or kept from being changed.
 
-    def __init__(self, memory: Memory | None, listed: Mapping[str, Agent[Any, Any]], options: GraphOptions) -> None:
+    But for their gates: nobody would know that the copies have others.
+    """
+
+    def __init__(
+        self, name: str, memory: Memory | None, listed: Mapping[str, Agent[Any, Any]], options: GraphOptions
+    ) -> None:
+        self._name = name
         self._memory = memory
         self._options = options
         self._known: list[tuple[Agent[Any, Any], Agent[Any, Any]]] = []
@@ -357,7 +388,7 @@ class _Team:
 
     def _copy(self, agent: Agent[Any, Any], name: str) -> Agent[Any, Any]:
         made = copy.copy(agent)
-        made.__dict__.update(_spec=None, _fixed_for=None)
+        made.__dict__.update(_spec=None, _fixed_for=None, _copied_for=None)
         made.name = name
         made.memory = made.memory if made.memory is not None else self._memory
         handler, timeout = self._options.get("on_approval_required"), self._options.get("approval_timeout")
@@ -366,6 +397,7 @@ class _Team:
         if timeout is not None and made.approval_timeout is None:
             made.approval_timeout, made.on_expiry = timeout, self._options.get("on_expiry", made.on_expiry)
         self._known.append((agent, made))
+        agent._note_copy(self._name)
         return made
 
     def onward(self, way: Handoff) -> Handoff:
@@ -397,7 +429,7 @@ def _checked_patterns(where: str, patterns: Any, team: Mapping[str, Any]) -> dic
     for name, pattern in patterns.items():
         if not isinstance(name, str) or not is_name(name):
             raise ConfigurationError(
-                f"{where!r}: {name!r:.80} cannot name a pattern: give it 1 to 64 letters, digits, '_' and '-'"
+                f"{where!r}: {quoted_name(name)} cannot name a pattern: give it 1 to 64 letters, digits, '_' and '-'"
             )
         if name in team:
             raise ConfigurationError(f"{where!r}: two members are named {name!r}: give one of them another name")
@@ -418,11 +450,11 @@ def _checked_pools(
     for name, names in found.items():
         if not isinstance(name, str) or not name or name in members or not names:
             raise ConfigurationError(
-                f"{where!r}: pool {name!r:.80} lists names of agents here, and is named like no member"
+                f"{where!r}: pool {quoted_name(name)} lists names of agents here, and is named like no member"
             )
         for each in names:
             if not isinstance(each, str) or each not in team:
-                raise ConfigurationError(f"{where!r}: pool {name!r} lists {each!r:.80}, which is no agent here")
+                raise ConfigurationError(f"{where!r}: pool {name!r} lists {quoted_name(each)}, which is no agent here")
     return found
 
 

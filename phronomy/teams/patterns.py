@@ -9,7 +9,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field, create_model, model_validator
 from typing_extensions import Unpack
 
+from phronomy import _spelling
 from phronomy._checks import is_count, is_number, is_series
+from phronomy._quoting import quoted_name, quoted_word
 from phronomy._spec import is_async
 from phronomy.checkpoint import Checkpoint
 from phronomy.errors import CheckpointError, GraphError
@@ -25,7 +27,7 @@ from phronomy.teams._steps import FunctionStep, RunStep, about, names_for, step_
 from phronomy.tools import Deps
 
 
-class Step:
+class Step(_spelling.Given, elsewhere=_spelling.where_made("Step", NodeOptions.__annotations__)):
     """A step of a pattern with options: an agent, a graph, another pattern, or a function of what comes to it.
 
     `transform`, a plain function, makes the input of the step of what comes to it. The options are those of a node:
@@ -33,23 +35,30 @@ class Step:
     `idempotent`, `retries`, `retry_wait`, `retry_on`, `timeout` and `on_failure`.
     """
 
+    run: Any
+    options: dict[str, Any]
+
     def __init__(
         self, run: Any, *, transform: Callable[[Any], Any] | None = None, **options: Unpack[NodeOptions]
     ) -> None:
         self.run = run
-        self.options: dict[str, Any] = {"transform": transform, **options}
+        self.options = {"transform": transform, **options}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({getattr(self.run, 'name', None) or getattr(self.run, '__name__', self.run)!r})"
 
 
-class DagNode(Step):
+class DagNode(Step, elsewhere=_spelling.where_made("DagNode", NodeOptions.__annotations__)):
     """A step of a `dag`: it runs once all steps in `needs` are through.
 
     It is given a dict of what those gave, by name (without any: the input of the pattern), or what `transform` makes of that. Where
     `when`, a plain predicate of the same, is false or raises, the step is left out. Of steps that are ready at once, those of a
     higher `priority` begin first.
     """
+
+    needs: Sequence[str]
+    when: Callable[[Any], Any] | None
+    priority: int
 
     def __init__(
         self,
@@ -289,7 +298,9 @@ def reflect(
 def _where(kind: str, options: Mapping[str, Any]) -> str:
     if unknown := options.keys() - GraphOptions.__annotations__.keys():
         known = ", ".join(GraphOptions.__annotations__)
-        raise GraphError(f"pattern {kind}: there is no option {', '.join(sorted(unknown))}; there are {known}")
+        raise GraphError(
+            f"pattern {kind}: there is no option {_spelling.told(unknown, GraphOptions.__annotations__)}; there are {known}"
+        )
     return f"pattern {options.get('name', kind)!r}"
 
 
@@ -334,7 +345,7 @@ def _plain(where: str, option: str, function: Any) -> None:
 
 def _one_of(where: str, option: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise GraphError(f"{where}: {option} is {', '.join(map(repr, known))}, not {value!r:.40}")
+        raise GraphError(f"{where}: {option} is {', '.join(map(repr, known))}, not {quoted_word(value)}")
 
 
 def _enough(where: str, least: Any, steps: int) -> None:
@@ -350,7 +361,7 @@ def _edge(where: str, name: str, node: Any, nodes: Mapping[str, Any]) -> Edge:
         raise GraphError(f"{where}, step {name!r}: needs is a list of names of steps, each once")
     for need in needs:
         if need not in nodes:
-            raise GraphError(f"{where}, step {name!r} needs {need!r:.80}; the steps are {', '.join(nodes)}")
+            raise GraphError(f"{where}, step {name!r} needs {quoted_name(need)}; the steps are {', '.join(nodes)}")
         if need == name:
             raise GraphError(f"{where}, step {name!r} needs itself")
     _plain(f"{where}, step {name!r}", "when", node.when)

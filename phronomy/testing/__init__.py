@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from phronomy import _lazy
 from phronomy.testing.scripted import ScriptedModel, ScriptExhausted, call, check_history, say
 
 if TYPE_CHECKING:
@@ -30,19 +30,18 @@ __all__ = [
 
 # Most tests need no HTTP server, and no contract.
 _LAZY = {
-    "ChatServer": "server",
-    "Fault": "server",
-    "ModelContract": "contract",
-    "StoreContract": "store_contract",
-    "sweep": "crash",
+    "ChatServer": ".server",
+    "Fault": ".server",
+    "ModelContract": ".contract",
+    "StoreContract": ".store_contract",
+    "sweep": ".crash",
 }
 
+if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "StoreContract" and (pytest := sys.modules.get("pytest")) is not None:
-        # An assertion that fails then shows its values, as in a test file. Modules that are loaded already stay as they are.
-        parts = [f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("_store_*.py")]
-        pytest.register_assert_rewrite(*(part for part in parts if part not in sys.modules))
-    return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+    def __getattr__(name: str) -> Any:
+        if name == "StoreContract" and (pytest := sys.modules.get("pytest")) is not None:
+            # An assertion that fails then shows its values, as in a test file. Modules that are loaded already stay as they are.
+            parts = [f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("_store_*.py")]
+            pytest.register_assert_rewrite(*(part for part in parts if part not in sys.modules))
+        return _lazy.load(__name__, name, _LAZY)

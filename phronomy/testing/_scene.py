@@ -110,7 +110,7 @@ class Fuse:
     """Counts the places that a process passes, and strikes at one of them: kills the process, or has `line` do what it does."""
 
     def __init__(self, at: int | None, witness: Witness, line: Line | None = None) -> None:
-        self.passed = 0
+        self.passed: int = 0
         self._at = at
         self._witness = witness
         self._line = line

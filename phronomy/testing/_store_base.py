@@ -43,7 +43,7 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self.now = 1000.0
+        self.now: float = 1000.0
         self.yields = False
 
     def __call__(self) -> float:

@@ -394,7 +394,8 @@ class ListTests(StoreTests):
         assert approval == waits.pending[0]
         assert (found.requested_at, found.expires_at, found.risk) == (1000.0, 1030.0, "high")
         assert (found.tool_name, found.agent, found.label) == ("pay", "clerk", None)
-        end_ = Append(branch_id=waits.run_id, seq=branch_of(self.store, waits.run_id).seq, closed=(found.pending_id,))
+        seq = branch_of(self.store, waits.run_id).seq
+        end_ = Append(branch_id=waits.run_id, seq=seq, take="me", release=True, closed=(found.pending_id,))
         self.store.append(end_)
         assert self.store.pending_rows() == []
         end(self.store, waits.run_id, "cancelled")

@@ -121,7 +121,7 @@ class RemoveTests(StoreTests):
         with refused(CheckpointNotFound):
             store.lineage(branch_id="b1")
         with refused(CheckpointNotFound):
-            store.append(Append(branch_id="b1", seq=4, entries=(note("late"),)))
+            store.append(Append(branch_id="b1", seq=4, take="me", entries=(note("late"),)))
         facets = {"run": "b1", "thread": "t", "label": "l", "risk": "high"}
         for name, value in facets.items():
             assert store.count_pending(PendingFilter(facets={name: value})) == 0
@@ -240,7 +240,8 @@ class RemoveTests(StoreTests):
         """Lines stay in order, under their numbers, whatever becomes of the run."""
         store = self.store
         begin(store, "b1", row("c1"), audit=(line(1.0, body="first"), line(1.0, body="second")))
-        store.append(Append(branch_id="b1", seq=1, entries=(note("j"),), audit=(line(0.5, body="third"),)))
+        change = Append(branch_id="b1", seq=1, entries=(note("j"),), audit=(line(0.5, body="third"),))
+        store.append(replace(change, take="me", release=True))
         trail = store.select_audit(AuditFilter())
         assert [found.body for found in trail] == ["first", "second", "third"]
         assert sorted({found.n for found in trail}) == [found.n for found in trail]

@@ -204,7 +204,8 @@ class PendingTests(StoreTests):
             for each in gone:
                 seq = store.lineage(branch_id=each.branch_id).branch.seq
                 entry = (note("decided"),)
-                store.append(Append(branch_id=each.branch_id, seq=seq, entries=entry, closed=(each.pending_id,)))
+                change = Append(branch_id=each.branch_id, seq=seq, entries=entry, closed=(each.pending_id,))
+                store.append(replace(change, holder=claim(each.branch_id)))
             begin(store, f"x{newest}", opened=(asked("new", 99.0 if newest else -99.0),))
             rest = store.select_pending(PendingFilter(newest=newest, after=(last.requested_at, last.n)))
             seen = {each.n for each in rows}
@@ -212,10 +213,10 @@ class PendingTests(StoreTests):
             found = store.select_pending(PendingFilter())
 
     def test_what_is_closed_is_in_no_list(self) -> None:
-        """By no facet, with a claim or without."""
+        """By no facet, with a claim or for another holder."""
         self.many()
         store = self.store
-        store.append(Append(branch_id="b0", seq=0, closed=tuple(f"p{n}" for n in range(4))))
+        store.append(Append(branch_id="b0", seq=0, holder=claim("b0"), closed=tuple(f"p{n}" for n in range(4))))
         closed = tuple(f"p{n}" for n in range(4, 8))
         store.append(Append(branch_id="b0", seq=0, claim=claim("b0"), closed=closed))
         for facets in ({}, {"tool": "pay"}, {"tool": "ship"}, {"agent": "clerk"}, {"risk": "high"}, {"label": "l0"}):

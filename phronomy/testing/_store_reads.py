@@ -66,7 +66,7 @@ class LineageTests(StoreTests):
         forked(store)
         before = store.lineage(branch_id="b4").entries
         store.append(Append(branch_id="b1", seq=6, claim=MINE, entries=(note("j3"), row("c4", "c3"))))
-        store.append(Append(branch_id="b2", seq=4, entries=(note("k2"),)))
+        store.append(Append(branch_id="b2", seq=4, take="me", entries=(note("k2"),)))
         assert store.lineage(branch_id="b4").entries == before
         assert store.lineage(checkpoint_id="d1").entries == before
         assert written(store.lineage(checkpoint_id="c3"))[5:] == [(6, "b1", "c3"), (7, "b1", "j3")]
@@ -257,7 +257,7 @@ class BranchTests(StoreTests):
         assert self.branch_ids(ended_before=1000.0) == []
         assert self.branch_ids(ended_before=1e15, thread_id="t") == [ENDED[1], ENDED[3]]
         clock.now = 2000.0
-        store.append(Append(branch_id=ENDED[0], seq=0, entries=(note("late"),)))
+        store.append(Append(branch_id=ENDED[0], seq=0, take="me", release=True, entries=(note("late"),)))
         assert self.branch_ids(ended_before=2000.0) == list(ENDED[1:])
         assert self.branch_ids(ended_before=1e15, abandoned_at=1e15) == []
 
@@ -276,6 +276,27 @@ class BranchTests(StoreTests):
         assert self.branch_ids(unannounced=True) == ["b1", "b3"]
         assert self.branch_ids(unannounced=True, thread_id="t") == ["b3"]
         assert self.branch_ids(unannounced=True, limit=1) == ["b1"]
+
+    def test_branches_in_which_something_was_left_for_a_worker_are_found_whatever_their_status(self) -> None:
+        """Until a root checkpoint is written after it."""
+        store = self.store
+        for number, status in enumerate((*OPEN, *ENDED), 1):
+            begin(store, f"b{number}", row(f"c{number}"), take="me", status=status, thread="t" if number % 2 else None)
+            holder, entries = claim(f"b{number}"), (note("decided"),)
+            store.append(Append(branch_id=f"b{number}", seq=1, holder=holder, entries=entries))
+        begin(store, "c", row("c"), take="me")
+        ids = [f"b{number}" for number in range(1, len((*OPEN, *ENDED)) + 1)]
+        assert self.branch_ids(handed=True) == ids
+        assert self.branch_ids(handed=True, thread_id="t") == ids[::2]
+        assert self.branch_ids(handed=True, limit=2) == ids[:2]
+        assert self.branch_ids(handed=True, abandoned_at=1e15) == ["b1"]
+        assert self.branch_ids(run_id="b2", handed=True) == ["b2"]
+        store.append(Append(branch_id="b2", seq=2, claim=claim("b2"), entries=(row("d"),), head="d"))
+        store.release(claim("b3"))
+        assert self.branch_ids(handed=True) == [ids[0], *ids[2:]]
+        store.release(claim("b1"))
+        store.remove({"b1": 2}, {})
+        assert self.branch_ids(handed=True) == ids[2:]
 
     def test_a_limit_takes_the_first_of_those_that_are_wanted(self) -> None:
         """Of those that all the rest holds for."""
@@ -379,7 +400,8 @@ class AuditTests(StoreTests):
         begin(store, "b2", row("d1"), take="me", audit=(line(4.0, "b2", "t", "p2", "2"),))
         lines = (line(4.0, "b1", "t", "p2", "3"), line(4.5, "b1", None, "p3", "4"), line(6.0, "b3", "u", "p1", "5"))
         store.append(Append(branch_id="b1", seq=1, claim=MINE, audit=lines))
-        store.append(Append(branch_id="b2", seq=1, audit=(line(1e9 / 3, "b2", "ü☃", "p\n4", "6"), line(0.0, body="7"))))
+        more = (line(1e9 / 3, "b2", "ü☃", "p\n4", "6"), line(0.0, body="7"))
+        store.append(Append(branch_id="b2", seq=1, holder=claim("b2"), audit=more))
 
     def test_each_thing_asked_of_the_trail_narrows_it(self) -> None:
         """Run, thread, pending id and times, both inclusive, and all of these together."""

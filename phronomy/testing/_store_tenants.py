@@ -181,6 +181,7 @@ class TenantTests(StoreTests):
                 BranchFilter(abandoned_at=1e15),
                 BranchFilter(ended_before=1e15),
                 BranchFilter(unannounced=True),
+                BranchFilter(handed=True),
             ):
                 assert mine.select_branches(wanted) == []
             for facets in ({}, {"run": "b5"}, {"thread": "u"}, {"label": "l"}, {"tool": "pay"}, {"risk": "high"}):
@@ -219,7 +220,7 @@ class TenantTests(StoreTests):
         assert len(own[0]) == len(before[0]) and everything(theirs) == before
         begin(mine, "x1", row("x1"), thread="x", exclusive=True)
         mine.append(Append(branch_id="b1", seq=6, claim=MINE, entries=(row("c4", "c3"),)))
-        closing = Append(branch_id="b5", seq=1, closed=("p1",), entries=(note("j"),), audit=(line(2.0),))
+        closing = Append(branch_id="b5", seq=1, take="me", closed=("p1",), entries=(note("j"),), audit=(line(2.0),))
         mine.append(closing)
         mine.announced("b5", 2)
         self.clock.now = 2000.0
@@ -393,7 +394,8 @@ class RaceTests(StoreTests):
                 while True:
                     seq = branch_of(store, "b1").seq
                     try:
-                        store.append(Append(branch_id="b1", seq=seq, entries=(note(f"{n}{turn}"),)))
+                        mine = Append(branch_id="b1", seq=seq, take=f"{n}", release=True, entries=(note(f"{n}{turn}"),))
+                        store.append(mine)
                         break
                     except Behind:
                         continue
@@ -473,7 +475,9 @@ class RaceTests(StoreTests):
         for turn in range(RACERS):
             id = f"b{turn}"
             begin(store, id, row(f"c{turn}"), opened=(asked("p"),))
-            write = Append(branch_id=id, seq=1, entries=(note("late"),), audit=(line(1.0, id),))
+            write = Append(
+                branch_id=id, seq=1, take="me", entries=(note("late"),), audit=(line(1.0, id),), release=True
+            )
             racers: list[Callable[[], Any]] = [partial(other.append, write), partial(self.store.remove, {id: 1}, {})]
             found = race(racers)
             trail = store.select_audit(AuditFilter(run_id=id))

@@ -284,14 +284,14 @@ class AppendTests(StoreTests):
             with refused(Behind):
                 store.append(change)
             with refused(Behind):
-                store.append(Append(branch_id="b1", seq=seq, entries=(note("late"),)))
+                store.append(Append(branch_id="b1", seq=seq, holder=MINE, entries=(note("late"),)))
         assert everything(store) == before
         store.append(Append(branch_id="b1", seq=2, entries=(row("c2"),), claim=MINE))
 
     def test_a_branch_that_is_not_there_cannot_be_written_to(self) -> None:
-        """With a claim or without, and whatever is in the change."""
+        """With a claim or for a holder, and whatever is in the change."""
         for change in (
-            Append(branch_id="b1", seq=0, entries=(note("j"),)),
+            Append(branch_id="b1", seq=0, holder=MINE, entries=(note("j"),)),
             Append(branch_id="b1", seq=0, entries=(row("c1"),), claim=MINE),
             Append(branch_id="b1", seq=0, take="me"),
         ):
@@ -374,14 +374,14 @@ class AppendTests(StoreTests):
         assert (both.owner, both.fence, both.seq) == (None, 2, 2)
         assert branch_of(store, "b1") == both
 
-    def test_without_a_claim_only_journal_entries_are_taken_and_what_is_pending_closed(self) -> None:
+    def test_for_another_holder_only_journal_entries_are_taken_and_what_is_pending_closed(self) -> None:
         """That, and the line of the trail which tells of it: a decision that is left for the worker that holds the run."""
         store = self.store
         begin(store, "b1", row("c1"), head="c1", take="me", opened=(asked("p1"), asked("p2")))
-        after = store.append(
-            Append(branch_id="b1", seq=1, entries=(note("decided"),), closed=("p1", "unknown"), audit=(line(7.0),))
-        )
-        assert (after.seq, after.owner, after.fence) == (2, "me", 1)
+        decided, trail = (note("decided"),), (line(7.0),)
+        left = Append(branch_id="b1", seq=1, holder=MINE, entries=decided, closed=("p1", "unknown"), audit=trail)
+        after = store.append(left)
+        assert (after.seq, after.owner, after.fence, after.handed) == (2, "me", 1, 2)
         assert [found.pending_id for found in store.pending_rows()] == ["p2"]
         assert [found.at for found in store.select_audit(AuditFilter())] == [7.0]
 
@@ -394,12 +394,64 @@ class AppendTests(StoreTests):
             {"status": "completed"},
             {"release": True},
             {"lease": 5.0},
-            {"claim": MINE, "take": "me"},
+            {"claim": MINE},
+            {"take": "me"},
+            {"claim": MINE, "take": "me", "holder": None},
+            {"holder": None},
         ]
         for change in more:
             with refused(StoreError):
-                store.append(Append(branch_id="b1", seq=2, audit=(line(8.0),), **change))
+                store.append(Append(**{"branch_id": "b1", "seq": 2, "holder": MINE, "audit": (line(8.0),), **change}))
             assert everything(store) == before, change
+
+    def test_nothing_is_left_for_a_worker_that_does_not_hold_the_branch_any_more(self) -> None:
+        """Because it let go, its lease is over, or another has taken it, though the log has not grown: then nothing is written."""
+        store, clock = self.store, self.clock
+        begin(store, "b1", row("c1"), head="c1", take="me", lease=5.0, opened=(asked("p1"),))
+        left = Append(
+            branch_id="b1", seq=1, holder=MINE, entries=(note("decided"),), closed=("p1",), audit=(line(7.0),)
+        )
+
+        def refuses() -> None:
+            before = everything(store)
+            for holder in (MINE, claim(owner="you"), claim(fence=3), claim("b2")):
+                with refused(Behind):
+                    store.append(replace(left, holder=holder))
+            assert everything(store) == before
+
+        clock.now = 1005.0
+        refuses()
+        clock.now = 1004.0
+        store.release(MINE, "suspended")
+        refuses()
+        store.append(Append(branch_id="b1", seq=1, take="you", lease=5.0))
+        before = everything(store)
+        with refused(Behind):
+            store.append(left)
+        assert everything(store) == before
+        after = store.append(replace(left, holder=claim(owner="you", fence=2)))
+        assert (after.seq, after.owner, after.handed) == (2, "you", 2)
+
+    def test_what_was_left_for_a_worker_is_noted_until_a_checkpoint_is_written_after_it(self) -> None:
+        """By whoever holds the branch; the first such entry is noted. Letting go, or journal, takes nothing back."""
+        store = self.store
+        begin(store, "b1", row("c1"), head="c1", take="me")
+        for seq in (1, 2):
+            left = Append(branch_id="b1", seq=seq, holder=MINE, entries=(note("decided"),))
+            assert store.append(left).handed == branch_of(store, "b1").handed == 2
+        assert (
+            store.append(Append(branch_id="b1", seq=3, claim=MINE, entries=(note("j"),), status="failed")).handed == 2
+        )
+        assert store.renew(MINE).handed == 2
+        store.release(MINE, "suspended")
+        assert branch_of(store, "b1").handed == 2
+        assert store.append(Append(branch_id="b1", seq=4, take="you")).handed == 2
+        yours, rows = claim(owner="you", fence=2), (row("c2"),)
+        after = store.append(
+            Append(branch_id="b1", seq=4, claim=yours, lease=5.0, status="running", head="c2", entries=rows)
+        )
+        assert (after.handed, after.seq, after.status) == (None, 5, "running")
+        assert branch_of(store, "b1") == store.lineage(branch_id="b1").branch == after
 
     def test_a_request_that_is_closed_and_opened_in_one_change_is_a_new_one(self) -> None:
         """With its own time, its own facets and its own number."""

@@ -1,4 +1,4 @@
-"""`ModelContract`: what a model over chat completions must do, as tests to run over yours.
+"""`ModelContract`: what a model over HTTP must do, as tests to run over yours.
 
 Subclass it in a test file and give `make_model`; pytest finds the rest. Each test runs four ways: `complete`,
 `acomplete`, `stream` and `astream`. pytest itself is not imported here.
@@ -52,7 +52,10 @@ TEXT = "It was sent [DONE], über\u2028night: “on its way”."
 
 
 class ModelContract:
-    """The tests that every model over the chat-completions protocol passes. Subclass it and override `make_model`."""
+    """The tests that every model over HTTP passes. Subclass it and override `make_model`.
+
+    For a protocol that is not chat completions, override what stands under "The protocol", and the tests of what it says otherwise.
+    """
 
     key = "key-canary-5Yb2"
     """The API key that the model is to be made with. No error may tell it."""
@@ -77,6 +80,23 @@ class ModelContract:
             metafunc.parametrize("way", WAYS)
         if "streamed" in metafunc.fixturenames:
             metafunc.parametrize("streamed", STREAMED)
+
+    # The protocol
+
+    opening = 1
+    """The events of a stream before the first piece of its text."""
+
+    def asked(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A request, in the form of chat completions."""
+        return body
+
+    def piece(self, text: str) -> dict[str, Any]:
+        """One event of a stream, with a piece of its text."""
+        return chunk(content=text)
+
+    def said(self, message: Message) -> Message:
+        """A reply without what the protocol keeps in each."""
+        return message
 
     # Asking
 
@@ -154,10 +174,10 @@ class ModelContract:
         """One request, one reply, and in a stream the pieces of the same text."""
         with self.served([TEXT]) as (server, model):
             reply, deltas = self.ask(model, ModelRequest(system="Be kind.", messages=(USER,)), way)
-        assert reply.message == Message(role="assistant", content=TEXT), reply
+        assert self.said(reply.message) == Message(role="assistant", content=TEXT), reply
         assert (reply.finish_reason, reply.usage.requests) == ("stop", 1), reply
         assert [body.get("stream", False) for body in server.requests] == [way in STREAMED]
-        assert [message["role"] for message in server.requests[0]["messages"]] == ["system", "user"]
+        assert [message["role"] for message in self.asked(server.requests[0])["messages"]] == ["system", "user"]
         assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == (TEXT if deltas else "")
         assert (len(deltas) > 2) == (way in STREAMED), f"pieces of a stream, and of nothing else: {deltas}"
 
@@ -170,8 +190,8 @@ class ModelContract:
             last, _ = self.ask(model, ModelRequest(messages=(USER, first.message, result), tools=(TOOL,)), way)
         assert first.message.tool_calls == (ToolCall(id="c1", name="refund", arguments=arguments),), first
         assert (first.finish_reason, last.message.text) == ("tool_calls", "Done.")
-        assert server.requests[0]["tools"] == [TOOL]
-        sent = server.requests[1]["messages"][1:]
+        assert self.asked(server.requests[0])["tools"] == [TOOL]
+        sent = self.asked(server.requests[1])["messages"][1:]
         assert [{"content": None, **sent[0]}, *sent[1:]] == [  # no content is left out, or null
             {
                 "role": "assistant",
@@ -231,14 +251,15 @@ class ModelContract:
         with self.served([raw, "Hello"]) as (server, model):
             reply, _ = self.ask(model, REQUEST, way)
             self.ask(model, ModelRequest(messages=(USER, reply.message, USER)), way)
-        assert reply.message == Message(role="assistant", content="", provider={"refusal": raw["refusal"]}), reply
-        assert server.requests[1]["messages"][1] == {**raw, "content": ""}
+        kept = self.said(reply.message)
+        assert kept == Message(role="assistant", content="", provider={"refusal": raw["refusal"]}), reply
+        assert self.asked(server.requests[1])["messages"][1] == {**raw, "content": ""}
 
     def test_an_empty_reply_is_a_message_without_text(self, way: str) -> None:
         """Nothing was said, which is no fault."""
         with self.served([""]) as (server, model):
             reply, deltas = self.ask(model, REQUEST, way)
-        assert (reply.message, deltas) == (Message(role="assistant", content=""), [])
+        assert (self.said(reply.message), deltas) == (Message(role="assistant", content=""), [])
         assert len(server.requests) == 1
 
     def test_tokens_are_counted_as_the_provider_counts_them(self, way: str) -> None:
@@ -330,17 +351,17 @@ class ModelContract:
 
     def test_an_answer_that_is_cut_is_tried_again_only_while_nothing_was_given(self, way: str) -> None:
         """Half a reply is no reply, and a piece that was given out is not given again."""
-        with self.served([Fault.cut(TEXT, after=1), "Hello"]) as (server, model):  # of a stream: the role alone
+        with self.served([Fault.cut(TEXT, after=self.opening), "Hello"]) as (server, model):
             assert self.ask(model, REQUEST, way)[0].message.text == "Hello"
             assert len(server.requests) == 2
         tries = 1 if way in STREAMED else 3
-        script = [Fault.cut(TEXT, after=3)] * 3
+        script = [Fault.cut(TEXT, after=self.opening + 2)] * 3
         _, given = self.fails(way, script, ModelConnectionError, requests=tries, status=None)
         assert given == ([TextDelta(text=TEXT[:8]), TextDelta(text=TEXT[8:16])] if way in STREAMED else [])
 
     def test_a_stream_without_an_end_is_cut(self, streamed: str) -> None:
         """The connection ended well; the reply did not."""
-        script = [Fault.stream(chunk(content="Half"))]
+        script = [Fault.stream(self.piece("Half"))]
         _, given = self.fails(streamed, script, ModelConnectionError, requests=1, status=None)
         assert given == [TextDelta(text="Half")]
 
@@ -357,7 +378,7 @@ class ModelContract:
         with self.served([Fault.stream(busy), "Hello"]) as (server, model):
             assert self.ask(model, REQUEST, streamed)[0].message.text == "Hello"
             assert len(server.requests) == 2
-        late = [Fault.stream(chunk(content="Half"), busy)]
+        late = [Fault.stream(self.piece("Half"), busy)]
         _, given = self.fails(streamed, late, ModelError, requests=1, status=503)
         assert given == [TextDelta(text="Half")]
 
@@ -395,7 +416,7 @@ class ModelContract:
 
         def endless() -> Generator[dict[str, Any]]:
             try:
-                yield from itertools.repeat(chunk(content="more " * 100))
+                yield from itertools.repeat(self.piece("more " * 100))
             finally:
                 left.set()
 

@@ -54,7 +54,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from phronomy.errors import ConfigurationError
+from phronomy.errors import ConfigurationError, Portable
 from phronomy.stores.base import Store
 from phronomy.testing._laws import Found, at_the_crash, at_the_end
 from phronomy.testing._scene import RAISED, Entered, Fuse, Job, Opener, Play, Scene, Witness, opened, resolved, work
@@ -96,7 +96,7 @@ class Report:
         )
 
 
-class LawBroken(AssertionError):
+class LawBroken(Portable, AssertionError):
     """What must hold after a crash did not. The message says what, and at which places; `report` is the sweep's."""
 
     def __init__(self, report: Report) -> None:

@@ -9,10 +9,12 @@ import json
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 from phronomy.errors import ConfigurationError
 from phronomy.messages import Message, ToolCall, Usage
+from phronomy.models._patience import ain_time, in_time
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 
 _PIECE = 8  # characters of text or arguments in one delta
@@ -93,8 +95,11 @@ class ScriptedModel:
     """A model that gives its replies in order, or asks one function for each.
 
     It records every request in `requests`, and raises `AssertionError` for a history that `check_history` refuses, and
-    `ScriptExhausted` when it has no reply left. Threads and tasks may share it.
+    `ScriptExhausted` when it has no reply left. Threads and tasks may share it. A reply is there at once; a function that gives
+    one is waited for as a provider is.
     """
+
+    keeps_time = True
 
     def __init__(self, replies: Sequence[Reply] | Callable[[ModelRequest], Any], *, name: str = "scripted") -> None:
         self.name = name
@@ -140,7 +145,7 @@ class ScriptedModel:
     def _next(self, request: ModelRequest) -> tuple[ModelReply, BaseException | None]:
         item = self._take(request)
         while _is_function(item):
-            item = item(request)
+            item = in_time(item, request, request.settings.timeout)
         if inspect.isawaitable(item):
             _close(item)
             raise ConfigurationError(
@@ -152,9 +157,7 @@ class ScriptedModel:
         await asyncio.sleep(0)
         item = self._take(request)
         while _is_function(item):
-            item = item(request)
-            if inspect.isawaitable(item):
-                item = await item
+            item = await ain_time(partial(_called, item), request, request.settings.timeout)
         return self._give(item, request)
 
     def _take(self, request: ModelRequest) -> Any:
@@ -281,6 +284,11 @@ def _uncut(reply: ModelReply, cut: BaseException | None) -> ModelReply:
     if cut is not None:
         raise cut
     return reply
+
+
+async def _called(function: Callable[[ModelRequest], Any], request: ModelRequest) -> Any:
+    item = function(request)
+    return await item if inspect.isawaitable(item) else item
 
 
 def _is_function(item: Any) -> bool:

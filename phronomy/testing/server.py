@@ -1,7 +1,6 @@
-"""`ChatServer`: a provider on the loopback interface that speaks the chat-completions protocol and follows a script.
+"""`ChatServer`: a provider on the loopback interface that speaks chat completions and the Responses API, and follows a script.
 
 It is as strict as the providers are: a history in which a call has no result, or a result no call, gets status 400.
-The protocol: https://platform.openai.com/docs/api-reference/chat.
 """
 
 from __future__ import annotations
@@ -11,17 +10,17 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain, islice
+from itertools import islice
 from types import TracebackType
 from typing import Any, Self, cast
 
-from phronomy.messages import Usage
 from phronomy.models._chat import wire_message
-from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, pieces, reply_of
+from phronomy.testing._protocols import SPOKEN, Answer
+from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, reply_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,11 +58,12 @@ class Fault:
 
 
 class ChatServer:
-    """A chat-completions server for tests and demos. Use it as a context manager, or call `start` and `close`.
+    """A server of chat completions and of the Responses API, for tests and demos.
 
-    `script` is a list of replies as for `ScriptedModel`, with `Fault` among them, or a function of the parsed request
-    body that gives one; a mapping is sent as the assistant message, as it is. `requests` holds the parsed bodies, in
-    order of arrival.
+    Use it as a context manager, or call `start` and `close`. `script` is a list of replies as for `ScriptedModel`, with `Fault`
+    among them, or a function of the parsed request body that gives one. A mapping is sent as the assistant message, as it is;
+    over the Responses API, one with `output` as the fields of the response, and any other message as its text, calls, `refusal` and
+    `reasoning_content`. `requests` holds the parsed bodies, in order of arrival.
     """
 
     def __init__(self, script: Sequence[Any] | Callable[[dict[str, Any]], Any]) -> None:
@@ -108,15 +108,18 @@ class ChatServer:
     ) -> None:
         self.close()
 
-    def _answer(self, body: dict[str, Any]) -> Fault | _Completion:
-        """What to answer to the body of a request."""
+    def _answer(self, body: dict[str, Any], spoken: type[Answer]) -> Fault | Answer:
+        """What to answer to the body of a request in the protocol."""
         self.requests.append(body)
-        if (problem := _problem(body)) is not None:
+        try:
+            turns = spoken.turns(body)
+        except ValueError as error:
+            return _refusal(str(error))
+        if (problem := history_problem(turns)) is not None:
             return _refusal(problem)
-        messages: list[dict[str, Any]] = body["messages"]
         cut_after: int | None = None
         try:
-            item = self._script.take([message["role"] for message in messages], f"{json.dumps(messages[-1]):.200}")
+            item = self._script.take([role for role, _, _ in turns], f"{json.dumps(body[spoken.history][-1]):.200}")
             while callable(item) and not isinstance(item, type):
                 item = item(body)
             if isinstance(item, Fault):
@@ -124,97 +127,22 @@ class ChatServer:
                     return item
                 cut_after, item = item.after, item.reply
             if isinstance(item, Mapping):
-                return _Completion(
+                return spoken(
                     cut_after=cut_after,
                     message=dict(item),
                     finish_reason="tool_calls" if item.get("tool_calls") else "stop",
                 )
-            reply = reply_of(
-                item, used=(call["id"] for message in messages for call in message.get("tool_calls") or ())
-            )
+            reply = reply_of(item, used=(call_id for _, made, _ in turns for call_id in made))
         except ScriptExhausted as error:
             return _refusal(str(error))  # a status that no client tries again
         except Exception as error:
             return Fault(status=500, body=_error(f"the script raised {error!r}", "server_error"))
-        return _Completion(
+        return spoken(
             cut_after=cut_after,
             message=wire_message(reply.message),
             usage=reply.usage,
             finish_reason=reply.finish_reason or "stop",
         )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Completion:
-    message: dict[str, Any]
-    finish_reason: str
-    usage: Usage = field(default_factory=Usage)
-    cut_after: int | None = None
-
-    def whole(self, head: dict[str, Any]) -> dict[str, Any]:
-        choice = {"index": 0, "message": self.message, "logprobs": None, "finish_reason": self.finish_reason}
-        return {**head, "object": "chat.completion", "choices": [choice], "usage": self._usage()}
-
-    def chunks(self, head: dict[str, Any], *, with_usage: bool) -> Iterator[dict[str, Any]]:
-        head = {**head, "object": "chat.completion.chunk"}
-        for delta in _deltas(self.message):
-            yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
-        yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": self.finish_reason}]}
-        if with_usage:
-            yield {**head, "choices": [], "usage": self._usage()}
-
-    def _usage(self) -> dict[str, int]:
-        used = self.usage
-        return {
-            "prompt_tokens": used.input_tokens,
-            "completion_tokens": used.output_tokens,
-            "total_tokens": used.total_tokens,
-        }
-
-
-def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The message in pieces: what is neither text nor call, then the text, then each call and its arguments."""
-    content, calls = message.get("content"), message.get("tool_calls") or []
-    rest = {key: value for key, value in message.items() if key not in ("role", "content", "tool_calls")}
-    texts = pieces(content) if isinstance(content, str) else [content] if content else []
-    yield {"role": "assistant", "content": None if calls and not texts else "", **rest}
-    for piece in texts:
-        yield {"content": piece}
-    for index, call in enumerate(calls):
-        arguments = call["function"].get("arguments") or ""
-        yield {"tool_calls": [{"index": index, **call, "function": {**call["function"], "arguments": ""}}]}
-        for piece in pieces(arguments):
-            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
-
-
-def _problem(body: dict[str, Any]) -> str | None:
-    """What a provider would object to in the request, or None."""
-    messages = body.get("messages")
-    if not isinstance(body.get("model"), str):
-        return "you must provide a model parameter"
-    if not isinstance(messages, list) or not messages:
-        return "'messages' must be a list of at least one message"
-    turns: list[tuple[str, list[str], str | None]] = []
-    for number, message in enumerate(messages):
-        role = message.get("role") if isinstance(message, dict) else None
-        if role not in ("system", "developer", "user", "assistant", "tool"):
-            return f"messages[{number}] has no role that is known"
-        calls = message.get("tool_calls") or []
-        if role == "assistant" and not all(_is_call(call) for call in calls):
-            return f"messages[{number}]: a tool call has an id, the type 'function', a name, and arguments as text"
-        if not isinstance(message.get("content"), (str, list)) and not (role == "assistant" and calls):
-            return f"messages[{number}] has no content"
-        turns.append((role, [call["id"] for call in calls] if role == "assistant" else [], message.get("tool_call_id")))
-    return history_problem(turns)
-
-
-def _is_call(call: Any) -> bool:
-    function = call.get("function") if isinstance(call, dict) else None
-    return (
-        isinstance(function, dict)
-        and call.get("type") == "function"
-        and all(isinstance(text, str) for text in (call.get("id"), function.get("name"), function.get("arguments")))
-    )
 
 
 def _refusal(message: str) -> Fault:
@@ -229,7 +157,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # the default of 5 turns a burst of clients away
 
-    def __init__(self, answer: Callable[[dict[str, Any]], Fault | _Completion]) -> None:
+    def __init__(self, answer: Callable[[dict[str, Any], type[Answer]], Fault | Answer]) -> None:
         self.answer = answer
         self.open: set[socket.socket] = set()
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -277,14 +205,14 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(data)
         except ValueError:
             body = None
-        if self.path.rstrip("/") != "/v1/chat/completions":
+        if (spoken := SPOKEN.get(self.path.rstrip("/"))) is None:
             self._send(Fault(status=404))
         elif not isinstance(body, dict):
             self._send(_refusal("the body is not a JSON object"))
         else:
-            self._reply(body, self._owner.answer(body))
+            self._reply(body, self._owner.answer(body, spoken))
 
-    def _reply(self, body: dict[str, Any], answer: Fault | _Completion) -> None:
+    def _reply(self, body: dict[str, Any], answer: Fault | Answer) -> None:
         if isinstance(answer, Fault):
             time.sleep(answer.delay)
             if answer.events is None:
@@ -297,13 +225,10 @@ class _Handler(BaseHTTPRequestHandler):
                     close()
             return
         cut = answer.cut_after
-        head = {"id": "chatcmpl-scripted", "created": 0, "model": body["model"]}
         if body.get("stream"):
-            options = body.get("stream_options") or {}
-            chunks = answer.chunks(head, with_usage=bool(options.get("include_usage")))
-            self._stream(chunks if cut is None else islice(chunks, cut), done=cut is None, ends=cut is None)
+            self._stream(islice(answer.events(body), cut), ends=cut is None)
         else:
-            self._send(Fault(status=200, body=answer.whole(head), ends=cut is None))
+            self._send(Fault(status=200, body=answer.whole(body), ends=cut is None))
 
     def _send(self, answer: Fault) -> None:
         if answer.resets:
@@ -326,15 +251,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data if answer.ends else data[: len(data) // 2])
         self.close_connection = self.close_connection or not answer.ends
 
-    def _stream(self, events: Iterable[Any], *, done: bool = False, ends: bool = True) -> None:
+    def _stream(self, events: Iterable[Any], *, ends: bool) -> None:
         """Server-sent events in chunked transfer coding, each flushed; without its end the connection is closed."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for event in chain(events, ["[DONE]"] if done else []):
+        for event in events:
             text = event if isinstance(event, str) else json.dumps(event)
-            data = f"data: {text}\n\n".encode()
+            kind = f"event: {event['type']}\n" if isinstance(event, dict) and "type" in event else ""
+            data = f"{kind}data: {text}\n\n".encode()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
             self.wfile.flush()
         if ends:

@@ -37,6 +37,7 @@ from phronomy import (
     LimitExceeded,
     Limits,
     ModelError,
+    NothingDecided,
     Reject,
     Respond,
     Result,
@@ -459,15 +460,16 @@ def test_an_edit_is_a_new_checkpoint_after_the_old_one(driver: Driver, store: St
     assert result.messages[1].tool_calls[0].arguments == '{"order": 1042}'
 
 
-def test_a_resume_takes_no_input(driver: Driver, store: Store) -> None:
-    """Safe default "Input on resume": there is no place for one; a new message is a new run, when it may be."""
+def test_a_resume_takes_no_other_input(driver: Driver, store: Store) -> None:
+    """Safe default "Input on resume": the run keeps its own. More is said with a decision; alone, a new message is a new run."""
     desk = Desk(driver, store, [REFUND, "done"], instructions=lambda given: f"for {given}")
     checkpoint = driver.invoke(desk.agent, "Refund order 1042", thread_id="t").checkpoint
 
-    for method in ("resume", "recover", "step"):
+    for method, takes in (("resume", {"input"}), ("recover", set()), ("step", set())):
         named = inspect.signature(getattr(desk.agent, f"a{method}" if driver.is_async else method)).parameters
-        assert not {"input", "message", "messages", "content", "state", "metadata"} & set(named)
+        assert {"input", "message", "messages", "content", "state", "metadata"} & set(named) == takes
         refused(store, desk, partial(driver.call, desk.agent, method, checkpoint, "Refund all"), TypeError)
+    refused(store, desk, partial(driver.resume, desk.agent, checkpoint, input="Refund all"), NothingDecided)
     refused(store, desk, partial(driver.invoke, desk.agent, "Refund all", thread_id="t"), ThreadBusy)
 
     result = driver.resume(desk.agent, checkpoint, approved=True)

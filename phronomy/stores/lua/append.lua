@@ -13,10 +13,12 @@ if noted(b.ops) then
   b.seq = string.format('%.0f', tonumber(seq) + #what.entries) -- as it was then: what others wrote since is still to be read
   return {OP, 'ok', shown(b)}
 end
-if claim == 'other' or (claim == 'own' and (fence ~= b.fence or owner ~= b.own)) then
+local other = fence ~= b.fence or owner ~= b.own
+if claim == 'other own' or (claim == 'own' and other) then
   return {OP, 'lost'}
 end
-if seq ~= b.seq then
+local leaves = claim == 'holder'
+if seq ~= b.seq or claim == 'other holder' or (leaves and (other or not held(b, now))) then
   return {OP, 'behind', id}
 end
 if take and held(b, now) then
@@ -48,6 +50,14 @@ if tonumber(b.made) == 0 then
   b.made = now
 end
 b.seq = string.format('%.0f', before + #what.entries)
+if leaves and not b.handed then
+  b.handed = string.format('%.0f', before + 1)
+  call('ZADD', T .. 'hand', b.n, b.id)
+elseif b.handed and head then
+  b.handed = false
+  call('HDEL', T .. 'b:' .. b.id, 'handed')
+  call('ZREM', T .. 'hand', b.id)
+end
 if tonumber(now) > tonumber(b.at) then
   b.at = now
 end

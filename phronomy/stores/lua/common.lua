@@ -18,9 +18,9 @@
 --   k:<checkpoint>        set: the root checkpoints that name it as their parent
 --   B, R:<run>, H:<thread>    zset: branches, by number
 --   F:<branch>            zset: the members that go on from it
---   ho:<thread>, he:<thread>, run, end, una
+--   ho:<thread>, he:<thread>, run, end, una, hand
 --                         zset: the members that are open or ended in a thread, running (by the end of the lease), ended (by the
---                         last change), and the branches with entries that are not announced
+--                         last change), the branches with entries that are not announced, and those with entries left for a worker
 --   L:<label>, LL         zset: root checkpoints of a label, and of any, in the order of their numbers
 --   P                     hash: pending approvals, by number
 --   w, x, f:<facet>:<value>   zset: numbers of all, of those that expire (by when), and those of a facet, by when they were made
@@ -49,7 +49,8 @@ local function pad(n)
 end
 
 local FIELDS = {
-  'n', 'run', 'thread', 'agent', 'label', 'pb', 'ps', 'seq', 'head', 'st', 'own', 'fence', 'until', 'made', 'at', 'ann', 'ops'
+  'n', 'run', 'thread', 'agent', 'label', 'pb', 'ps', 'seq', 'head', 'st', 'own', 'fence', 'until', 'made', 'at', 'ann', 'handed',
+  'ops'
 }
 
 -- The branch of this id, nil if there is none. What it does not have is false.

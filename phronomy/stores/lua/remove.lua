@@ -73,6 +73,7 @@ for _, b in ipairs(going) do
   call('ZREM', T .. 'B', b.id)
   call('ZREM', T .. 'R:' .. b.run, b.id)
   call('ZREM', T .. 'una', b.id)
+  call('ZREM', T .. 'hand', b.id)
   call('ZREM', T .. 'run', member)
   call('ZREM', T .. 'end', member)
   if b.thread then

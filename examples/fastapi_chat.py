@@ -1,0 +1,191 @@
+"""A chat over HTTP: several threads for each user, who is asked in the chat before anything is done, through outages and restarts.
+
+    pip install fastapi uvicorn
+    CHAT_TOKENS='{"a-long-random-token": "carl", "another": "ada"}' OPENAI_API_KEY=... python examples/fastapi_chat.py
+
+Who somebody is comes from the token that they send (`Authorization: Bearer ...`); of a thread of somebody else they hear 404. What
+the next message does is decided in one place, `say`: while something waits or runs it gets 409 and is told what; after an outage
+of the provider it goes on from all that was said before. `again` tries what failed once more, without another message.
+
+Put TLS in front of it, and use what your site signs people in with. A list of a user's threads belongs in a table of yours.
+`PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, which any number of processes share, `PORT` a port (8000).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, StrictBool
+
+from phronomy import (
+    Agent,
+    Approve,
+    CheckpointAlreadyResumed,
+    CheckpointNotFound,
+    Reject,
+    RunBusy,
+    RunFailed,
+    StoreError,
+    ThreadBusy,
+    UnknownPending,
+    open_store,
+    to_wire,
+    tool,
+)
+
+TOKENS: dict[str, str] = json.loads(os.environ.get("CHAT_TOKENS", "{}"))
+
+
+@tool(requires_approval=True)
+def refund(order_id: int, amount: float) -> str:
+    """Refund an order, in euros."""
+    return f"{amount:.2f} euros for order {order_id} are on their way"
+
+
+store = open_store(os.environ.get("PHRONOMY_STORE", "sqlite:///chat.db"))
+agent = Agent(
+    name="assistant",
+    model=os.environ.get("PHRONOMY_MODEL", "openai/gpt-4o-mini"),
+    instructions="You help somebody who works at a refund desk. Refund what they ask for.",
+    tools=[refund],
+    store=store,
+)
+
+
+def keep_recovering(stop: threading.Event) -> None:
+    """At start, and once in a lease: go on with what a killed process had under way. What waits for somebody just waits."""
+    while True:
+        with suppress(StoreError):  # it is away: the next time, then
+            agent.recover_all()
+        if stop.wait(store.lease):
+            return
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    stop = threading.Event()
+    threading.Thread(target=keep_recovering, args=(stop,), daemon=True).start()
+    yield
+    stop.set()
+
+
+app = FastAPI(title="Refund chat", lifespan=lifespan)
+
+
+class Said(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    text: str
+
+
+class Decided(BaseModel):
+    """`approve` is strict: the text "false", or 1, is refused rather than read as a yes."""
+
+    model_config = ConfigDict(extra="forbid")
+    digest: str
+    approve: StrictBool
+    reason: str | None = None
+
+
+def user(sent: Annotated[HTTPAuthorizationCredentials, Depends(HTTPBearer())]) -> str:
+    """Who sends this: 401 unless the token is one of ours."""
+    given = sent.credentials.encode()
+    found = [name for token, name in TOKENS.items() if secrets.compare_digest(token.encode(), given)]
+    if not found:
+        raise HTTPException(401, "this token is not known", {"WWW-Authenticate": "Bearer"})
+    return found[0]
+
+
+User = Annotated[str, Depends(user)]
+
+
+def thread_of(thread: str, who: User) -> str:
+    """The thread that this user means by the name. A name in a path has no slash, so it is never another user's."""
+    return f"{who}/{thread}"
+
+
+Thread = Annotated[str, Depends(thread_of)]
+
+
+def shown(thread_id: str) -> dict[str, Any]:
+    """Where a thread stands: what was said, and what waits. `args` is what will run: show all of it, escaped."""
+    branches = store.branches(thread_id=thread_id)
+    if not branches:
+        raise HTTPException(404, "there is no such thread")
+    head = store.head(branches[-1].id)[1]
+    said = [(each.role, each.text) for each in head.messages if each.role in ("user", "assistant") and each.text]
+    waits = [{"checkpoint_id": head.id, "pending_id": each.id, **to_wire(each)} for each in head.pending]
+    return {"status": branches[-1].status, "said": said, "pending": waits}
+
+
+@app.get("/threads/{thread}")
+def look(thread_id: Thread) -> dict[str, Any]:
+    return shown(thread_id)
+
+
+@app.post("/threads/{thread}/messages", status_code=201)
+def say(body: Said, thread_id: Thread) -> dict[str, Any]:
+    """Say something. A run that failed is given up for it, with all that it did still known; one that waits or runs is not."""
+    agent.invoke(body.text, thread_id=thread_id, on_pending="supersede_failed")
+    return shown(thread_id)
+
+
+@app.post("/threads/{thread}/again")
+def again(thread_id: Thread) -> dict[str, Any]:
+    """Try what failed once more, from where it stopped. Harmless where nothing has failed."""
+    agent.recover(store.current(thread_id))
+    return shown(thread_id)
+
+
+@app.post("/threads/{thread}/checkpoints/{checkpoint_id}/pending/{pending_id}")
+def decide(checkpoint_id: str, pending_id: str, body: Decided, thread_id: Thread, who: User) -> dict[str, Any]:
+    """Decide one pending call: 404 if it is not of this thread, 409 if it was decided before, 422 if it is not what was shown."""
+    head = store.load(checkpoint_id)
+    if head.thread_id != thread_id:
+        raise HTTPException(404, "there is no such request")
+    if any(each.id == pending_id and each.digest != body.digest for each in head.pending):
+        raise HTTPException(422, "the digest is not that of this call: load what waits again")
+    answer = Approve() if body.approve else Reject(reason=body.reason)
+    agent.resume(checkpoint_id, decisions={pending_id: answer}, by=who, channel="chat")
+    return shown(thread_id)
+
+
+@app.exception_handler(CheckpointNotFound)
+@app.exception_handler(UnknownPending)
+def not_found(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"error": "there is no such thread or request"}, 404)
+
+
+@app.exception_handler(ThreadBusy)
+@app.exception_handler(RunBusy)
+def busy(request: Request, error: ThreadBusy | RunBusy) -> JSONResponse:
+    """Nothing was taken: something waits, and is to be decided first; or something runs, and will soon be done."""
+    thread_id = store.head(error.run_id)[1].thread_id or ""
+    return JSONResponse({"error": "this thread is not done with what was said before", **shown(thread_id)}, 409)
+
+
+@app.exception_handler(CheckpointAlreadyResumed)
+def decided_before(request: Request, error: CheckpointAlreadyResumed) -> JSONResponse:
+    """The second click is told who was first, and how far the run is."""
+    decision = error.decision
+    first = {"kind": decision.kind, "by": decision.by.id if decision.by else None} if decision else None
+    return JSONResponse({"error": "this was decided before", "decision": first, "progress": error.progress}, 409)
+
+
+@app.exception_handler(RunFailed)
+def failed(request: Request, error: RunFailed) -> JSONResponse:
+    """The provider is away, say. Nothing is lost: the next message goes on, or `again` does without one."""
+    return JSONResponse({"error": "no answer came: try again, or say something else", "run_id": error.run_id}, 502)
+
+
+if __name__ == "__main__":
+    uvicorn.run(app, host="127.0.0.1", port=int(os.environ.get("PORT", "8000")), log_level="info")

@@ -1,0 +1,17 @@
+"""Names of a package that load their module when they are first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+
+def load(package: str, name: str, places: Mapping[str, str]) -> Any:
+    """What a package calls so, from the module that has it: by its name, or after a dot as one of the package's own.
+
+    Raises `AttributeError` for a name that stands in no place.
+    """
+    if name not in places:
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    return getattr(import_module(places[name], package), name)

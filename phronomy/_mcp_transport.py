@@ -1,0 +1,137 @@
+"""Transports that tell how far a request got: what was handed over may have been carried out, and what was not has not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+import httpx2
+import mcp_types
+from mcp.shared.message import SessionMessage
+
+_SESSION: Final = "mcp-session-id"
+
+
+@dataclass(slots=True)
+class Under:
+    """How far a request has got."""
+
+    sent: bool = False
+    """Handed to the transport."""
+
+    reached: bool = False
+    """Over HTTP: a connection was there to send it on, or there may have been."""
+
+    refused: bool = False
+    """Over HTTP: there was no connection."""
+
+    status: int = 0
+
+    session: bool = False
+    """Over HTTP: it named a session, which the server may not know any more."""
+
+    left: bool = False
+    """Nobody waits for the answer any more."""
+
+    task: asyncio.Task[Any] | None = None
+
+
+UNDER: ContextVar[Under | None] = ContextVar("phronomy_mcp_request", default=None)
+"""The request that this task, and those that it makes, are for."""
+
+
+class Http(httpx2.AsyncClient):
+    """A client that notes, for each request, whether there was a connection and what the status was."""
+
+    async def send(self, request: httpx2.Request, *args: Any, **options: Any) -> httpx2.Response:
+        """Send the request."""
+        under = UNDER.get() if request.method == "POST" else None
+        if under is not None:
+            under.session = _SESSION in request.headers
+        try:
+            response = await super().send(request, *args, **options)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout):
+            if under is not None:
+                under.refused = True
+            raise
+        except BaseException:
+            if under is not None:
+                under.reached = True
+            raise
+        if under is not None:
+            under.reached, under.status = True, response.status_code
+        return response
+
+
+@asynccontextmanager
+async def watched(
+    transport: Any, over: Callable[[], None], said: Callable[[mcp_types.JSONRPCMessage], None]
+) -> AsyncGenerator[Any]:
+    """The streams of a transport, which tell how far requests get, when nothing more will be read, and what has gone out."""
+    async with transport as (read, write):
+        yield _Read(read, over), _Write(write, said)
+
+
+class _Stream:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._inner.aclose()
+
+
+class _Read(_Stream):
+    def __init__(self, inner: Any, over: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self._over = over
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._inner, "last_context", None)
+
+    async def receive(self) -> Any:
+        try:
+            return await self._inner.receive()
+        except BaseException:
+            self._over()
+            raise
+
+    def __aiter__(self) -> _Read:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+
+class _Write(_Stream):
+    def __init__(self, inner: Any, said: Callable[[mcp_types.JSONRPCMessage], None]) -> None:
+        super().__init__(inner)
+        self._said = said
+
+    async def send(self, item: SessionMessage) -> None:
+        under, message = UNDER.get(), item.message
+        counts = under is not None and isinstance(message, mcp_types.JSONRPCRequest) and message.method == "tools/call"
+        if under is None or not counts:
+            await self._inner.send(item)
+            self._said(message)
+            return
+        under.sent = True
+        try:
+            await self._inner.send(item)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            under.sent = False
+            raise

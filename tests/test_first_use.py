@@ -1,0 +1,133 @@
+"""Records are built when they are first used: in a child that was forked meanwhile, and after a Ctrl-C in the middle.
+
+A Ctrl-C while one is written is a Ctrl-C, too.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.unmeasured
+
+BUILDS = """
+import os, signal, threading, time
+from typing import Annotated, Any
+
+from phronomy import Reject
+from phronomy._record import Record
+
+middle = threading.Event()
+
+
+class Slow:
+    def __get_pydantic_core_schema__(self, source, handler):
+        middle.set()
+        MEANWHILE
+        return handler(source)
+
+
+class Slower(Record):
+    text: Annotated[str, Slow()]
+"""
+
+FORKED = """
+building = threading.Thread(target=Slower, kwargs={"text": "a"})
+building.start()
+middle.wait()
+child = os.fork()
+used = [Reject(reason="used here first").reason, Slower(text="b").text]
+if child == 0:
+    os._exit(used != ["used here first", "b"])
+building.join()
+print(*used, os.waitpid(child, 0)[1], sep=", ")
+"""
+
+INTERRUPTED = """
+import re
+
+from phronomy import _record
+from pydantic_core import core_schema
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+compiles, interrupts = re.compile, True
+
+
+def interrupted(*given):
+    if interrupts:
+        signal.raise_signal(signal.SIGINT)
+    return compiles(*given)
+
+
+class Letters:
+    def __get_pydantic_core_schema__(self, source, handler):
+        re.compile = interrupted  # pydantic calls it while it builds the validator
+        return core_schema.str_schema(pattern="[a-z]", regex_engine="python-re")
+
+
+class Chosen(Record):
+    text: Annotated[str, Letters()]
+
+
+for use in (lambda: Chosen(text="a"), lambda: _record.reader_of(list[Chosen])):
+    try:
+        use()
+    except KeyboardInterrupt:
+        print("interrupted")
+interrupts = False
+print(Chosen(text="a").text, _record.reader_of(list[Chosen]).validate_json('[{"text": "b"}]')[0].text)
+"""
+
+
+WRITTEN = """
+import sys
+
+from phronomy.messages import Message
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+
+
+class Signalled(str):
+    def __str__(self):
+        signal.raise_signal(getattr(signal, sent))
+        return "never"
+
+
+for sent in ("SIGINT", "SIGTERM"):
+    message = Message(role="user", content="hi").evolve(content=Signalled('"hi"'))
+    for write in (message.model_dump, message.model_dump_json):
+        try:
+            write()
+        except BaseException as error:
+            print(type(error).__name__, getattr(error, "code", None))
+"""
+
+
+def printed(program: str) -> list[str]:
+    """The lines that a program prints, which must end in time. It hears Ctrl-C, whatever this process does."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as run:
+        try:
+            return run.communicate(timeout=60)[0].splitlines()
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)  # the child that waits, too
+            raise
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_a_child_that_was_forked_while_a_thread_built_a_record_uses_records() -> None:
+    assert printed(BUILDS.replace("MEANWHILE", "time.sleep(1)") + FORKED) == ["used here first, b, 0"]
+
+
+def test_ctrl_c_while_a_record_is_built_is_a_ctrl_c_and_it_is_built_by_the_next_use() -> None:
+    assert printed(BUILDS.replace("MEANWHILE", "") + INTERRUPTED) == ["interrupted", "interrupted", "a b"]
+
+
+def test_a_signal_while_a_record_is_written_is_told_as_what_it_is() -> None:
+    assert printed(BUILDS.replace("MEANWHILE", "") + WRITTEN) == ["KeyboardInterrupt None"] * 2 + ["SystemExit 7"] * 2
