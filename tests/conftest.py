@@ -3,10 +3,12 @@
 import contextlib
 import gc
 import importlib
+import inspect
 import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -171,6 +173,44 @@ def nothing_loads_between_tests() -> Iterator[None]:
     """
     yield
     litellm._SOON.wait()
+
+
+CLIENTS_OF_LOOPS: dict[int, Any] = {}
+"""What litellm made for event loops of tests, kept as long as they run: it opens such clients again, and leaves that open."""
+
+
+@pytest.fixture(autouse=True)
+def litellm_forgets(request: pytest.FixtureRequest, nothing_loads_between_tests: None) -> Iterator[None]:
+    """What litellm keeps for a process, it keeps for a test: clients, and who listens.
+
+    Of more than two hundred clients it drops some unclosed. What reads Gemini has a cache of its own listen, and litellm
+    prepares itself for those who listen first: a function that a later test has listen would be told nothing.
+    """
+    yield
+    if (known := sys.modules.get("litellm")) is None:
+        return
+    if (clients := vars(known).get("in_memory_llm_clients_cache")) is not None and clients.cache_dict:
+        made = {id(each): each for each in clients.cache_dict.values() if inspect.iscoroutinefunction(each.close)}
+        for name, client in [*clients.cache_dict.items()]:
+            if id(client) not in made:
+                client.close()
+                clients.delete_cache(name)
+        clients.max_size_in_memory = sys.maxsize
+        CLIENTS_OF_LOOPS.update(made)
+        if hasattr(request.module, "LiteLLMModel"):
+            with (
+                warnings.catch_warnings()
+            ):  # what such a client opened anew, and left open, is no fault of a later test
+                warnings.simplefilter("ignore", ResourceWarning)
+                gc.collect()
+                gc.freeze()  # so the next collection has little to look at
+    for listeners in (
+        known.input_callback,
+        known.success_callback,
+        known._async_success_callback,
+        known.utils.callback_list,
+    ):
+        listeners.clear()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -73,7 +73,7 @@ def test_the_pattern_that_froze_the_process_is_answered_at_once() -> None:
 def test_a_chain_of_references_without_an_end_is_given_up() -> None:
     chain = {f"N{n}": {"$ref": f"#/$defs/N{n + 1}"} for n in range(5000)} | {"N5000": {}}
     schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/N0"}}, "$defs": chain}
-    with pytest.raises(Unfit):
+    with pytest.raises((Unfit, ToolDefinitionError)):  # here, or on a slow machine when it is first read
         SchemaArguments("wipe", schema).read({"x": 1})
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -30,23 +28,10 @@ class TestChatCompletionsModel(ModelContract):
         return ChatCompletionsModel("gpt-4o-mini", base_url=base_url, api_key=self.key, retry_wait=0)
 
 
-def close_clients_of_litellm() -> None:
-    """litellm keeps a client for each of two hundred addresses, and drops the next ones unclosed."""
-    import litellm
-
-    kept = litellm.in_memory_llm_clients_cache
-    for client in kept.cache_dict.values():
-        if not inspect.iscoroutinefunction(client.close):
-            client.close()
-    kept.flush_cache()  # type: ignore[no-untyped-call]
-
-
 class TestLiteLLMModel(ModelContract):
     @pytest.fixture(autouse=True)
-    def litellm_leaves_nothing_open(self) -> Iterator[None]:
+    def no_loop_is_left_open(self) -> None:
         asyncio.set_event_loop(None)  # else litellm makes a loop, and leaves it open
-        yield
-        close_clients_of_litellm()
 
     def make_model(self, base_url: str) -> LiteLLMModel:
         return LiteLLMModel("openai/gpt-4o-mini", base_url=base_url, api_key=self.key, retry_wait=0)

@@ -190,11 +190,6 @@ def streamed_by_both(model: LiteLLMModel, monkeypatch: pytest.MonkeyPatch) -> tu
         return pieces
 
     monkeypatch.setattr(litellm, "disable_aiohttp_transport", True)  # respx mocks httpx
-    for listeners in ("input_callback", "success_callback", "_async_success_callback"):
-        monkeypatch.setattr(
-            litellm, listeners, []
-        )  # what reads Gemini adds a cache of its own, which nobody takes away
-    monkeypatch.setattr(litellm.utils, "callback_list", [])  # and then litellm prepares itself for no other listener
     pieces: list[Any] = []
     try:
         pieces.extend(model.stream(REQUEST))

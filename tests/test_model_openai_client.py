@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -44,15 +44,9 @@ HISTORY = (USER, CALLED, Message(role="tool", tool_call_id="c1", content="done",
 
 
 @pytest.fixture(autouse=True)
-def litellm_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    litellm = module._load()
+def litellm_uses_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.set_event_loop(None)
-    monkeypatch.setattr(litellm, "disable_aiohttp_transport", True)  # respx mocks httpx
-    yield
-    for client in litellm.in_memory_llm_clients_cache.cache_dict.values():
-        if not asyncio.iscoroutinefunction(client.close):
-            client.close()
-    litellm.in_memory_llm_clients_cache.flush_cache()
+    monkeypatch.setattr(module._load(), "disable_aiohttp_transport", True)  # respx mocks httpx
 
 
 # Four ways to ask, and two ways there

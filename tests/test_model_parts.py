@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from providers import Gemini, exact
 from tables import each
-from test_reasoning_resumed import BLOCKS, ODD, PARTS, asks, gemini, joined, nobody_listens_to_litellm
+from test_reasoning_resumed import BLOCKS, ODD, PARTS, asks, gemini, joined
 
 from phronomy.errors import ModelError
 from phronomy.messages import Message, ToolCall
@@ -18,7 +18,6 @@ from phronomy.models._parts import ANTHROPIC, GEMINI, Parts, wire_messages
 
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:pydantic.warnings.PydanticDeprecatedSince211")
 
-_ = nobody_listens_to_litellm  # a fixture of all tests here, too
 
 USER = Message(role="user", content="Refund all")
 

@@ -23,7 +23,6 @@ from providers import Anthropic, Chat, Cut, DeepSeek, Gemini, OpenRouter, Provid
 
 from phronomy import Agent, Approve, LiteLLMModel, ModelConnectionError, ModelError, ModelSettings, SQLiteStore, tool
 from phronomy.models import ChatCompletionsModel, Model
-from phronomy.models import litellm as module
 
 pytestmark = [  # what litellm looks at in a chunk of a stream is deprecated in pydantic
     pytest.mark.filterwarnings("ignore:Accessing the 'model_:pydantic.warnings.PydanticDeprecatedSince211")
@@ -224,16 +223,6 @@ def main(way: str, work: str) -> None:
             result = approved(CASES[name], WAYS[way], store, provider, at)
             done.append([result.checkpoint.id, result.status])
     print(json.dumps(done))
-
-
-@pytest.fixture(autouse=True)
-def nobody_listens_to_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
-    litellm = module._load()
-    for listeners in ("input_callback", "success_callback", "_async_success_callback"):
-        monkeypatch.setattr(
-            litellm, listeners, []
-        )  # what reads Gemini adds a cache of its own, which nobody takes away
-    monkeypatch.setattr(litellm.utils, "callback_list", [])
 
 
 @pytest.mark.unmeasured
