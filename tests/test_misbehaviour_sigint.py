@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,21 +107,35 @@ def make_agent(folder: Path, place: str, kind: str, *, hangs: bool) -> Agent[Any
     return Agent(name="clerk", model=ScriptedModel.by_turn(replies), tools=tools, store=store)
 
 
-async def awake(agent: Agent[Any, Any]) -> None:
-    """Invoke the agent in a loop that a signal wakes whenever it comes.
+@contextmanager
+def woken_by_signals() -> Iterator[None]:
+    """Have the main thread hear a signal whenever it comes.
 
-    `asyncio.run` alone does not hear one that comes just before the loop goes to sleep, until something else wakes it.
+    One that comes just before a lock or an event loop goes to sleep is noted, and heard when something else wakes the
+    main thread. So another thread, which the note reaches, sends it a second signal until the first is heard.
     """
-    heard, bell = socket.socketpair()
-    with heard, bell:
-        bell.setblocking(False)
-        asyncio.get_running_loop().add_reader(heard, heard.recv, 4096)
-        signal.set_wakeup_fd(bell.fileno())
+    heard = threading.Event()
+    noted, bell = socket.socketpair()
+    bell.setblocking(False)
+
+    def wake() -> None:
+        noted.recv(1)
+        while not heard.wait(0.01):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    waker = threading.Thread(target=wake)
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    with noted, bell:
+        signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
+        waker.start()
         try:
-            await agent.ainvoke("go", thread_id="t")
+            yield
         finally:
+            heard.set()
             signal.set_wakeup_fd(-1)
-            asyncio.get_running_loop().remove_reader(heard)
+            with suppress(BlockingIOError):
+                bell.send(b"the end")
+            waker.join()
 
 
 def child(folder: Path, place: str, kind: str) -> None:
@@ -128,7 +144,10 @@ def child(folder: Path, place: str, kind: str) -> None:
     agent = make_agent(folder, place, kind, hangs=True)
     driver = SYNC if kind == "sync" else ASYNC
     try:
-        driver.invoke(agent, "go", thread_id="t") if driver is SYNC else asyncio.run(awake(agent))
+        with woken_by_signals():
+            driver.invoke(agent, "go", thread_id="t") if driver is SYNC else asyncio.run(
+                agent.ainvoke("go", thread_id="t")
+            )
     except KeyboardInterrupt:
         (branch,) = agent.store.branches()
         again = make_agent(folder, place, kind, hangs=False)
