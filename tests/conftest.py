@@ -198,9 +198,8 @@ def litellm_forgets(request: pytest.FixtureRequest, nothing_loads_between_tests:
         clients.max_size_in_memory = sys.maxsize
         CLIENTS_OF_LOOPS.update(made)
         if hasattr(request.module, "LiteLLMModel"):
-            with (
-                warnings.catch_warnings()
-            ):  # what such a client opened anew, and left open, is no fault of a later test
+            # What such a client opened anew, and left open, is no fault of a later test.
+            with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
                 gc.collect()
                 gc.freeze()  # so the next collection has little to look at
