@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import queue
 import sys
 import threading
@@ -30,6 +31,10 @@ T = TypeVar("T")
 
 NEVER: Final = Leave()
 
+_LOOKS_UP: Final = 0.25
+"""Seconds after which a thread that waits looks up. CPython notes a Ctrl-C that comes in the moment before the main thread goes to
+sleep, or to another thread, and the main thread hears it when it wakes."""
+
 
 def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER) -> T:
     """What `work` gives, from a thread of its own; `Overran` if it takes longer, `Left` if it is left.
@@ -40,7 +45,7 @@ def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER
     with leave.told(lambda: box.put((None, Left()))):
         spawn(work, box.put)
         try:
-            return opened(box.get(timeout=timeout))
+            return opened(taken(box, timeout))
         except queue.Empty:
             raise Overran(f"still running after {timeout} s") from None
 
@@ -157,7 +162,7 @@ def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -
     raised: BaseException | None = None
     running = len(work)
     while running:
-        item = box.get()
+        item = taken(box, None)
         if isinstance(item, Piece | Heard):
             yield item
             continue
@@ -247,6 +252,18 @@ def spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseExceptio
         deliver(item)
 
     threading.Thread(target=copy_context().run, args=(body,), daemon=True, name="phronomy-call").start()
+
+
+def taken(box: queue.SimpleQueue[T], timeout: float | None) -> T:
+    """What comes into the box next. A Ctrl-C is heard meanwhile. Raises `queue.Empty` after so many seconds; None: never."""
+    until = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        left = max(until - time.monotonic(), 0)
+        try:
+            return box.get(timeout=min(left, _LOOKS_UP))
+        except queue.Empty:
+            if left <= _LOOKS_UP:
+                raise
 
 
 def opened(item: tuple[T | None, BaseException | None]) -> T:

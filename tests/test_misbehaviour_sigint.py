@@ -6,12 +6,9 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,35 +104,10 @@ def make_agent(folder: Path, place: str, kind: str, *, hangs: bool) -> Agent[Any
     return Agent(name="clerk", model=ScriptedModel.by_turn(replies), tools=tools, store=store)
 
 
-@contextmanager
-def woken_by_signals() -> Iterator[None]:
-    """Have the main thread hear a signal whenever it comes.
-
-    One that comes just before a lock or an event loop goes to sleep is noted, and heard when something else wakes the
-    main thread. So another thread, which the note reaches, sends it a second signal until the first is heard.
-    """
-    heard = threading.Event()
-    noted, bell = socket.socketpair()
-    bell.setblocking(False)
-
-    def wake() -> None:
-        noted.recv(1)
-        while not heard.wait(0.01):
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-
-    waker = threading.Thread(target=wake)
-    signal.signal(signal.SIGUSR1, lambda *_: None)
-    with noted, bell:
-        signal.set_wakeup_fd(bell.fileno(), warn_on_full_buffer=False)
-        waker.start()
-        try:
-            yield
-        finally:
-            heard.set()
-            signal.set_wakeup_fd(-1)
-            with suppress(BlockingIOError):
-                bell.send(b"the end")
-            waker.join()
+def wake_now_and_then() -> None:
+    """Have the main thread hear a signal that came just before a lock or an event loop of the test's own went to sleep."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
 
 
 def child(folder: Path, place: str, kind: str) -> None:
@@ -144,11 +116,10 @@ def child(folder: Path, place: str, kind: str) -> None:
     agent = make_agent(folder, place, kind, hangs=True)
     driver = SYNC if kind == "sync" else ASYNC
     try:
-        with woken_by_signals():
-            driver.invoke(agent, "go", thread_id="t") if driver is SYNC else asyncio.run(
-                agent.ainvoke("go", thread_id="t")
-            )
+        wake_now_and_then()
+        driver.invoke(agent, "go", thread_id="t") if driver is SYNC else asyncio.run(agent.ainvoke("go", thread_id="t"))
     except KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         (branch,) = agent.store.branches()
         again = make_agent(folder, place, kind, hangs=False)
         result = driver.recover(again, branch.id)
@@ -161,6 +132,17 @@ def child(folder: Path, place: str, kind: str) -> None:
         print(json.dumps(said), flush=True)
 
 
+def started(*arguments: str) -> subprocess.Popen[str]:
+    """This file as a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", __file__, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(phronomy.__file__).parent.parent)},
+    )
+
+
 @pytest.mark.few(7)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
@@ -169,14 +151,7 @@ def test_sigint_leaves_nothing_half_done(tmp_path: Path, place: str, kind: str) 
     and here. In an async run a save is in a thread, where no signal comes: it goes through.
     """
     driver: Driver = SYNC if kind == "sync" else ASYNC
-    root = str(Path(phronomy.__file__).parent.parent)
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", __file__, str(tmp_path), place, kind],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": root},
-    )
+    process = started(str(tmp_path), place, kind)
     assert process.stdout is not None
     for _ in range(2 if place == "parallel" else 1):
         assert process.stdout.readline() == "ready\n"
@@ -206,5 +181,42 @@ def test_sigint_leaves_nothing_half_done(tmp_path: Path, place: str, kind: str) 
     assert len(set(effects)) == (2 if place == "parallel" else min(1, len(effects)))
 
 
+def waits(place: str) -> None:
+    """Wait for good where the sync driver waits for another thread, until the signal is heard that a third one has got."""
+
+    def hang(request: str = "") -> str:
+        ready()
+        threading.Event().wait()
+        return "over"
+
+    slow = tool(name="slow", timeout=PATIENCE if place == "timeout" else None)(hang)
+    scripts = {"timeout": [[call("slow")]], "parallel": [[call("slow"), call("slow")]]}
+    model = ScriptedModel(scripts.get(place, [hang]))
+    agent = Agent(name="clerk", model=model, tools=[slow])
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])  # so that the thread above gets it
+    try:
+        if place == "stream":
+            with agent.stream("go") as stream:
+                list(stream)
+        else:
+            agent.invoke("go")
+    except KeyboardInterrupt:
+        print("heard", flush=True)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("place", ["model", "stream", "timeout", "parallel"])
+def test_sigint_is_heard_whichever_thread_has_got_it(place: str) -> None:
+    """As one is that comes in the moment before the main thread goes to sleep: Python notes it, and wakes nobody."""
+    process = started("", place, "waits")
+    assert process.stdout is not None
+    for _ in range(2 if place == "parallel" else 1):
+        assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, said) == (0, "heard\n")
+
+
 if __name__ == "__main__":
-    child(Path(sys.argv[1]), sys.argv[2], sys.argv[3])
+    waits(sys.argv[2]) if sys.argv[3] == "waits" else child(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

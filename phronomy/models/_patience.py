@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import queue
-import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,7 +18,7 @@ from typing import Final, TypeVar
 
 from phronomy._aclosing import aclosing, acontextmanager
 from phronomy._leave import Left, Overran, Patience
-from phronomy._workers import in_thread, opened, spawn
+from phronomy._workers import in_thread, opened, spawn, taken
 from phronomy.models.base import ModelRequest
 
 T = TypeVar("T")
@@ -103,9 +102,10 @@ def still(parts: Iterable[T], patience: Patience) -> Iterator[T]:
 
 def pause(patience: Patience, seconds: float) -> None:
     """Wait before the next attempt. Raises `Left`, `Overran` once nobody waits for that."""
-    woken, left = threading.Event(), patience.left()
-    with patience.leave.told(woken.set):
-        woken.wait(seconds if left is None else min(seconds, left))
+    woken: queue.SimpleQueue[None] = queue.SimpleQueue()
+    left = patience.left()
+    with patience.leave.told(lambda: woken.put(None)), suppress(queue.Empty):
+        taken(woken, seconds if left is None else min(seconds, left))
     patience.check()
 
 
@@ -155,6 +155,6 @@ def _taken(
     box: queue.SimpleQueue[tuple[T | None, BaseException | None]], patience: Patience
 ) -> tuple[T | None, BaseException | None]:
     try:
-        return box.get(timeout=patience.left())
+        return taken(box, patience.left())
     except queue.Empty:
         raise Overran("its time was over") from None
