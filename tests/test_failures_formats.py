@@ -239,6 +239,7 @@ MAY = {
         "__reduce__",
     ): "errors go to other processes: they are made anew by their own class, from what they hold",
     ("phronomy.cli.__init__", "exec"): "the empty text",
+    ("phronomy.cli.__init__", "import_module"): "the table of the commands",
     ("phronomy.testing.crash", "pickle"): "it asks whether a scenario can be handed to a process, and reads nothing",
 }
 """What looks unsafe and is not, and why."""

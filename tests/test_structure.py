@@ -103,7 +103,7 @@ MAY_ACT = {
     "phronomy.models._answer": {"time"},
     "phronomy.models._direct": {"httpx2", "tenacity", "urllib"},
     "phronomy.models._http": {"asyncio", "http", "httpx2", "os", "ssl", "threading", "urllib"},
-    "phronomy.models._patience": {"asyncio", "queue", "threading", "time"},
+    "phronomy.models._patience": {"asyncio", "queue", "time"},
     "phronomy.models._retry": {"os", "tenacity", "threading"},
     "phronomy.models._providers": {"os"},  # addresses and keys
     "phronomy.models._sse": {"httpx2"},
@@ -147,7 +147,7 @@ LAZY = {
     "phronomy._record": {"phronomy._spelling"},
     "phronomy._spelling": {"difflib"},
     "phronomy.announcements": {"phronomy.events"},  # where something is to be told
-    "phronomy.cli": {"phronomy.demo"},
+    "phronomy.cli._demo": {"phronomy.demo"},
     "phronomy.cli._graphs": {"phronomy.graph._joins"},
     "phronomy.cli._screen": {"msvcrt", "os", "select", "signal", "termios"},
     "phronomy.guardrails": {"jsonschema", "phronomy._answers", "referencing"},

@@ -5,22 +5,28 @@ A conversation is a thread. Whatever stopped it, the next `chat` on the thread g
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from phronomy._json import JsonError, canonical, parse
+import typer
+
+from phronomy._json import JsonError, canonical, clean, parse
+from phronomy._nested import takes_value
+from phronomy.agent import Agent
 from phronomy.approvals import Answer, Approve, PendingApproval, Reject, Respond
 from phronomy.checkpoint import Checkpoint
-from phronomy.cli._apps import Place
+from phronomy.cli._apps import Place, new_name, opened
 from phronomy.cli._decide import Request, edited_in_place, settle, show_edited
+from phronomy.cli._options import App, By, Debug, Deps, Reveal, Store, Tenant
 from phronomy.cli._recover import carried_on
 from phronomy.cli._runs import drive, telling
 from phronomy.cli._screen import Screen
 from phronomy.cli._views import Mask, show_tail
-from phronomy.cli._words import DONE, FAILED, INTERRUPTED, PENDING, explained, who_decided
+from phronomy.cli._words import DONE, FAILED, INTERRUPTED, PENDING, WrongUsage, explained, login_name, who_decided
 from phronomy.errors import (
     ApprovalExpired,
     CheckpointAlreadyResumed,
@@ -269,3 +275,49 @@ def _as_json(answer: Answer) -> Respond | None:
         return Respond(content=parse(answer.content))
     except JsonError:
         return None
+
+
+def chat(
+    context: typer.Context,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    thread: Annotated[
+        str | None, typer.Option(help="The thread to go on with. By default a new one.", metavar="ID")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Talk to this model, without tools and without an app.", metavar="NAME")
+    ] = None,
+    by: By = None,
+    reveal: Reveal = False,
+    debug: Debug = False,
+) -> int:
+    """Talk to the agent, and decide in place whatever it asks for.
+
+    Leave whenever you like, with Ctrl-C too: the next `phronomy chat` with the same --thread goes on from there. With
+    --model the conversation is kept in your data directory, unless --store names another place.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    if app is not None and model is not None:
+        raise WrongUsage("--app and --model exclude each other")
+    if deps is not None and model is not None:
+        raise WrongUsage("--deps goes with an app, and --model talks without one")
+    if thread == "":
+        raise WrongUsage("--thread names a thread")
+    agent: Agent[Any] | None = None
+    given = [] if model is None else [f"--model {shlex.quote(model)}"]
+    if model is not None:
+        agent = Agent(name="chat", model=model)
+    with opened(screen, app, store, tenant=tenant, deps=deps, runs=True, makes=True, agent=agent) as place:
+        thread_id = clean(thread) if thread else new_name("chat")
+        again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
+        if place.worker.spec.kind != "agent" and not takes_value(place.worker.spec):
+            raise WrongUsage(
+                f"chat talks to agents, and {place.worker!r} is a graph: begin its runs in your app, and decide here with"
+                " pending, show, approve, reject, respond and edit"
+            )
+        mask = Mask(place.agent, reveal=reveal)
+        by = by or login_name()
+        return Chat(screen=screen, place=place, mask=mask, thread_id=thread_id, by=by, again=again).run()

@@ -16,13 +16,16 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
+
+import typer
 
 from phronomy._json import JsonError, parse
 from phronomy._quoting import HIDDEN
-from phronomy.approvals import Answer, Approve, PendingApproval, Principal
+from phronomy.approvals import Answer, Approve, PendingApproval, Principal, Reject, Respond
 from phronomy.checkpoint import Checkpoint
-from phronomy.cli._apps import Place, asked
+from phronomy.cli._apps import Place, asked, opened
+from phronomy.cli._options import Accept, After, App, By, Debug, Deps, Digest, Id, Json, Reveal, Store, Tenant, Yes
 from phronomy.cli._runs import drive, telling
 from phronomy.cli._screen import WIDEST, Screen, json_text, kind_of
 from phronomy.cli._views import (
@@ -35,7 +38,7 @@ from phronomy.cli._views import (
     show_request,
     show_tail,
 )
-from phronomy.cli._words import DONE, INTERRUPTED, PENDING, WrongUsage, who_decided
+from phronomy.cli._words import DONE, INTERRUPTED, PENDING, WrongUsage, login_name, who_decided
 from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed
 from phronomy.result import Result
 from phronomy.tools import InvalidArguments, Tool
@@ -264,7 +267,7 @@ def show_end(screen: Screen, result: Result[Any], place: Place) -> None:
 # Edited arguments
 
 
-def edit(request: Request, given: str | None) -> Answer | None:
+def _edited(request: Request, given: str | None) -> Answer | None:
     """An approval with other arguments, once they are valid: those given, or what comes back from the editor."""
     name, mask, screen = request.pending.tool_name, request.mask, request.screen
     very = mask.tool(request.pending)
@@ -362,3 +365,141 @@ def _typed(tool: Tool, name: str, typed: str) -> Any:
         return parse(typed)
     except JsonError:
         return typed
+
+
+def approve(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Run what waits, as it is shown, and carry the run on."""
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        return decide(screen, place, id, Approve(), "Approve it?", how)
+
+
+def reject(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    reason: Annotated[str | None, typer.Option(help="Why, for the model.", metavar="TEXT")] = None,
+    then: Annotated[
+        After,
+        typer.Option(help="The model goes on; it does, and the same call is rejected unasked; or the run ends."),
+    ] = After.CONTINUE,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Do not run what waits, and carry the run on."""
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        return decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", how)
+
+
+def respond(
+    context: typer.Context,
+    id: Id,
+    content: Annotated[
+        str | None, typer.Argument(help="The result as text; - reads it from standard input.", metavar="[TEXT|-]")
+    ] = None,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    json_content: Annotated[
+        str | None, typer.Option(help="The result as JSON; - reads it from standard input.", metavar="JSON")
+    ] = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Give the result of what waits yourself.
+
+    It is not run: the text, or JSON, is what the model reads as its result. Then the run is carried on.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    if (content is None) == (json_content is None):
+        raise WrongUsage("give the result, either as TEXT or with --json-content")
+    text = content if content is not None else json_content or ""
+    text = sys.stdin.read() if text == "-" else text
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
+        return decide(screen, place, id, answer, "Give this result?", how)
+
+
+def edit(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    args: Annotated[
+        str | None, typer.Option(help="All the arguments, as JSON. Without it, EDITOR is opened.", metavar="JSON")
+    ] = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Run what waits with other arguments.
+
+    They are validated and shown before anybody is asked. Arguments that are not valid change nothing.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        make = partial(_edited, given=args)
+        return decide(screen, place, id, make, "Approve it with these arguments?", how)
+
+
+def _manner(by: str | None, digest: str | None, yes: bool, machine: bool, reveal: bool, accept_changes: bool) -> Manner:
+    if by == "":
+        raise WrongUsage("--by names somebody")
+    return Manner(
+        by=by or login_name(),
+        digest=digest,
+        yes=yes,
+        machine=machine,
+        reveal=reveal,
+        accept_changes=accept_changes,
+    )
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return parse(text)
+    except JsonError as error:
+        raise WrongUsage(f"{option} is no JSON: {error}") from None

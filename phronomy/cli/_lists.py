@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from phronomy.audit import AuditRecord
-from phronomy.cli._apps import Place
+from phronomy.cli._apps import Place, opened
+from phronomy.cli._options import App, Debug, Json, Limit, Next, OfAgent, Reveal, Run, Store, Tenant, Thread
 from phronomy.cli._screen import Screen
 from phronomy.cli._views import Mask, info_view, pending_view
 from phronomy.cli._words import DONE, WrongUsage, age, ago, ahead, moment_of, time_of
 from phronomy.stores import Page, Waiting
 
 
-def list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool, reveal: bool) -> int:
+def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool, reveal: bool) -> int:
     """What waits for a human. `given` are the options that say what is wanted, by their names."""
     wanted = _with_age(given)
     with screen.reading(machine=machine):
@@ -31,7 +34,7 @@ def list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, mach
     return DONE
 
 
-def count_pending(screen: Screen, place: Place, given: Mapping[str, Any]) -> int:
+def _count_pending(screen: Screen, place: Place, given: Mapping[str, Any]) -> int:
     """How many approvals wait for a human."""
     wanted = _with_age(given)
     paging = [wanted.pop(name) for name in ("newest", "limit", "after")]
@@ -83,7 +86,7 @@ def _lapses(item: Waiting, now: float) -> str:
     return {"over": "overdue" if item.approval.on_expiry == "stay" else "lapsed"}.get(told, told)
 
 
-def list_checkpoints(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool) -> int:
+def _list_kept(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool) -> int:
     """The checkpoints that are kept. `given` are the options that say what is wanted, by their names."""
     with screen.reading(machine=machine):
         page = place.store.list(**given)
@@ -120,7 +123,7 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
             yield f"{option}={shlex.quote(str(value))}"
 
 
-def audit(screen: Screen, place: Place, given: Mapping[str, str | None], *, table: bool) -> int:
+def _list_audit(screen: Screen, place: Place, given: Mapping[str, str | None], *, table: bool) -> int:
     """Who decided what, oldest first: a line of JSON each, as it is read, or a table. `given` are the options, by their names."""
     now = place.store.clock()
     times = {name: moment_of(text, now) for name in ("since", "until") if (text := given[name]) is not None}
@@ -150,3 +153,87 @@ def _row(record: AuditRecord) -> tuple[str, ...]:
         record.run_id,
         record.reason or "-",
     )
+
+
+def pending(
+    context: typer.Context,
+    *,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    thread: Thread = None,
+    run: Run = None,
+    agent: OfAgent = None,
+    tool: Annotated[str | None, typer.Option(help="Only of this tool.", metavar="NAME")] = None,
+    label: Annotated[str | None, typer.Option(help="Only of runs and forks with this label.", metavar="TEXT")] = None,
+    risk: Annotated[str | None, typer.Option(help="Only of tools with this risk.", metavar="TEXT")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only what waits longer: seconds, or 10m, 2h, 3d.", metavar="AGE")
+    ] = None,
+    newest: Annotated[bool, typer.Option("--newest", help="Newest first.")] = False,
+    limit: Limit = None,
+    after: Next = None,
+    count: Annotated[bool, typer.Option("--count", help="Print how many there are, and nothing else.")] = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    debug: Debug = False,
+) -> int:
+    """List what waits for a human, oldest first."""
+    screen: Screen = context.obj.begin(context, debug=debug)
+    given = {
+        **{"run_id": run, "thread_id": thread, "agent": agent, "tool": tool, "label": label, "risk": risk},
+        **{"older_than": older_than, "newest": newest, "limit": limit, "after": after},
+    }
+    with opened(None if json or count else screen, app, store, tenant=tenant) as place:
+        if count:
+            return _count_pending(screen, place, given)
+        return _list_pending(screen, place, given, machine=json, reveal=reveal)
+
+
+def audit(
+    context: typer.Context,
+    *,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    run: Run = None,
+    thread: Thread = None,
+    pending: Annotated[str | None, typer.Option(help="Only of this pending approval.", metavar="ID")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="From then on: a date, a time, or an age such as 2h.", metavar="WHEN")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Up to then.", metavar="WHEN")] = None,
+    table: Annotated[bool, typer.Option("--table", help="Print a table, for people.")] = False,
+    debug: Debug = False,
+) -> int:
+    """Print who decided what, oldest first: a line of JSON each.
+
+    What is here stays when runs are taken away.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    given = {"run_id": run, "thread_id": thread, "pending_id": pending, "since": since, "until": until}
+    with opened(screen if table else None, app, store, tenant=tenant) as place:
+        return _list_audit(screen, place, given, table=table)
+
+
+def list_checkpoints(
+    context: typer.Context,
+    *,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    run: Run = None,
+    thread: Thread = None,
+    agent: OfAgent = None,
+    label: Annotated[str | None, typer.Option(help="Only with this label.", metavar="TEXT")] = None,
+    labeled: Annotated[bool, typer.Option("--labeled", help="Only with a label.")] = False,
+    limit: Limit = None,
+    after: Next = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """List the checkpoints that are kept, of all runs."""
+    screen: Screen = context.obj.begin(context, debug=debug)
+    given = {"run_id": run, "thread_id": thread, "agent": agent, "label": label, "labeled": labeled}
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
+        return _list_kept(screen, place, {**given, "limit": limit, "after": after}, machine=json)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from copy import copy
 from enum import StrEnum
 from typing import Annotated
 
 import typer
-from typer.main import get_command_name
-from typer.models import CommandInfo
 
 
 class After(StrEnum):
@@ -91,18 +87,3 @@ Limit = Annotated[int | None, typer.Option(help="So many at most.", metavar="N",
 Next = Annotated[
     str | None, typer.Option("--after", help="The page after the one that ended with this.", metavar="CURSOR")
 ]
-
-
-def with_one_command(app: typer.Typer, arguments: Sequence[str]) -> typer.Typer:
-    """The app as far as the arguments need it: building all of its commands takes longer than most of them run."""
-    word = next((each for each in arguments if not each.startswith("-")), None)
-    wanted = [each for each in app.registered_commands if word == (each.name or _name_of(each))]
-    if not wanted:  # help of the whole, or no such command: it says which there are
-        return app
-    small = copy(app)
-    small.registered_commands = wanted
-    return small
-
-
-def _name_of(command: CommandInfo) -> str | None:
-    return None if command.callback is None else get_command_name(command.callback.__name__)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Annotated
 
-from phronomy.cli._apps import Place
+import typer
+
+from phronomy.cli._apps import Place, opened
 from phronomy.cli._decide import confirmed
+from phronomy.cli._options import App, Debug, Json, Store, Tenant, Yes
 from phronomy.cli._screen import Screen
-from phronomy.cli._words import DONE, PENDING, WrongUsage, time_of
+from phronomy.cli._words import DONE, PENDING, WrongUsage, age, time_of
 from phronomy.stores._retention import candidates
 
 
@@ -21,7 +25,7 @@ class Wanted:
     keep_labeled: bool
 
 
-def prune(screen: Screen, place: Place, wanted: Wanted, *, yes: bool, machine: bool) -> int:
+def _take_away(screen: Screen, place: Place, wanted: Wanted, *, yes: bool, machine: bool) -> int:
     """Say what goes and what stays, ask, and take it away. The exit status."""
     if machine and not yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
@@ -67,3 +71,30 @@ def _spared(wanted: Wanted) -> list[str]:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def prune(
+    context: typer.Context,
+    *,
+    older_than: Annotated[
+        str, typer.Option(help="Ended longer ago than this: seconds, or 10m, 2h, 3d.", metavar="AGE")
+    ],
+    keep_last: Annotated[int, typer.Option(help="Spare the last runs of each thread.", metavar="N", min=0)] = 0,
+    keep_labeled: Annotated[
+        bool, typer.Option("--keep-labeled/--no-keep-labeled", help="Spare runs with a labeled checkpoint.")
+    ] = True,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    yes: Yes = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """Take away runs that have ended.
+
+    A run goes as a whole, forks included. What waits for a human or is worked on stays, and so does the audit trail.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    what = Wanted(older_than=age(older_than), keep_last=keep_last, keep_labeled=keep_labeled)
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
+        return _take_away(screen, place, what, yes=yes, machine=json)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import typer
 
 from phronomy import _recovery
 from phronomy.checkpoint import Checkpoint
-from phronomy.cli._apps import Place, found
+from phronomy.cli._apps import Place, found, opened
 from phronomy.cli._decide import confirmed, result_view, show_end
+from phronomy.cli._options import Accept, App, Debug, Deps, Json, Reveal, Store, Tenant, Yes
 from phronomy.cli._runs import drive, recovered, telling, tidy
 from phronomy.cli._screen import Screen
 from phronomy.cli._views import Mask, branch_view
@@ -31,7 +34,7 @@ class Manner:
     accept_changes: bool
 
 
-def recover(screen: Screen, place: Place, id: str | None, manner: Manner) -> int:
+def _recover_left(screen: Screen, place: Place, id: str | None, manner: Manner) -> int:
     """Carry on the run of an id, or all that this agent's lost workers have left. The exit status."""
     if manner.machine and not manner.yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
@@ -117,3 +120,30 @@ def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_change
             raise
         ended: Result[Any] = error.result
         return ended
+
+
+def recover(
+    context: typer.Context,
+    id: Annotated[
+        str | None, typer.Argument(help="A run, or a checkpoint of one. Without it, all of the app's.", metavar="[ID]")
+    ] = None,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Carry on what lost workers have left, and what nobody decided in time.
+
+    With an ID that run alone, whatever it stopped on: a failure of the model, too. Without one, what was not announced
+    is announced as well, and runs older than the store keeps are taken away.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = Manner(yes=yes, machine=json, reveal=reveal, accept_changes=accept_changes)
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        return _recover_left(screen, place, id, how)
