@@ -20,9 +20,27 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 CORE = ",".join(
     f"phronomy/{name}.py"
     for name in (
-        *("_rules", "_said", "_choice", "_texts", "_chain", "_gate", "_drive", "_perform", "_asking", "_nested"),
-        *("_judge", "_guard", "_guarding", "_stops"),
-        *("_answers", "_rows", "_shown", "interrupts", "checkpoint"),
+        "rules/transitions",
+        "rules/added_messages",
+        "runs/finding/decisions",
+        "rules/texts_for_model",
+        "records/chain",
+        "rules/authorization",
+        "engine/drive",
+        "engine/perform",
+        "engine/ask_model",
+        "engine/run_tools",
+        "engine/nested",
+        "engine/judging/judge",
+        "engine/judging/decide",
+        "engine/judging/guard",
+        "guardrails/verdict",
+        "engine/stop_points",
+        "tools/json_schema/answers",
+        "stores/log/row_delta",
+        "stores/log/shown_state",
+        "stops/interrupts",
+        "records/checkpoint",
     )
 )
 
@@ -73,10 +91,11 @@ def group(name: str) -> tuple[str, ...]:
 
 @nox.session(allow_parallel=True)
 def lint(session: nox.Session) -> None:
-    """Check style and format."""
+    """Check style and format, and that each room of the house imports only from those below it."""
     session.install(*group("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    session.run("lint-imports", "--no-cache")
 
 
 @nox.session(allow_parallel=True)

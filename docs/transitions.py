@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
-from phronomy._rules import TABLE, apply, phase
 from phronomy.approvals import Decision, PendingApproval, Point, ToolIdentity, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome
 from phronomy.messages import Message, ToolCall
+from phronomy.records.calls import gate_identity
+from phronomy.rules.transitions import TABLE, apply, phase
 from phronomy.types import (
     Added,
     Advanced,
@@ -40,7 +41,6 @@ from phronomy.types import (
     Refusal,
     Replied,
     Withdrawn,
-    gate_identity,
 )
 
 PAGE = Path(__file__).with_name("transitions.md")

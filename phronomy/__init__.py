@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from phronomy._recovery import Recovery
-from phronomy.agent import Agent
-from phronomy.announcements import Announcements
-from phronomy.approvals import Approve, Decision, Defer, PendingApproval, Principal, Reject, Respond, Skip
-from phronomy.audit import AuditRecord
-from phronomy.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, Hold, match_breakpoint
-from phronomy.checkpoint import Checkpoint
-from phronomy.diff import CheckpointDiff, diff
-from phronomy.drift import Drift
+from phronomy.agents.agent import Agent
+from phronomy.agents.handoffs import Handoff, without_tool_calls
+from phronomy.approvals.policy import DryRun
+from phronomy.conversation.instructions import InstructionsContext, PromptTemplate
+from phronomy.conversation.memory import Memory
 from phronomy.errors import (
     AgentChanged,
     ApprovalExpired,
@@ -65,7 +61,8 @@ from phronomy.errors import (
     UnknownType,
     WaitTimeout,
 )
-from phronomy.guardrails import (
+from phronomy.foundation.version import VERSION
+from phronomy.guardrails.guardrail import (
     AllowedTools,
     Guardrail,
     GuardrailContext,
@@ -78,39 +75,44 @@ from phronomy.guardrails import (
     Transform,
     guardrail,
 )
-from phronomy.handoffs import Handoff, without_tool_calls
-from phronomy.hooks import Hooks
-from phronomy.images import Image
-from phronomy.instructions import InstructionsContext, PromptTemplate
-from phronomy.interrupts import interrupt
-from phronomy.limits import Limits
-from phronomy.memory import Memory
-from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
-from phronomy.policy import DryRun
-from phronomy.result import Result
+from phronomy.observability.announcements import Announcements
+from phronomy.observability.hooks import Hooks
+from phronomy.records.audit import AuditRecord
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Approve, Decision, Defer, PendingApproval, Principal, Reject, Respond, Skip
+from phronomy.records.diff import CheckpointDiff, diff
+from phronomy.records.messages import Message, ToolCall, Usage
+from phronomy.records.result import Result
+from phronomy.records.validation import Problem, create_checkpoint_id, validate_checkpoint
+from phronomy.rules.limits import Limits
+from phronomy.runs.finding.drift import Drift
+from phronomy.runs.recovery import Recovery
+from phronomy.runs.stream import AsyncStream, Stream
+from phronomy.stops.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, Hold, match_breakpoint
+from phronomy.stops.interrupts import interrupt
 from phronomy.stores import MemoryStore, Store, Waiting, open_store
-from phronomy.stream import AsyncStream, Stream
-from phronomy.tools import OutcomeUnknown, Tool, ToolContext, tool
-from phronomy.validation import Problem, create_checkpoint_id, validate_checkpoint
+from phronomy.tools.images import Image
+from phronomy.tools.tool import OutcomeUnknown, Tool, ToolContext, tool
 
 if TYPE_CHECKING:
-    from phronomy.debugger import Debugger
-    from phronomy.events import Event
-    from phronomy.external import ExternalTool
-    from phronomy.graph.graph import Graph, StateGraph
-    from phronomy.graph.registry import register_type
+    from phronomy.debugger.debugger import Debugger
+    from phronomy.graph.flow.graph import Graph, StateGraph
     from phronomy.graph.signals import END, START, Abort, Continue, Pause, Replan, Send
-    from phronomy.mcp import MCPServer
+    from phronomy.graph.state.registry import register_type
+    from phronomy.mcp.server import MCPServer
     from phronomy.models.chat_completions import ChatCompletionsModel
     from phronomy.models.litellm import LiteLLMModel
     from phronomy.models.responses import ResponsesModel
-    from phronomy.stores.postgres import PostgresStore
-    from phronomy.stores.redis import RedisStore
-    from phronomy.stores.sqlite import SQLiteStore
-    from phronomy.teams._local import HandoffState, LocalState, MemberState
-    from phronomy.teams._pattern import PatternState
+    from phronomy.observability.events import Event
+    from phronomy.observability.telemetry import Telemetry
+    from phronomy.runs.wire import to_wire
+    from phronomy.stores.redis.store import RedisStore
+    from phronomy.stores.sql.postgres import PostgresStore
+    from phronomy.stores.sql.sqlite import SQLiteStore
+    from phronomy.teams.local import HandoffState, LocalState, MemberState
     from phronomy.teams.orchestrator import Orchestrator, TeamState
+    from phronomy.teams.pattern import PatternState
     from phronomy.teams.patterns import (
         DagNode,
         Pattern,
@@ -124,10 +126,10 @@ if TYPE_CHECKING:
         sequential,
         supervisor,
     )
-    from phronomy.telemetry import Telemetry
-    from phronomy.wire import to_wire
+    from phronomy.tools.external import ExternalTool
 
-__version__ = "0.1.0"
+
+__version__ = VERSION
 
 # What is heavy and not always needed loads on first use.
 _LAZY = {
@@ -135,49 +137,49 @@ _LAZY = {
     "ChatCompletionsModel": "phronomy.models.chat_completions",
     "Continue": "phronomy.graph.signals",
     "DagNode": "phronomy.teams.patterns",
-    "Debugger": "phronomy.debugger",
+    "Debugger": "phronomy.debugger.debugger",
     "END": "phronomy.graph.signals",
-    "Event": "phronomy.events",
-    "ExternalTool": "phronomy.external",
-    "Graph": "phronomy.graph.graph",
-    "HandoffState": "phronomy.teams._local",
+    "Event": "phronomy.observability.events",
+    "ExternalTool": "phronomy.tools.external",
+    "Graph": "phronomy.graph.flow.graph",
+    "HandoffState": "phronomy.teams.local",
     "LiteLLMModel": "phronomy.models.litellm",
-    "LocalState": "phronomy.teams._local",
-    "MCPServer": "phronomy.mcp",
-    "MemberState": "phronomy.teams._local",
+    "LocalState": "phronomy.teams.local",
+    "MCPServer": "phronomy.mcp.server",
+    "MemberState": "phronomy.teams.local",
     "Orchestrator": "phronomy.teams.orchestrator",
     "Pattern": "phronomy.teams.patterns",
     "PatternProgress": "phronomy.teams.patterns",
-    "PatternState": "phronomy.teams._pattern",
+    "PatternState": "phronomy.teams.pattern",
     "Pause": "phronomy.graph.signals",
-    "PostgresStore": "phronomy.stores.postgres",
-    "RedisStore": "phronomy.stores.redis",
+    "PostgresStore": "phronomy.stores.sql.postgres",
+    "RedisStore": "phronomy.stores.redis.store",
     "Replan": "phronomy.graph.signals",
     "ResponsesModel": "phronomy.models.responses",
-    "SQLiteStore": "phronomy.stores.sqlite",
+    "SQLiteStore": "phronomy.stores.sql.sqlite",
     "START": "phronomy.graph.signals",
     "Send": "phronomy.graph.signals",
-    "StateGraph": "phronomy.graph.graph",
+    "StateGraph": "phronomy.graph.flow.graph",
     "Step": "phronomy.teams.patterns",
     "TeamState": "phronomy.teams.orchestrator",
-    "Telemetry": "phronomy.telemetry",
+    "Telemetry": "phronomy.observability.telemetry",
     "dag": "phronomy.teams.patterns",
     "parallel": "phronomy.teams.patterns",
     "race": "phronomy.teams.patterns",
     "reflect": "phronomy.teams.patterns",
-    "register_type": "phronomy.graph.registry",
+    "register_type": "phronomy.graph.state.registry",
     "round_robin": "phronomy.teams.patterns",
     "sequential": "phronomy.teams.patterns",
     "supervisor": "phronomy.teams.patterns",
-    "to_wire": "phronomy.wire",
+    "to_wire": "phronomy.runs.wire",
 }
 
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
     def __getattr__(name: str) -> Any:
-        from phronomy import _lazy  # noqa: PLC0415  # what is imported above is public
+        from phronomy.foundation import lazy_names  # noqa: PLC0415  # what is imported above is public
 
-        return _lazy.load(__name__, name, _LAZY)
+        return lazy_names.load(__name__, name, _LAZY)
 
 
 __all__ = [

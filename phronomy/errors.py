@@ -61,9 +61,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from phronomy.approvals import Decision
-    from phronomy.checkpoint import Checkpoint
-    from phronomy.result import Result
+    from phronomy.records.checkpoint import Checkpoint
+    from phronomy.records.decisions import Decision
+    from phronomy.records.result import Result
 
 Progress = Literal["running", "suspended", "ended", "failed", "unknown"]
 """How far a run is: `unknown` means that the worker which held it is gone, and `recover` can tell."""

@@ -1,548 +1,101 @@
-"""The vocabulary: calls, the moves that rules plan, the outcomes that drivers feed back.
-
-A `Move` says what to do next; an `Outcome` says what happened. Both unions are closed. Ids and times come in with outcomes;
-rules make none.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from operator import not_
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
-
-from pydantic import Field, model_validator
-
-from phronomy._json import JsonValue
-from phronomy._record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
-from phronomy.approvals import (
-    Decision,
-    OnExpiry,
-    PendingApproval,
-    Point,
-    Principal,
-    Then,
-    ToolIdentity,
-    Why,
-    call_digest,
-)
-from phronomy.messages import Message, Settlement, Usage, told_text
-
-Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
-"""What a checkpoint says of its run. The last five are ends."""
-
-End = Literal["completed", "rejected", "cancelled", "superseded", "skipped"]
-"""How a run has ended."""
-
-Unguarded = Literal["input", "output", "message"]
-"""What guardrails have yet to let through before the run goes on; `message` is what was said with decisions, an input as well."""
-
-Looked = Literal["input", "output"]
-"""Which guardrails look at it: what a user says is an input, whenever they say it."""
-
-CallStatus = Literal["new", "asking", "pending", "ready", "started", "nested", "failed", "settled"]
-"""Where a call stands: not judged · a handler is to be asked · a human is · may run · running · what is in it waits · failed, and
-is run again when the run is resumed · done."""
-
-Verdict = Literal["run", "ask", "pend", "reject", "invalid"]
-"""What judging said: run it; ask the handler; a human must decide; settle it as rejected; it is no valid call."""
-
-
-_NOTHING: Final = Usage.model_construct()
-
-
-def is_nothing(usage: Usage) -> bool:
-    """Whether this is the usage of what has asked no model."""
-    return usage == _NOTHING
-
-
-def is_absent(value: object) -> bool:
-    """Whether there is nothing to write down."""
-    return value is None
-
-
-Next = Literal["retry", "fallback", "model", "human", "stop"]
-"""What follows a failed attempt: the same tool again, the fallback tool, the error to the model, a human, the end of this drive."""
-
-
-class Refusal(Record):
-    """What a guardrail does not let through, and why: `code` is for programs, `message` for the user."""
-
-    stage: Literal["input", "output", "tool"]
-    guardrail: Text
-    code: Text
-    message: Text = Field(repr=False)
-    then: Then = "continue"
-
-
-class HandedOver(Record):
-    """The conversation went from one agent to another: by the call `call`, after the first `said` messages."""
-
-    source: Text
-    target: Text
-    call: str
-    said: int = Field(ge=0)
-
-
-class CallResult(Record):
-    """How a call ended, and the text of it that the model reads.
-
-    Where there are images, the model is given `parts`, content parts in the form of chat completions; `content` tells them as text,
-    with a note in place of each image.
-    """
-
-    kind: Settlement
-    content: Text = Field(repr=False)
-    parts: Json | None = Field(
-        default=None, repr=False, exclude_if=is_absent
-    )  # the format of the first version has none
-
-    @property
-    def has_parts(self) -> bool:
-        """Whether there is more than text."""
-        return self.__dict__["parts"] is not None
-
-    @model_validator(mode="after")
-    def _tells_its_parts(self) -> Self:
-        parts: Any = self.parts
-        if self.has_parts and not (isinstance(parts, list) and told_text(parts) == self.content):
-            raise ValueError("parts are content parts, and content is what they are as text")
-        return self
-
-
-class Call(Record):
-    """One call of the open turn, or a gate in it: a stop at a `point` of the run, which is decided and never run.
-
-    `id` is ours: the turn and the place in it, the same in every branch of a run, so a call replayed from an earlier checkpoint
-    keeps its idempotency key. `call_id` is the provider's. `arguments` is the text to be judged, gone once `args` is there.
-    `approved` is the pending id whose approval lets the call run. `waiting` is what a nested run of it, or its body, waits for, and
-    `stopped` says that it has waited so, or that a run in it failed; `usage` is what that run has cost, as far as is known here.
-    `point` and `label` are of the breakpoint that it waits at; `gate` says that it is one alone. `asked_by` is that of its judgement.
-    `note` is what its body, which asks, has left for its next run: it is shown to nobody.
-    """
-
-    wire_omits: ClassVar[tuple[str, ...]] = ("version", "note")
-
-    id: str
-    call_id: Text
-    name: Text
-    status: CallStatus = "new"
-    arguments: Text | None = Field(default=None, repr=False)
-    tool: ToolIdentity | None = None
-    args: JsonObject | None = Field(default=None, repr=False)
-    digest: str | None = None
-    pending_id: str | None = None
-    why: Why | None = None
-    reason: Text | None = None
-    point: Point | None = None
-    label: Text | None = None
-    gate: bool = False
-    requested_at: Time | None = None
-    expires_at: Time | None = None
-    on_expiry: OnExpiry = "reject"
-    approved: str | None = None
-    edited: bool = False
-    stopped: bool = False
-    attempt: int = Field(default=0, ge=0)
-    fallback: int = Field(default=0, ge=0)
-    repeatable: bool = False
-    waiting: tuple[PendingApproval, ...] = ()
-    result: CallResult | None = None
-    asked_by: tuple[Text, ...] = Field(default=(), exclude_if=not_)  # the format of the first version has no such key
-    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)  # nor this one
-    note: JsonObject | None = Field(default=None, repr=False, exclude_if=is_absent)  # nor this
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Self:
-        judged = self.tool is not None and self.args is not None and self.digest is not None
-        if judged and self.digest != call_digest(self.tool, self.__dict__["args"]):  # type: ignore[arg-type]
-            raise ValueError("the digest of a call is not that of its tool and arguments")
-        if self.gate and (
-            self.status not in ("pending", "settled") or not self.tool or self.tool.source != "breakpoint"
-        ):
-            raise ValueError("a gate waits at a breakpoint, and never runs")
-        if self.status not in ("new", "settled") and not judged:
-            raise ValueError(f"a call that is {self.status} has a tool, arguments and their digest")
-        if self.status in ("asking", "pending") and not (self.pending_id and self.requested_at):
-            raise ValueError(f"a call that is {self.status} has a pending id and the time of the request")
-        if (self.status == "settled") != (self.result is not None):
-            raise ValueError("a call has a result exactly when it has settled")
-        return self
-
-    @property
-    def is_pause(self) -> bool:
-        """Whether it is the gate of somebody who stops the run from outside, and who has not let it go on."""
-        return self.gate and self.point is None and self.status == "pending"
-
-
-def gate_identity(path: str, name: str) -> ToolIdentity:
-    """What a decision on a gate is bound to."""
-    return ToolIdentity(path=path, source="breakpoint", name=name, schema_hash="", gate="never")
-
-
-def place_of(calls: Sequence[Call], id: str) -> int | None:
-    """Where the call of this id is; None if it is not among them. Its id says where it began, so that is looked at first."""
-    place = id.rpartition(".")[2]
-    if place.isdecimal() and len(place) < 9 and int(place) < len(calls) and calls[int(place)].id == id:
-        return int(place)
-    return next((number for number, call in enumerate(calls) if call.id == id), None)
-
-
-# Moves. They are never stored, so they are plain dataclasses.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskModel:
-    """Ask the model for the next message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
-    """Ask the guardrails about the input, or about the reply that is to end the run."""
-
-    stage: Looked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
-    """Validate the arguments of these calls and ask their gates."""
-
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consult:
-    """Ask the synchronous approval handler about these calls."""
-
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Run these calls, side by side. Each has been judged, and approved where it had to be."""
-
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """End the run so."""
-
-    status: End
-    output: JsonValue = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOutput:
-    """Read the output that was asked for from the reply that ends the run."""
-
-    text: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fail:
-    """Stop with a failure: a limit of the run is reached. Nothing is recorded but that it failed.
-
-    `used` is how much of it the run has used, None where that is not known; `path` is that of the run whose limit it is, None for
-    the run itself.
-    """
-
-    limit: str
-    maximum: float
-    used: float | None
-    path: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advance:
-    """Every open call has settled: have the spec say what follows from that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Stop with a failure: these calls failed, and are run again when the run is resumed."""
-
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Nothing can be done until these are decided, or until calls that run elsewhere have settled."""
-
-    pending: tuple[PendingApproval, ...]
-    running: tuple[Call, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """The run has ended."""
-
-    status: End
-
-
-Move: TypeAlias = AskModel | Guard | Judge | Consult | Run | ReadOutput | Advance | Finish | Fail | Stop | Wait | Done
-
-
-# Outcomes
-
-
-class Replied(Record):
-    """The model replied. `elapsed` is how long it took, in milliseconds; `guarded` says that guardrails look at the end of the run."""
-
-    type: Literal["replied"] = "replied"
-    message: Message
-    usage: Usage = Usage()
-    elapsed: int = 0
-    guarded: bool = False
-
-
-class Guarded(Record):
-    """What guardrails said, by name: of the input, of the reply that is to end the run, or of the call `id`.
-
-    `content` is what they made of it, None where it stays as it is.
-    """
-
-    type: Literal["guarded"] = "guarded"
-    stage: Literal["input", "output", "tool"]
-    said: dict[str, Literal["passed", "transformed", "refused"]]
-    content: Json | None = Field(default=None, repr=False)
-    refusal: Refusal | None = None
-    id: str | None = None
-
-
-class Judgement(Record):
-    """What judging found for one call. `result` is there for `reject` and `invalid`, the request fields for `ask` and `pend`.
-
-    `asked_by` names the agents and graphs whose policies ask, and is "" for the gate of the tool; if nothing is in it, that alone.
-    """
-
-    id: str
-    verdict: Verdict
-    tool: ToolIdentity | None = None
-    args: JsonObject | None = Field(default=None, repr=False)
-    digest: str | None = None
-    repeatable: bool = False
-    pending_id: str | None = None
-    why: Why = "approval"
-    reason: Text | None = None
-    point: Point | None = None
-    label: Text | None = None
-    requested_at: Time | None = None
-    expires_at: Time | None = None
-    on_expiry: OnExpiry = "reject"
-    then: Then = "continue"
-    result: CallResult | None = None
-    asked_by: tuple[Text, ...] = ()
-
-
-class Judged(Record):
-    """Calls were judged."""
-
-    type: Literal["judged"] = "judged"
-    judgements: tuple[Judgement, ...]
-
-
-class Deferred(Record):
-    """The handler left these calls to be decided later."""
-
-    type: Literal["deferred"] = "deferred"
-    pending_ids: tuple[str, ...]
-
-
-class Decided(Record):
-    """A pending approval was decided. `edited` is the new judgement where the arguments were edited."""
-
-    type: Literal["decided"] = "decided"
-    decision: Decision
-    edited: Judgement | None = None
-
-
-class CallStarted(Record):
-    """A call is about to run: the intent, saved before the body is entered."""
-
-    type: Literal["started"] = "started"
-    id: str
-    attempt: int
-    at: Time
-    key: str = ""
-
-
-class Withdrawn(Record):
-    """Calls whose intent is stored were not begun after all, or may safely begin again: whoever drove the run left first."""
-
-    type: Literal["withdrawn"] = "withdrawn"
-    ids: tuple[str, ...]
-    reason: Text | None = None
-
-
-class CallSettled(Record):
-    """A call ended with this result; `usage` is what a nested run cost.
-
-    `reused` says that it is the result of the same call in another branch, `then` whether a human who refused something in the
-    nested run ended all that is around it as well.
-    """
-
-    type: Literal["settled"] = "settled"
-    id: str
-    call_id: Text
-    key: str
-    result: CallResult
-    elapsed: int = 0
-    usage: Usage = Usage()
-    reused: bool = False
-    then: Literal["continue", "end"] = Field(default="continue", exclude_if="continue".__eq__)
-
-
-class CallFailed(Record):
-    """An attempt failed. `next` says what follows; `fallback` names the tool for it; the request fields serve `human`.
-
-    `elapsed` is in milliseconds. `inside` says that a run inside the call has stopped, and is to go on; `usage` is what it has cost.
-    """
-
-    type: Literal["failed"] = "failed"
-    id: str
-    error: Text = Field(repr=False)
-    next: Next
-    elapsed: int = 0
-    inside: bool = False
-    fallback: str | None = None
-    pending_id: str | None = None
-    requested_at: Time | None = None
-    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)
-
-
-class CallUnknown(Record):
-    """Nobody knows whether the call took effect. It goes to a human under a new pending id."""
-
-    type: Literal["unknown"] = "unknown"
-    id: str
-    reason: Text
-    elapsed: int = 0
-    pending_id: str
-    requested_at: Time
-
-
-class CallWaits(Record):
-    """The nested run behind a call has stopped for these approvals, or its body for the answers to these questions.
-
-    `elapsed` is how long the body worked until then, in milliseconds, `usage` what the nested run has cost. `note` is what the body
-    leaves for its next run.
-    """
-
-    wire_omits: ClassVar[tuple[str, ...]] = ("version", "note")
-
-    type: Literal["waits"] = "waits"
-    id: str
-    pending: tuple[PendingApproval, ...]
-    elapsed: int = 0
-    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)
-    note: JsonObject | None = Field(default=None, repr=False, exclude_if=is_absent)
-
-
-class Interrupted(Record):
-    """The worker that ran these calls is gone. Repeatable ones run again; `pending_ids` are for the others, by call id.
-
-    `usages` are what the runs inside calls have cost, by call id.
-    """
-
-    type: Literal["interrupted"] = "interrupted"
-    pending_ids: dict[str, str]
-    at: Time
-    usages: dict[str, Usage] = Field(default={}, exclude_if=not_)
-
-
-class Added(Record):
-    """Somebody said more to the agent, with their decisions: it is in the conversation once the calls of the turn have settled.
-
-    `guarded` says that guardrails look at it before the model does.
-    """
-
-    type: Literal["added"] = "added"
-    message: Message
-    guarded: bool = False
-    by: Principal | None = None
-    at: Time
-
-
-class Ending(Record):
-    """Somebody cancelled the run, or a new message superseded it. Calls that have not started are settled so."""
-
-    type: Literal["ending"] = "ending"
-    status: Literal["cancelled", "superseded"]
-    reason: Text | None = None
-    by: Principal | None = None
-    at: Time
-
-
-class Halted(Record):
-    """The run stops: what has not begun waits under this pending id until it may go on.
-
-    At a breakpoint, `point` says where, `key` tells the occasion from others of its kind, and `args` is what is shown. Without one,
-    somebody stops the run from outside: what runs is waited for during `grace` seconds, None for as long as it takes, and then left.
-    """
-
-    type: Literal["halted"] = "halted"
-    pending_id: str
-    point: Point | None = None
-    label: Text | None = None
-    key: str = ""
-    args: JsonObject = Field(default=EMPTY, repr=False)
-    grace: float | None = None
-    reason: Text | None = None
-    by: Principal | None = None
-    at: Time
-
-
-class OutputRefused(Record):
-    """The reply that was to end the run is not of the output type. The model is told, and answers again."""
-
-    type: Literal["output_refused"] = "output_refused"
-    error: Text = Field(repr=False)
-
-
-class Advanced(Record):
-    """What follows from calls that have settled: the state of the run, and the calls that it opens.
-
-    `status` is how the run is to end, if it is.
-    """
-
-    type: Literal["advanced"] = "advanced"
-    state: Json = Field(repr=False)
-    calls: tuple[Call, ...] = ()
-    status: Literal["rejected", "cancelled"] | None = None
-    reason: Text | None = None
-    at: Time
-
-
-class Finished(Record):
-    """The run ended."""
-
-    type: Literal["finished"] = "finished"
-    status: End
-    output: Json = Field(default=NULL, repr=False)
-
-
-Outcome: TypeAlias = (
-    Replied
-    | Judged
-    | Deferred
-    | Decided
-    | CallStarted
-    | Withdrawn
-    | CallSettled
-    | CallFailed
-    | CallUnknown
-    | CallWaits
-    | Interrupted
-    | Added
-    | Ending
-    | Halted
-    | Guarded
-    | OutputRefused
-    | Advanced
-    | Finished
+"""The vocabulary: calls, the moves that rules plan, the outcomes that drivers feed back."""
+
+from __future__ import annotations
+
+from phronomy.records.calls import (
+    Added,
+    Advance,
+    Advanced,
+    AnyOutcome,
+    AskModel,
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallUnknown,
+    CallWaits,
+    Consult,
+    Decided,
+    Deferred,
+    Done,
+    End,
+    Ending,
+    Fail,
+    Finish,
+    Finished,
+    Guard,
+    Guarded,
+    Halted,
+    HandedOver,
+    Input,
+    Interrupted,
+    Judge,
+    Judged,
+    Judgement,
+    Looked,
+    Move,
+    Next,
+    Outcome,
+    OutputRefused,
+    ReadOutput,
+    Refusal,
+    Replied,
+    Run,
+    Status,
+    Stop,
+    Unguarded,
+    Verdict,
+    Wait,
+    Withdrawn,
 )
 
-AnyOutcome: TypeAlias = Annotated[Outcome, Field(discriminator="type")]
-"""An outcome as it is read back from text."""
-
-Input: TypeAlias = Any
-"""What a run is asked: text, a mapping, a pydantic model, or a list of content parts."""
+__all__ = [
+    "Added",
+    "Advance",
+    "Advanced",
+    "AnyOutcome",
+    "AskModel",
+    "Call",
+    "CallFailed",
+    "CallResult",
+    "CallSettled",
+    "CallStarted",
+    "CallStatus",
+    "CallUnknown",
+    "CallWaits",
+    "Consult",
+    "Decided",
+    "Deferred",
+    "Done",
+    "End",
+    "Ending",
+    "Fail",
+    "Finish",
+    "Finished",
+    "Guard",
+    "Guarded",
+    "Halted",
+    "HandedOver",
+    "Input",
+    "Interrupted",
+    "Judge",
+    "Judged",
+    "Judgement",
+    "Looked",
+    "Move",
+    "Next",
+    "Outcome",
+    "OutputRefused",
+    "ReadOutput",
+    "Refusal",
+    "Replied",
+    "Run",
+    "Status",
+    "Stop",
+    "Unguarded",
+    "Verdict",
+    "Wait",
+    "Withdrawn",
+]

@@ -375,10 +375,10 @@ def behind_the_back(scene: Scene, *, text: str = '{"amount":1}', pending: bool =
 
 def again(scene: Scene) -> None:
     """A worker that has what was under way run again, without a word to anybody."""
-    from phronomy import _session
-    from phronomy.types import Withdrawn
+    from phronomy.records.calls import Withdrawn
+    from phronomy.runs.finding import lookup
 
-    _session.interruption = lambda runner: Withdrawn(  # type: ignore[assignment, return-value]
+    lookup.interruption = lambda runner: Withdrawn(  # type: ignore[assignment, return-value]
         ids=tuple(call.id for call in runner.state.calls if call.status == "started")
     )
     two_turns(scene, driver="sync")

@@ -23,8 +23,9 @@ from typing import Annotated, Any
 from hypothesis import strategies as st
 from pydantic import BaseModel, create_model
 
-from phronomy import Agent, Approve, Checkpoint, PendingApproval, Reject, Respond, Tool, ToolContext, _gate, tool
+from phronomy import Agent, Approve, Checkpoint, PendingApproval, Reject, Respond, Tool, ToolContext, tool
 from phronomy.graph import END, START, Abort, Graph, Pause, Replan, Send, StateGraph, add, append, interrupt, merge
+from phronomy.rules import authorization
 from phronomy.testing import ScriptedModel, call
 
 Pick = Callable[[int], int]
@@ -304,7 +305,7 @@ def saying(plan: GraphPlan, world: World, at: Checkpoint, item: PendingApproval)
         return Respond(content=answer_to(item.tool_name, item.args["key"]))
     if item.why == "outcome_unknown":
         keys = {
-            _gate.idempotency_key(part, call)
+            authorization.idempotency_key(part, call)
             for part in (at, *at.nested)
             for call in part.calls
             if call.pending_id == item.id

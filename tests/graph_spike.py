@@ -17,30 +17,19 @@ from typing import Any, Literal
 from crash_worker import NEVER, Bomb, BombedStore, effects, outline
 from drivers import PATIENCE, Driver
 
-from phronomy import (
-    Agent,
-    Approve,
-    Checkpoint,
-    IllegalOutcome,
-    Limits,
-    Respond,
-    Result,
-    Tool,
-    ToolContext,
-    _chain,
-    _rules,
-    tool,
-)
-from phronomy._ids import new_id
-from phronomy._input import read_input
-from phronomy._json import canonical
-from phronomy.approvals import OnExpiry
-from phronomy.checkpoint import AgentRef
-from phronomy.instructions import CompiledInstructions, compile_instructions
+from phronomy import Agent, Approve, Checkpoint, IllegalOutcome, Limits, Respond, Result, Tool, ToolContext, tool
+from phronomy.conversation.input import read_input
+from phronomy.conversation.instructions import CompiledInstructions, compile_instructions
+from phronomy.foundation.ids import new_id
+from phronomy.foundation.json_text import canonical
 from phronomy.models.base import ModelSettings
+from phronomy.records import chain
+from phronomy.records.calls import Call, Done, Finish, Finished, Judge, Judged, Move, Outcome, Replied
+from phronomy.records.checkpoint import AgentRef
+from phronomy.records.decisions import OnExpiry
+from phronomy.rules import transitions
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Call, Done, Finish, Finished, Judge, Judged, Move, Outcome, Replied
 
 # The rule set
 
@@ -69,7 +58,7 @@ class Within:
     def begin(self, parent: Checkpoint, path: str, at: Any) -> Checkpoint:
         assert self.call.args is not None
         original, said = read_input(self.call.args["seen"])
-        return _chain.begin(
+        return chain.begin(
             None,
             id=new_id("ckpt"),
             run_id=parent.run_id,
@@ -127,11 +116,11 @@ class GraphSpec:
         return tool.approval_timeout, tool.on_expiry or "reject"
 
     def plan(self, state: Checkpoint) -> Move:
-        state = _rules.current(state, self.apply)
+        state = transitions.current(state, self.apply)
         if state.ended:
             return Done(status=state.ended)
         if state.calls:
-            return _rules.plan_calls(state, self)
+            return transitions.plan_calls(state, self)
         if state.ending or state.rejecting:
             return Finish(status=state.ending.status if state.ending else "rejected")
         if state.turn < len(self.waves):
@@ -145,11 +134,11 @@ class GraphSpec:
                 return state.model_copy(update={"ended": outcome.status, "output": outcome.json_text("output")})
             case Judged() if between and state.turn < len(self.waves):
                 opened = state.model_copy(update={"turn": state.turn + 1, "calls": self.wave(state)})
-                return self.collect(opened, _rules.apply(opened, outcome))
+                return self.collect(opened, transitions.apply(opened, outcome))
             case Replied():
-                raise IllegalOutcome(_rules.phase(state), type(outcome).__name__)
+                raise IllegalOutcome(transitions.phase(state), type(outcome).__name__)
             case _:
-                return self.collect(state, _rules.apply(state, outcome))
+                return self.collect(state, transitions.apply(state, outcome))
 
     def wave(self, state: Checkpoint) -> tuple[Call, ...]:
         """The calls of the next wave: each node sees the input and what the waves before gave."""

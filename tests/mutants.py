@@ -34,12 +34,12 @@ from queue import Queue
 
 ROOT = Path(__file__).parents[1]
 GROUPS: dict[str, tuple[str, ...]] = {
-    "rules": ("phronomy/_rules.py",),
-    "perform": ("phronomy/_perform.py",),
-    "runner": ("phronomy/_runner.py",),
-    "judge": ("phronomy/_judge.py",),
-    "session": ("phronomy/_session.py",),
-    "stores": ("phronomy/stores/*.py",),
+    "rules": ("phronomy/rules/transitions.py",),
+    "perform": ("phronomy/engine/perform.py", "phronomy/engine/ask_model.py", "phronomy/engine/run_tools.py"),
+    "runner": ("phronomy/engine/run.py",),
+    "judge": ("phronomy/engine/judging/judge.py", "phronomy/engine/judging/decide.py"),
+    "session": ("phronomy/runs/finding/lookup.py", "phronomy/runs/opening.py"),
+    "stores": ("phronomy/stores/**/*.py",),
 }
 """The code whose mistakes cost most. Each group gives as many mutants as every other."""
 

@@ -26,7 +26,7 @@ from phronomy import Agent, Approve, Checkpoint, Result, ToolContext, tool
 from phronomy.models.base import ModelRequest
 from phronomy.stores import open_store
 from phronomy.stores.base import Store
-from phronomy.stores.log import rows_of
+from phronomy.stores.log.log import rows_of
 from phronomy.testing import ScriptedModel, call, check_history
 
 HOUR = 3600.0

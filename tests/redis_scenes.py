@@ -19,8 +19,8 @@ from phronomy.stores import (
     Claim,
     PendingFilter,
     RedisStore,
-    _lua,
 )
+from phronomy.stores.redis import lua
 
 
 @pytest.fixture(name="url")
@@ -79,8 +79,8 @@ def everything(store: RedisStore) -> Any:
 
 def prepared(store: RedisStore) -> RedisStore:
     """With two branches, and with every script known to the server: the first answer to a call is then that of the change."""
-    for script in vars(_lua).values():
-        if isinstance(script, _lua.Script):
+    for script in vars(lua).values():
+        if isinstance(script, lua.Script):
             store._link._client.execute_command("SCRIPT LOAD", script.text)
     begin(store, take="me", opened=(asked("p1"),))
     begin(store, "b3", thread="t", status="completed", announce=True)

@@ -19,7 +19,7 @@ from stop_scenes import OF_AGENTS
 
 from phronomy import Agent, Breakpoint, Hold, PostgresStore, Result, SQLiteStore, Store, tool
 from phronomy.graph import END, START, StateGraph, append
-from phronomy.guardrails import MaxLength
+from phronomy.guardrails.guardrail import MaxLength
 from phronomy.testing import ScriptedModel, call
 
 OF_GRAPHS = ("pre_node", "post_node", "post_run")

@@ -30,10 +30,10 @@ from phronomy import (
     ToolDefinitionError,
     tool,
 )
-from phronomy._agent_tool import AgentTool
 from phronomy.graph import END, START, StateGraph
-from phronomy.guardrails import Refuse, Transform, guardrail
-from phronomy.messages import Usage
+from phronomy.guardrails.guardrail import Refuse, Transform, guardrail
+from phronomy.records.messages import Usage
+from phronomy.runs.as_tool import AgentTool
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
 
@@ -198,7 +198,7 @@ def test_input_makes_what_the_run_is_asked(driver: Driver, store: Store) -> None
 
 
 def _rows(store: Store, result: Any) -> Any:
-    from phronomy.stores.log import rows_of
+    from phronomy.stores.log.log import rows_of
 
     last = {row.path: row for row in rows_of(store.lineage(branch_id=result.checkpoint.branch_id).entries)}
     return last.values()

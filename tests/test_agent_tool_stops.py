@@ -45,11 +45,11 @@ from phronomy import (
     tool,
     validate_checkpoint,
 )
-from phronomy._json import canonical
-from phronomy.approvals import call_digest
+from phronomy.foundation.json_text import canonical
 from phronomy.graph import END, START, StateGraph
-from phronomy.stores._homes import HOMES
+from phronomy.records.decisions import call_digest
 from phronomy.stores.base import Store
+from phronomy.stores.homes import HOMES
 from phronomy.testing import ScriptedModel, call, sweep
 
 SEEN = ["look left 0", "look right 0", "look root 0"]

@@ -26,10 +26,10 @@ from phronomy import (
     StoreError,
     open_store,
     tool,
-    validation,
 )
-from phronomy.announcements import Announcements
-from phronomy.hooks import Hooks
+from phronomy.observability.announcements import Announcements
+from phronomy.observability.hooks import Hooks
+from phronomy.records import validation
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 

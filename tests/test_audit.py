@@ -14,9 +14,9 @@ from pydantic import BaseModel
 from stop_scenes import Case, elsewhere, holding, works
 
 from phronomy import Agent, AuditRecord, Breakpoint, Hold, Principal, Skip, tool
-from phronomy.approvals import Approve, Reject, Respond, ToolIdentity, call_digest
 from phronomy.errors import CheckpointAlreadyResumed
 from phronomy.graph import END, START, StateGraph
+from phronomy.records.decisions import Approve, Reject, Respond, ToolIdentity, call_digest
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, AuditRow
 from phronomy.testing import ScriptedModel, call, say

@@ -29,7 +29,7 @@ from phronomy import (
     match_breakpoint,
     tool,
 )
-from phronomy._expressions import Expression
+from phronomy.stops.expressions import Expression
 from phronomy.testing import ScriptedModel, call
 
 

@@ -25,8 +25,8 @@ from phronomy import (
     Skip,
     tool,
 )
-from phronomy.breakpoints import trace
 from phronomy.graph import END, START, Graph, StateGraph
+from phronomy.stops.breakpoints import trace
 from phronomy.testing import ScriptedModel, call
 
 ALL = [Breakpoint("*", label="look")]

@@ -24,8 +24,8 @@ from phronomy import (
     sequential,
     tool,
 )
-from phronomy.approvals import Approve
-from phronomy.breakpoints import BreakpointType
+from phronomy.records.decisions import Approve
+from phronomy.stops.breakpoints import BreakpointType
 from phronomy.testing import ScriptedModel, call
 
 

@@ -23,7 +23,7 @@ from phronomy import (
     tool,
 )
 from phronomy.graph import END, START, Abort, Graph, Send, StateGraph
-from phronomy.guardrails import MaxLength, RedactPatterns, RefusePatterns
+from phronomy.guardrails.guardrail import MaxLength, RedactPatterns, RefusePatterns
 from phronomy.testing import ScriptedModel, call
 
 

@@ -52,12 +52,12 @@ from phronomy import (
     ThreadBusy,
     ToolContext,
     UnknownPending,
-    diff,
     open_store,
     tool,
     validate_checkpoint,
 )
-from phronomy.events import replay
+from phronomy.observability.events import replay
+from phronomy.records.diff import diff
 from phronomy.stores import CheckpointFilter, Store
 from phronomy.testing import ScriptedModel, call
 

@@ -12,7 +12,7 @@ from places import KINDS, Place
 from test_canary import CANARIES, CARD, DEPS, PASSWORD, Spy, secret_url, spy
 
 from phronomy import Checkpoint, cli, open_store
-from phronomy.cli import _decide
+from phronomy.cli.commands import decide
 
 pytestmark = pytest.mark.unmeasured
 
@@ -86,7 +86,7 @@ def test_the_command_line_tells_nobody(
         monkeypatch.setenv("PHRONOMY_APP", "canary_desk:make")
         monkeypatch.setenv("PHRONOMY_DEPS", "canary_desk:Deps")
         # What is masked is approved by nobody who has not seen it. Here it is, to see that nothing shows it.
-        monkeypatch.setattr(_decide, "_check_seen", lambda *given: None)
+        monkeypatch.setattr(decide, "_check_seen", lambda *given: None)
         first = begin()
         id = first.pending[0].id
         assert run("show", id, "--reveal") == 99  # the positive control: it is there, and is shown on demand

@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phronomy.errors import ModelError
-from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models import ModelRequest, ModelSettings
-from phronomy.models._chat import RESERVED, read_completion, reply_from, request_messages, request_options, wire_message
+from phronomy.models.formats.chat import (
+    RESERVED,
+    read_completion,
+    reply_from,
+    request_messages,
+    request_options,
+    wire_message,
+)
+from phronomy.records.messages import Message, ToolCall, Usage
 
 USER = Message(role="user", content="Refund order 1042")
 REQUEST = ModelRequest(messages=(USER,))

@@ -29,7 +29,6 @@ from phronomy.errors import (
     ModelError,
     RateLimitError,
 )
-from phronomy.messages import Message, Usage
 from phronomy.models import (
     ChatCompletionsModel,
     LiteLLMModel,
@@ -38,8 +37,9 @@ from phronomy.models import (
     ModelSettings,
     ResponsesModel,
 )
-from phronomy.models import _answer as answer_module
 from phronomy.models.base import Model, StreamingModel, TextDelta
+from phronomy.models.formats import answer as answer_module
+from phronomy.records.messages import Message, Usage
 from phronomy.testing import ChatServer, Fault, ScriptedModel
 
 USER = Message(role="user", content="Refund order 1042, secret-canary-77")

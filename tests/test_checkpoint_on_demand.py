@@ -38,14 +38,14 @@ from phronomy import (
     tool,
     validate_checkpoint,
 )
-from phronomy._ledger import new_owner
-from phronomy.approvals import Skip
-from phronomy.breakpoints import Breakpoint
-from phronomy.drawing import tree_mermaid
-from phronomy.events import replay
+from phronomy.engine.ledger import new_owner
+from phronomy.observability.drawings.drawing import tree_mermaid
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import timeline
+from phronomy.records.decisions import Skip
+from phronomy.stops.breakpoints import Breakpoint
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
-from phronomy.timeline import timeline
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres", "redis"])

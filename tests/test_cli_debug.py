@@ -14,7 +14,7 @@ from drivers import PATIENCE
 from test_cli_terminal import comes, terminal
 
 from phronomy import SQLiteStore, cli
-from phronomy.cli._debug import COMMANDS
+from phronomy.cli.commands.debug import COMMANDS
 
 pytestmark = pytest.mark.unmeasured
 

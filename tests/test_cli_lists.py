@@ -22,11 +22,11 @@ from servers import postgres_url
 from test_cli_runs import STORE, place, said, told
 
 from phronomy import Checkpoint, MemoryStore, Result, RunBusy, SQLiteStore, cli, open_store
-from phronomy.cli import _recover
-from phronomy.cli._apps import Place
-from phronomy.cli._chat import Chat
-from phronomy.cli._views import Mask
-from phronomy.cli._words import WrongUsage, age, ahead, moment_of
+from phronomy.cli.apps import Place
+from phronomy.cli.commands import recover
+from phronomy.cli.commands.chat import Chat
+from phronomy.cli.views import Mask
+from phronomy.cli.words import WrongUsage, age, ahead, moment_of
 
 __all__ = ["place", "said", "told"]  # fixtures
 
@@ -558,7 +558,7 @@ def test_what_another_worker_has_taken_meanwhile_is_left_to_it(
     def taken(*_: Any, **__: Any) -> Any:
         raise RunBusy("held", run_id=late.run_id, owner="another")
 
-    monkeypatch.setattr(_recover, "carried_on", taken)
+    monkeypatch.setattr(recover, "carried_on", taken)
     assert run("recover", "--yes", "--json", app="till:make") == cli.DONE
     assert json.loads(said()) == []
     assert run("recover", late.run_id, "--yes", "--json", app="till:make") == cli.FAILED

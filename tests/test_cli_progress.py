@@ -14,7 +14,7 @@ from test_cli_runs import STORE, begin, place, refunds, waiting
 from test_cli_terminal import CHOICE, Terminal, chat, comes, terminal
 
 from phronomy import SQLiteStore, cli
-from phronomy.cli import _screen
+from phronomy.cli import screen
 
 __all__ = ["place"]  # a fixture
 
@@ -159,7 +159,7 @@ def test_in_pipes_nothing_of_it_is_written(
 ) -> None:
     (item,) = begin().pending
     capsys.readouterr()
-    monkeypatch.setattr(_screen, "Timer", AtOnce)
+    monkeypatch.setattr(screen, "Timer", AtOnce)
     for forced in (False, True):
         if forced:
             monkeypatch.setenv("FORCE_COLOR", "1")

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from phronomy import Checkpoint, Reject, SQLiteStore, cli
-from phronomy.cli._views import LONGEST
-from phronomy.drawing import tree_mermaid, tree_svg
+from phronomy.cli.views import LONGEST
+from phronomy.observability.drawings.drawing import tree_mermaid, tree_svg
 
 APP = '''
 import re

@@ -13,9 +13,9 @@ from servers import postgres_schema, postgres_url
 from test_cli_runs import STORE, begin, place, run, said, told
 
 from phronomy import Checkpoint, SQLiteStore, Store, cli, open_store
-from phronomy.cli import _timeline
-from phronomy.cli._timeline import details
-from phronomy.timeline import Timeline, TimelineEntry, timeline
+from phronomy.cli.commands import timeline as _timeline
+from phronomy.cli.commands.timeline import details
+from phronomy.observability.timeline import Timeline, TimelineEntry, timeline
 
 __all__ = ["place", "said", "told"]  # fixtures
 

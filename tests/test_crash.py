@@ -19,11 +19,11 @@ from redis_server import RedisServer, redis_url
 from selection import scaled
 
 from phronomy import ConfigurationError, SQLiteStore
-from phronomy.announcements import METHODS
-from phronomy.events import events_of
-from phronomy.stores.postgres import PostgresStore
-from phronomy.stores.redis import RedisStore
+from phronomy.observability.announcements import METHODS
+from phronomy.observability.events import events_of
+from phronomy.stores.redis.store import RedisStore
 from phronomy.stores.rows import BranchFilter
+from phronomy.stores.sql.postgres import PostgresStore
 from phronomy.testing.crash import LawBroken, Report, Scene, sweep
 
 pytestmark = [pytest.mark.unmeasured, pytest.mark.usefixtures("fresh_fork_server")]

@@ -45,9 +45,9 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy.debugger import Frame, Watched
+from phronomy.debugger.debugger import Frame, Watched
 from phronomy.graph import END, START, StateGraph
-from phronomy.guardrails import MaxLength
+from phronomy.guardrails.guardrail import MaxLength
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
@@ -893,7 +893,7 @@ def test_a_decision_taken_elsewhere_on_another_stop_does_not_hold_it_up(desk: De
 
 
 def test_the_methods_and_their_twins_are_alike() -> None:
-    (tree,) = [node for node in tree_of("phronomy.debugger").body if getattr(node, "name", "") == "Debugger"]
+    (tree,) = [node for node in tree_of("phronomy.debugger.debugger").body if getattr(node, "name", "") == "Debugger"]
     assert isinstance(tree, ast.ClassDef)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     methods = {node.name: node for node in tree.body if isinstance(node, kinds)}

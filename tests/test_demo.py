@@ -20,10 +20,11 @@ import pexpect
 import pytest
 from drivers import PATIENCE
 
-from phronomy import Agent, Approve, Checkpoint, ModelRequest, SQLiteStore, cli, demo, tool
-from phronomy.cli._apps import data_directory
-from phronomy.demo import INSTRUCTIONS, MODEL, THREAD, Refunds, answer, lookup_order, refund
-from phronomy.models._chat import request_messages
+from phronomy import Agent, Approve, Checkpoint, ModelRequest, SQLiteStore, cli, tool
+from phronomy.cli.apps import data_directory
+from phronomy.cli.commands import demo_desk as demo
+from phronomy.cli.commands.demo_desk import INSTRUCTIONS, MODEL, THREAD, Refunds, answer, lookup_order, refund
+from phronomy.models.formats.chat import request_messages
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.unmeasured
@@ -100,7 +101,8 @@ def command(*options: str | Path) -> list[str]:
 SLOW = """
 import sys, time
 from pathlib import Path
-from phronomy import cli, demo
+from phronomy import cli
+from phronomy.cli.commands import demo_desk as demo
 
 def slow(body):
     go_on = Path(sys.argv[1])

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from phronomy import Agent, Checkpoint, CheckpointDiff, ConfigurationError, Message, Usage, diff, tool
-from phronomy.diff import PLACE
+from phronomy import Agent, Checkpoint, CheckpointDiff, ConfigurationError, Message, Usage, tool
+from phronomy.records.calls import Added
+from phronomy.records.diff import PLACE, diff
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Added
 
 CANARY = "sk-canary-31337"
 
@@ -18,7 +18,7 @@ CANARY = "sk-canary-31337"
 @pytest.fixture(autouse=True)
 def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """How long a call took is in a checkpoint, and another on each machine."""
-    monkeypatch.setattr("phronomy._perform.since", lambda started: 0)
+    monkeypatch.setattr("phronomy.engine.clock.since", lambda started: 0)
 
 
 @tool(requires_approval=True)

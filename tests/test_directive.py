@@ -47,7 +47,7 @@ from phronomy import (
     tool,
 )
 from phronomy.graph import END, START, StateGraph
-from phronomy.guardrails import MaxLength, Refuse, Transform, guardrail
+from phronomy.guardrails.guardrail import MaxLength, Refuse, Transform, guardrail
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.unmeasured

@@ -17,13 +17,13 @@ from test_log import AT, Writing
 from test_rows import chain, write
 
 from phronomy import Agent, CheckpointNotFound, ConfigurationError, MemoryStore, ModelError, Principal, Reject, tool
-from phronomy._picture import Arrow, Box, Picture, shown
-from phronomy._svg import Layout
-from phronomy.checkpoint import pending_of
-from phronomy.drawing import flow_mermaid, flow_svg, tree_mermaid, tree_svg
+from phronomy.observability.drawings.drawing import flow_mermaid, flow_svg, tree_mermaid, tree_svg
+from phronomy.observability.drawings.picture import Arrow, Box, Picture, shown
+from phronomy.observability.drawings.svg import Layout
+from phronomy.records.calls import Call
+from phronomy.records.checkpoint import pending_of
 from phronomy.stores import Store
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Call
 
 PAGE = Path(__file__).parents[1] / "docs" / "drawing.md"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -31,12 +31,12 @@ from phronomy import (
     sequential,
     tool,
 )
-from phronomy._json import JsonText
-from phronomy.approvals import Point, call_digest
-from phronomy.drawing import tree_mermaid, tree_svg
+from phronomy.foundation.json_text import JsonText
 from phronomy.graph import Replan
+from phronomy.observability.drawings.drawing import tree_mermaid, tree_svg
+from phronomy.records.calls import Call
+from phronomy.records.decisions import Point, call_digest
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Call
 
 POINTS: tuple[Any, ...] = get_args(Point)
 

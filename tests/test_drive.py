@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Driver
 
-from phronomy import Agent, MemoryStore, ModelError, _session, tool
-from phronomy._drive import asteps, steps
-from phronomy._ledger import Ledger
-from phronomy._perform import aperform, perform
-from phronomy._runner import Moment, Runner, Written
-from phronomy.stores.log import journal_entry
+from phronomy import Agent, MemoryStore, ModelError, tool
+from phronomy.engine.drive import asteps, steps
+from phronomy.engine.ledger import Ledger
+from phronomy.engine.perform import aperform, perform
+from phronomy.engine.run import Moment, Runner, Written
+from phronomy.records.calls import Done, Ending, Wait
+from phronomy.runs.finding import lookup
+from phronomy.stores.log.log import journal_entry
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Done, Ending, Wait
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -135,8 +136,8 @@ def test_whoever_watches_a_run_finds_nothing_begun_at_any_checkpoint(is_async: b
         return "seen"
 
     agent = Agent(model=ScriptedModel([call("look"), "done"]), tools=[look])
-    beginning = _session.Beginning(input="go", thread_id=None, history=None, metadata=None, label=None)
-    runner = _session.begin(agent.store, agent.spec, None, beginning)
+    beginning = lookup.Beginning(input="go", thread_id=None, history=None, metadata=None, label=None)
+    runner = lookup.begin(agent.store, agent.spec, None, beginning)
     runner.watched = True
     seen: list[str] = []
 

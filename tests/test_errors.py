@@ -43,16 +43,16 @@ from phronomy import (
     open_store,
     tool,
 )
-from phronomy._quoting import kept_id, quoted, quoted_id, quoted_name, quoted_word
-from phronomy.approvals import Decision
-from phronomy.cli._apps import found as cli_found
-from phronomy.debugger import Debugger
-from phronomy.drawing import tree_mermaid
-from phronomy.events import replay
+from phronomy.cli.apps import found as cli_found
+from phronomy.debugger.debugger import Debugger
+from phronomy.foundation.quoting import kept_id, quoted, quoted_id, quoted_name, quoted_word
+from phronomy.observability.drawings.drawing import tree_mermaid
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import timeline
+from phronomy.records.decisions import Decision
 from phronomy.stores.rows import Branch
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Report
-from phronomy.timeline import timeline
 
 
 def modules() -> Iterator[Any]:
@@ -62,14 +62,18 @@ def modules() -> Iterator[Any]:
             yield importlib.import_module(found.name)
 
 
+INSIDE = {"Answered", "InDoubt", "NotStorable", "StepFailed"}
+"""Raised and caught inside the package: no user, and no other process, ever has one."""
+
+
 def errors() -> list[type[BaseException]]:
-    """Every public class of the package that can be raised."""
+    """Every class of the package that can be raised and may reach a user."""
     found = {
         each
         for module in modules()
         for name, each in vars(module).items()
         if inspect.isclass(each) and issubclass(each, BaseException) and each.__module__ == module.__name__
-        if not name.startswith("_")
+        if not name.startswith("_") and name not in INSIDE
     }
     return sorted(found, key=lambda kind: (kind.__module__, kind.__name__))
 
@@ -146,7 +150,11 @@ def throw(error: BaseException) -> None:
 
 
 def test_the_walk_finds_errors_in_every_corner() -> None:
-    assert {kind.__module__ for kind in ERRORS} > {"phronomy.errors", "phronomy.tools", "phronomy.output"}
+    assert {kind.__module__ for kind in ERRORS} > {
+        "phronomy.errors",
+        "phronomy.tools.tool",
+        "phronomy.conversation.output",
+    }
     assert len(ERRORS) > 50
 
 
@@ -525,8 +533,8 @@ def test_what_can_be_answered_at_a_stop_is_said_as_it_is(driver: Driver, point: 
 def test_a_text_that_could_not_be_read_back_is_not_written(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     model = ScriptedModel.by_turn([call("charge", {"card": "x" * 4000}), "Done."])
     agent = Agent(model=model, tools=[charge])
-    monkeypatch.setattr("phronomy.checkpoint.MAX_BYTES", 10_000)
-    monkeypatch.setattr("phronomy._json.MAX_BYTES", 10_000)
+    monkeypatch.setattr("phronomy.records.checkpoint.MAX_BYTES", 10_000)
+    monkeypatch.setattr("phronomy.foundation.json_text.MAX_BYTES", 10_000)
     asked = driver.invoke(agent, "hi").checkpoint
     with pytest.raises(CheckpointError, match="none of more than 10000 is read back: resume the run by this id"):
         asked.model_dump_json()

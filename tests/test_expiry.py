@@ -10,8 +10,8 @@ import pytest
 from drivers import DRIVERS, PATIENCE, STORES, STREAMED, Driver, open_kind, outline
 
 from phronomy import Agent, ConfigurationError, tool
-from phronomy.approvals import Approve, Reject, Respond
 from phronomy.errors import ApprovalExpired, CheckpointAlreadyResumed, ToolDefinitionError
+from phronomy.records.decisions import Approve, Reject, Respond
 from phronomy.stores import Claim
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say

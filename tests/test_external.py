@@ -25,9 +25,6 @@ from phronomy import (
     to_wire,
     tool,
 )
-from phronomy._gate import authorize
-from phronomy._rules import apply
-from phronomy.approvals import Decision
 from phronomy.errors import (
     AgentChanged,
     ApprovalExpired,
@@ -40,11 +37,14 @@ from phronomy.errors import (
     UnknownPending,
 )
 from phronomy.graph import END, START, StateGraph
-from phronomy.guardrails import Refuse, guardrail
+from phronomy.guardrails.guardrail import Refuse, guardrail
+from phronomy.observability.timeline import timeline
+from phronomy.records.calls import Decided
+from phronomy.records.decisions import Decision
+from phronomy.rules.authorization import authorize
+from phronomy.rules.transitions import apply
 from phronomy.testing import ScriptedModel, call, say
-from phronomy.timeline import timeline
-from phronomy.tools import InvalidArguments
-from phronomy.types import Decided
+from phronomy.tools.tool import InvalidArguments
 
 
 class Spot(BaseModel):

@@ -42,10 +42,10 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy._json import JsonText
-from phronomy.approvals import Decision, call_digest
 from phronomy.cli import Screen
-from phronomy.demo import Session
+from phronomy.cli.commands.demo_desk import Session
+from phronomy.foundation.json_text import JsonText
+from phronomy.records.decisions import Decision, call_digest
 from phronomy.testing import ScriptedModel, call, say
 
 pytestmark = pytest.mark.unmeasured

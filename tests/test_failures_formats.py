@@ -34,8 +34,8 @@ from phronomy import (
     Respond,
     tool,
 )
-from phronomy.checkpoint import VERSION
-from phronomy.stores.log import replay
+from phronomy.records.checkpoint import VERSION
+from phronomy.stores.log.log import replay
 from phronomy.stores.rows import Append, Branch, Entry
 from phronomy.testing import ScriptedModel, call, say
 
@@ -229,11 +229,11 @@ UNSAFE = {
 BUILDS = {"eval", "exec", "compile", "__import__", "import_module", "loads"}
 MAY = {
     # `json.loads` is the only reader of texts; what else is called by these names stands here, with where.
-    ("phronomy._lazy", "import_module"): "the names of optional rooms, each from a table",
-    ("phronomy.cli._apps", "import_module"): "the app that the user names",
+    ("phronomy.foundation.lazy_names", "import_module"): "the names of optional rooms, each from a table",
+    ("phronomy.cli.apps", "import_module"): "the app that the user names",
     ("phronomy.models.litellm", "import_module"): "litellm, and its own parts by name",
-    ("phronomy.testing._scene", "import_module"): "the scenario that a test names, in a process of its own",
-    ("phronomy._expressions", "eval"): "simpleeval's, over plain values and a handful of functions",
+    ("phronomy.testing.scene", "import_module"): "the scenario that a test names, in a process of its own",
+    ("phronomy.stops.expressions", "eval"): "simpleeval's, over plain values and a handful of functions",
     (
         "phronomy.errors",
         "__reduce__",

@@ -34,12 +34,12 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy._json import JsonText
-from phronomy.messages import ToolCall
-from phronomy.models._chat import reply_from, wire_message
+from phronomy.foundation.json_text import JsonText
+from phronomy.models.formats.chat import reply_from, wire_message
+from phronomy.records.calls import CallResult
+from phronomy.records.messages import ToolCall
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, check_history, say
-from phronomy.types import CallResult
 
 pytestmark = pytest.mark.unmeasured
 

@@ -33,8 +33,8 @@ from phronomy import (
     tool,
 )
 from phronomy.graph import END, START, StateGraph
-from phronomy.stores._homes import HOMES
 from phronomy.stores.base import Store
+from phronomy.stores.homes import HOMES
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]

@@ -33,7 +33,7 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy.messages import Message
+from phronomy.records.messages import Message
 from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call, say
 

@@ -12,7 +12,7 @@ from drivers import DRIVERS, STREAMED, Driver
 from test_failures_authority import Desk, posted
 
 from phronomy import Approve, LiteLLMModel, ModelError, Reject, Respond, ToolContext, tool
-from phronomy.approvals import call_digest
+from phronomy.records.decisions import call_digest
 from phronomy.testing import call
 from phronomy.testing.server import ChatServer, Fault
 

@@ -19,7 +19,7 @@ import os, signal, threading, time
 from typing import Annotated, Any
 
 from phronomy import Reject
-from phronomy._record import Record
+from phronomy.records.record import Record
 
 middle = threading.Event()
 
@@ -50,7 +50,7 @@ print(*used, os.waitpid(child, 0)[1], sep=", ")
 INTERRUPTED = """
 import re
 
-from phronomy import _record
+from phronomy.records import record
 from pydantic_core import core_schema
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -73,13 +73,13 @@ class Chosen(Record):
     text: Annotated[str, Letters()]
 
 
-for use in (lambda: Chosen(text="a"), lambda: _record.reader_of(list[Chosen])):
+for use in (lambda: Chosen(text="a"), lambda: record.reader_of(list[Chosen])):
     try:
         use()
     except KeyboardInterrupt:
         print("interrupted")
 interrupts = False
-print(Chosen(text="a").text, _record.reader_of(list[Chosen]).validate_json('[{"text": "b"}]')[0].text)
+print(Chosen(text="a").text, record.reader_of(list[Chosen]).validate_json('[{"text": "b"}]')[0].text)
 """
 
 

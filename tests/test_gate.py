@@ -30,18 +30,18 @@ from phronomy import (
     Tool,
     ToolContext,
     UnknownPending,
-    _gate,
-    _perform,
-    _session,
     tool,
 )
-from phronomy._drive import asteps, steps
-from phronomy._hold import claim
-from phronomy._json import JsonText
-from phronomy._runner import Runner
-from phronomy.approvals import Decision, ToolIdentity, call_digest
+from phronomy.engine import run_tools
+from phronomy.engine.drive import asteps, steps
+from phronomy.engine.run import Runner
+from phronomy.foundation.json_text import JsonText
+from phronomy.records.calls import Call, CallResult, CallStarted, Decided, Outcome
+from phronomy.records.decisions import Decision, ToolIdentity, call_digest
+from phronomy.rules import authorization
+from phronomy.runs.driving import claim
+from phronomy.runs.finding import lookup
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Call, CallResult, CallStarted, Decided, Outcome
 
 Fault = BaseException | type[BaseException]
 
@@ -289,7 +289,7 @@ class Gate:
     def __init__(self, open_for: int | None = None) -> None:
         self.open_for = open_for
         self.passed: list[tuple[str, dict[str, Any]]] = []
-        self._authorize = _gate.authorize
+        self._authorize = authorization.authorize
 
     def __call__(self, state: Checkpoint, call: Call, identity: ToolIdentity) -> None:
         if self.open_for is not None and len(self.passed) >= self.open_for:
@@ -302,7 +302,7 @@ class Gate:
 def test_no_body_is_entered_that_did_not_pass_the_gate(shop: Shop, path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 1: whatever runs was let through, by name and arguments, as often as it ran."""
     gate = Gate()
-    monkeypatch.setattr(_gate, "authorize", gate)
+    monkeypatch.setattr(authorization, "authorize", gate)
 
     result = path(shop)
 
@@ -317,13 +317,13 @@ def test_wherever_the_gate_closes_no_further_body_is_entered(
 ) -> None:
     """Law 1: no path goes around the gate, not even one that was let through before."""
     counted = Gate()
-    monkeypatch.setattr(_gate, "authorize", counted)
+    monkeypatch.setattr(authorization, "authorize", counted)
     path(Shop(driver))
     assert counted.passed
     for open_for in range(len(counted.passed)):
         gate, shop = Gate(open_for), Shop(driver)
         gate._authorize = counted._authorize
-        monkeypatch.setattr(_gate, "authorize", gate)
+        monkeypatch.setattr(authorization, "authorize", gate)
         with pytest.raises(NotAuthorized):
             path(shop)
         assert len(shop.ran) == open_for
@@ -343,7 +343,7 @@ def test_only_the_executors_call_a_tool() -> None:
                 }
                 if names & {"tool.call", "tool.acall", "tool.execute", "tool.function", "tool._body"}:
                     callers.add(f"{file.name}:{function.name}")
-    assert callers == {"_perform.py:execute", "_perform.py:aexecute"}
+    assert callers == {"run_tools.py:execute", "run_tools.py:aexecute"}
 
 
 # Tampered state
@@ -355,7 +355,7 @@ def approved_runner(shop: Shop, *, status: str = "started") -> Runner:
         [[call("pay", {"order": 1}), call("pay", {"order": 2})], "end"], shop.tool("pay", requires_approval=True)
     )
     checkpoint = shop.driver.invoke(agent, "go").checkpoint
-    runner = _session.open_head(shop.store, agent.spec, None, checkpoint.branch_id).runner
+    runner = lookup.open_head(shop.store, agent.spec, None, checkpoint.branch_id).runner
     [item, _] = checkpoint.pending
     decision = Decision(pending_id=item.id, digest=item.digest, kind="approve", at=item.requested_at)
     runner.record(Decided(decision=decision))
@@ -368,8 +368,8 @@ def approved_runner(shop: Shop, *, status: str = "started") -> Runner:
 
 def execute(shop: Shop, runner: Runner, id: str) -> Outcome:
     if shop.driver.is_async:
-        return asyncio.run(_perform.aexecute(runner, id, asteps))
-    return _perform.execute(runner, id, steps)
+        return asyncio.run(run_tools.aexecute(runner, id, asteps))
+    return run_tools.execute(runner, id, steps)
 
 
 def changed(state: Checkpoint, **fields: Any) -> Checkpoint:
@@ -462,13 +462,13 @@ def test_a_forged_state_gets_nothing_past_the_gate(shop: Shop, forge: Any, statu
     runner = approved_runner(shop, status=status)
     identity = runner.spec.tools["pay"].identity()
     genuine = runner.state
-    _gate.authorize(genuine, genuine.calls[0], identity)
+    authorization.authorize(genuine, genuine.calls[0], identity)
     before = rows(shop.store)
 
     runner.state = forge(genuine)
 
     with pytest.raises(NotAuthorized) as refused:
-        _gate.authorize(runner.state, runner.state.calls[0], identity)
+        authorization.authorize(runner.state, runner.state.calls[0], identity)
     assert (refused.value.run_id, refused.value.call_id) == (genuine.run_id, "call_1")
     with pytest.raises(NotAuthorized):
         execute(shop, runner, "1.0")
@@ -497,9 +497,9 @@ def test_a_call_that_is_not_in_the_state_is_refused(shop: Shop) -> None:
     ]
     for stranger in strangers:
         with pytest.raises(NotAuthorized):
-            _gate.authorize(runner.state, stranger, identity)
+            authorization.authorize(runner.state, stranger, identity)
     with pytest.raises(NotAuthorized):
-        _gate.authorize(runner.state.model_copy(update={"calls": ()}), first, identity)
+        authorization.authorize(runner.state.model_copy(update={"calls": ()}), first, identity)
     with pytest.raises(NotAuthorized):
         execute(shop, runner, "1.1")
     assert shop.ran == []

@@ -31,9 +31,7 @@ from pydantic import (
 )
 from typing_extensions import Doc, TypedDict
 
-from phronomy import Message, _json
-from phronomy._json import JsonText, canonical, parse
-from phronomy._patch import ObjectText, patch, patched
+from phronomy import Message
 from phronomy.errors import (
     ConflictingWrites,
     GraphError,
@@ -43,8 +41,11 @@ from phronomy.errors import (
     StateError,
     StateIncomplete,
 )
+from phronomy.foundation import json_text
+from phronomy.foundation.json_text import JsonText, canonical, parse
 from phronomy.graph import add, append, merge, replace
-from phronomy.graph._state import StateSchema
+from phronomy.graph.state.state import StateSchema
+from phronomy.stores.log.text_patch import ObjectText, patch, patched
 
 
 class Step(BaseModel):
@@ -433,14 +434,14 @@ def test_the_words_of_a_validator_are_not_told() -> None:
 
 def test_a_value_too_deep_or_too_large_is_refused_where_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     deep: Any = 1
-    for _ in range(_json.MAX_DEPTH - 2):
+    for _ in range(json_text.MAX_DEPTH - 2):
         deep = [deep]
     update = PLAN.update("n", {"found": deep})
     assert parse(f'{{"update":{update}}}') == {"update": {"found": deep}}
     assert "nested deeper" in str(told(lambda: PLAN.update("n", {"found": [deep]})))
 
     values = PLAN.initial()
-    monkeypatch.setattr(_json, "MAX_BYTES", len(values) + 20)
+    monkeypatch.setattr(json_text, "MAX_BYTES", len(values) + 20)
     with pytest.raises(StateError, match=r"the state cannot be kept: .* over the limit"):
         PLAN.reduce(values, [("n", PLAN.update("n", {"notes": ["x" * 30]}))])
 

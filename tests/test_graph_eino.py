@@ -43,7 +43,7 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy._json import JsonText
+from phronomy.foundation.json_text import JsonText
 from phronomy.graph import END, START, Pause, Send, StateGraph, append, interrupt, register_type
 from phronomy.testing import ScriptedModel, call, say
 

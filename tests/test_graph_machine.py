@@ -32,9 +32,9 @@ from phronomy import (
     ThreadBusy,
     UnknownPending,
 )
-from phronomy._rules import current
-from phronomy.checkpoint import decode, encode
 from phronomy.graph import StateGraph
+from phronomy.records.checkpoint import decode, encode
+from phronomy.rules.transitions import current
 from phronomy.stores.rows import ENDED, OPEN, Append, Branch
 
 pytestmark = pytest.mark.unmeasured

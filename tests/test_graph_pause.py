@@ -17,7 +17,7 @@ import pytest
 from drivers import PATIENCE, STORES, Driver, open_kind, rows
 from pydantic import BaseModel
 
-from phronomy import Agent, Approve, Checkpoint, Reject, Respond, Result, SQLiteStore, _rules, tool
+from phronomy import Agent, Approve, Checkpoint, Reject, Respond, Result, SQLiteStore, tool
 from phronomy.errors import (
     CheckpointAlreadyResumed,
     CheckpointError,
@@ -28,6 +28,7 @@ from phronomy.errors import (
     NothingDecided,
 )
 from phronomy.graph import END, START, Graph, StateGraph, append
+from phronomy.rules import transitions
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
@@ -314,7 +315,7 @@ def now(store: Store, branch_id: str) -> Checkpoint:
     """The state of a run as it is stored at this moment, what is journaled included."""
     checkpoint = store.head(branch_id)[1]
     graph = chain(("a", lambda state: None)).compile()
-    return _rules.current(checkpoint, graph.spec.apply)
+    return transitions.current(checkpoint, graph.spec.apply)
 
 
 @pytest.mark.parametrize("grace", [0, None])

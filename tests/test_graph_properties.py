@@ -23,16 +23,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from selection import scaled
 
-from phronomy import Checkpoint, MemoryStore, NodeFailed, Result, SQLiteStore, Store, _gate
-from phronomy._rows import outcome_from
-from phronomy._rules import current
+from phronomy import Checkpoint, MemoryStore, NodeFailed, Result, SQLiteStore, Store
 from phronomy.graph import Graph
-from phronomy.graph._inside import update_from
-from phronomy.graph._joins import channels_in
-from phronomy.graph._node import Inside
-from phronomy.stores.log import rows_of
+from phronomy.graph.flow.inside import update_from
+from phronomy.graph.flow.node import Inside
+from phronomy.graph.state.joins import channels_in
+from phronomy.records.calls import CallSettled
+from phronomy.rules import authorization
+from phronomy.rules.transitions import current
+from phronomy.stores.log.log import rows_of
+from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Append, Branch, Claim, Entry, Lineage
-from phronomy.types import CallSettled
 
 pytestmark = pytest.mark.unmeasured
 
@@ -489,7 +490,7 @@ def test_a_run_is_rebuilt_from_its_log_and_its_forks_end_alike_and_repeat_nothin
             # A question is asked anew in a fork, and who asks it runs with the new answer. Nothing else is done again.
             assert {line["name"] for line in again} <= asking
             settled = {
-                _gate.idempotency_key(part, call)
+                authorization.idempotency_key(part, call)
                 for part in (place, *place.nested)
                 for call in part.calls
                 if call.result is not None

@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, PrivateAttr, SecretStr
 
-from phronomy._json import canonical, parse
 from phronomy.errors import CheckpointError, ConfigurationError, InvalidUpdate, RegistrationError, UnknownType
+from phronomy.foundation.json_text import canonical, parse
 from phronomy.graph import register_type
-from phronomy.graph._state import StateSchema
-from phronomy.graph._values import NotStorable
-from phronomy.graph.registry import Registry
+from phronomy.graph.state.registry import Registry
+from phronomy.graph.state.state import StateSchema
+from phronomy.graph.state.values import NotStorable
 
 
 class Order(BaseModel):

@@ -30,13 +30,13 @@ from phronomy import (
     Respond,
     Result,
     StoreError,
-    _perform,
     tool,
 )
+from phronomy.engine import clock
+from phronomy.records.calls import Finished, Judged, Replied
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call
-from phronomy.types import Finished, Judged, Replied
 
 HOUR = 3600.0
 
@@ -212,7 +212,7 @@ def test_the_time_that_the_runs_inside_took_is_part_of_what_the_graph_took(
 ) -> None:
     """Law 13: limits are sums over the record, and the record has the work of every depth in it, once."""
     work: list[int] = []
-    monkeypatch.setattr(_perform, "since", lambda started: work.append(5) or 5)
+    monkeypatch.setattr(clock, "since", lambda started: work.append(5) or 5)
     graph = desk.tower(store)
     stop = driver.invoke(graph, "Monday")
     result = driver.resume(graph, stop.checkpoint.id, approved=True)
@@ -478,7 +478,7 @@ def test_an_illegal_outcome_changes_nothing_in_a_graph_either() -> None:
 @pytest.fixture(scope="module")
 def processes() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["phronomy.testing", "phronomy.stores.sqlite"])
+    context.set_forkserver_preload(["phronomy.testing", "phronomy.stores.sql.sqlite"])
     return context
 
 

@@ -9,14 +9,15 @@ import pytest
 from drivers import Driver, rows
 from pydantic import BaseModel
 
-from phronomy import Agent, Approve, Checkpoint, MemoryStore, Respond, diff, tool
-from phronomy._json import JsonText
+from phronomy import Agent, Approve, Checkpoint, MemoryStore, Respond, tool
 from phronomy.errors import CheckpointError, InvalidUpdate, NodeFailed, RunFailed, StateError
+from phronomy.foundation.json_text import JsonText
 from phronomy.graph import END, START, Abort, Graph, GraphStop, Pause, Send, StateGraph, add, append, interrupt
-from phronomy.stores._homes import HOMES
+from phronomy.records.diff import diff
+from phronomy.records.validation import validate_checkpoint
 from phronomy.stores.base import Store
+from phronomy.stores.homes import HOMES
 from phronomy.testing import ScriptedModel, call
-from phronomy.validation import validate_checkpoint
 
 
 class Job(BaseModel):

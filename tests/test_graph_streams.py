@@ -38,10 +38,9 @@ from phronomy import (
     Respond,
     Result,
     SQLiteStore,
-    _perform,
 )
-from phronomy._json import MAX_DEPTH
-from phronomy.events import NodePiece, event_from, replay
+from phronomy.engine import run_tools
+from phronomy.foundation.json_text import MAX_DEPTH
 from phronomy.graph import (
     END,
     START,
@@ -56,8 +55,9 @@ from phronomy.graph import (
     merge,
     register_concat,
 )
-from phronomy.graph.streams import Unmergeable, kind_of_pieces, merged
-from phronomy.messages import ToolCall
+from phronomy.graph.state.streams import Unmergeable, kind_of_pieces, merged
+from phronomy.observability.events import NodePiece, event_from, replay
+from phronomy.records.messages import ToolCall
 from phronomy.stores.base import Store
 
 HOUR = 3600.0
@@ -702,15 +702,15 @@ def test_a_slow_consumer_holds_up_no_node_and_its_waiting_is_no_work_of_the_node
 ) -> None:
     """The clock jumps by an hour while the consumer has the first piece, and the node has settled by then."""
     clock, settled = Clock(), threading.Event()
-    monkeypatch.setattr(_perform, "time", clock)
-    real = _perform.settled
+    monkeypatch.setattr("phronomy.engine.clock.time", clock)
+    real = run_tools.settled
 
     def noticed(*given: Any) -> Any:
         outcome = real(*given)
         settled.set()
         return outcome
 
-    monkeypatch.setattr(_perform, "settled", noticed)
+    monkeypatch.setattr(run_tools, "settled", noticed)
 
     def listen(event: Any) -> None:
         if event.type == "node_piece" and event.update == {"answer": "a"}:
@@ -1045,13 +1045,13 @@ def test_a_generator_whose_piece_is_refused_is_closed_before_anything_is_made_of
     driver: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
-    real = _perform.failed
+    real = run_tools.failed
 
     def noted(*given: Any) -> Any:
         happened.append("failed")
         return real(*given)
 
-    monkeypatch.setattr(_perform, "failed", noted)
+    monkeypatch.setattr(run_tools, "failed", noted)
 
     def body(state: Talk) -> Iterator[Any]:
         try:

@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phronomy import _guarding
-from phronomy._guarding import Verdict, acheck, check
-from phronomy._json import canonical, plain
 from phronomy.errors import AsyncRequired, ConfigurationError, GuardrailFailed, RunFailed
-from phronomy.guardrails import (
+from phronomy.foundation.json_text import canonical, plain
+from phronomy.guardrails import verdict as _guarding
+from phronomy.guardrails.guardrail import (
     AllowedTools,
     FunctionGuardrail,
     Guardrail,
@@ -36,7 +35,8 @@ from phronomy.guardrails import (
     as_guardrails,
     guardrail,
 )
-from phronomy.messages import Message
+from phronomy.guardrails.verdict import Verdict, acheck, check
+from phronomy.records.messages import Message
 
 
 def context(stage: Any = "input", **changes: Any) -> GuardrailContext[Any]:
@@ -950,7 +950,7 @@ def test_nothing_is_fetched_and_a_reference_that_leads_away_lets_nothing_through
 
 def test_the_schema_library_is_loaded_where_a_schema_is() -> None:
     script = (
-        "import sys; from phronomy.guardrails import JsonSchemaOutput, MaxLength; MaxLength(5);"
+        "import sys; from phronomy.guardrails.guardrail import JsonSchemaOutput, MaxLength; MaxLength(5);"
         "print('jsonschema' in sys.modules); JsonSchemaOutput({}); print('jsonschema' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -51,11 +51,10 @@ from phronomy import (
     ToolContext,
     tool,
 )
-from phronomy import _guarding as guarding
-from phronomy._json import canonical
-from phronomy.events import replay
+from phronomy.foundation.json_text import canonical
 from phronomy.graph import END, START, StateGraph
-from phronomy.guardrails import (
+from phronomy.guardrails import verdict as guarding
+from phronomy.guardrails.guardrail import (
     AllowedTools,
     Guardrail,
     GuardrailContext,
@@ -67,9 +66,10 @@ from phronomy.guardrails import (
     Transform,
     guardrail,
 )
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import timeline
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.testing.crash import Scene, sweep
-from phronomy.timeline import timeline
 
 __all__ = ["spy"]  # a fixture
 

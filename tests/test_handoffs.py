@@ -31,7 +31,7 @@ from phronomy import (
     tool,
     without_tool_calls,
 )
-from phronomy.guardrails import MaxLength, Refuse, RefusePatterns, guardrail
+from phronomy.guardrails.guardrail import MaxLength, Refuse, RefusePatterns, guardrail
 from phronomy.models.base import ModelRequest
 from phronomy.testing import ScriptedModel, call, say
 

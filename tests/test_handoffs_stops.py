@@ -453,7 +453,7 @@ def test_a_run_whose_speaker_or_way_is_gone_is_refused_before_anything_is_consum
 
 
 def test_guardrails_of_a_member_that_are_gone_since_the_run_began_are_missed(driver: Driver) -> None:
-    from phronomy.guardrails import MaxLength
+    from phronomy.guardrails.guardrail import MaxLength
 
     store = MemoryStore()
     replies = [to("billing"), call("refund"), "done"]

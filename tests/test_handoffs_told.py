@@ -33,13 +33,13 @@ from phronomy import (
     Store,
     tool,
 )
-from phronomy.debugger import Debugger
-from phronomy.events import replay
+from phronomy.debugger.debugger import Debugger
 from phronomy.graph import append
-from phronomy.guardrails import MaxLength
+from phronomy.guardrails.guardrail import MaxLength
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import TimelineRecorder, timeline
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
-from phronomy.timeline import TimelineRecorder, timeline
 
 FEATURE = [to("billing", "Paid twice."), call("look"), to("refunds"), call("refund"), to("triage"), "done"]
 """Three handoffs, of which one is gated, with calls between them."""

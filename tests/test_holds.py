@@ -39,13 +39,12 @@ from phronomy import (
     Skip,
     Store,
     UnknownPending,
-    _perform,
-    _stops,
-    _waiting,
     tool,
 )
-from phronomy._runner import Runner
+from phronomy.engine import stop_points
+from phronomy.engine.run import Runner
 from phronomy.graph import END, START, StateGraph
+from phronomy.runs import waiting
 from phronomy.testing import ScriptedModel, call
 
 TOOL = [Breakpoint("tool")]
@@ -61,7 +60,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
 @pytest.fixture(autouse=True)
 def nobody_looks_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is said in this process is heard at once, or the test hangs."""
-    monkeypatch.setattr(_waiting, "POLL", 3600.0)
+    monkeypatch.setattr(waiting, "POLL", 3600.0)
 
 
 def settled(hold: Hold) -> list[tuple[str, str]]:
@@ -140,7 +139,7 @@ with SQLiteStore(sys.argv[1]) as store:
 
 @pytest.mark.few(1)
 def test_an_answer_comes_from_another_process(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_waiting, "POLL", 0.05)
+    monkeypatch.setattr(waiting, "POLL", 0.05)
     hold, arrivals = holding()
     path = {"PYTHONPATH": str(Path(phronomy.__file__).parents[1])}
     with phronomy.SQLiteStore(tmp_path / "runs.db") as store:
@@ -455,7 +454,7 @@ def test_an_answer_at_the_last_moment_counts(driver: Driver, store: Store, monke
     """Its time is over, and somebody answers before that is written: the answer was first."""
     hold = Hold(timeout=0.01)
     agent = desk(store, paid=(paid := []))
-    late = _waiting.Waiting._too_late
+    late = waiting.Waiting._too_late
     said: list[str] = []
 
     def too_late(self: Any, runner: Any, until: float) -> Any:
@@ -465,7 +464,7 @@ def test_an_answer_at_the_last_moment_counts(driver: Driver, store: Store, monke
             desk(store).resume(hold.pending[0].checkpoint_id, decisions={said[0]: Approve()})
         return outcomes
 
-    monkeypatch.setattr(_waiting.Waiting, "_too_late", too_late)
+    monkeypatch.setattr(waiting.Waiting, "_too_late", too_late)
     result = driver.invoke(agent, "go", breakpoints=TOOL, hold=hold)
     assert (result.output, paid, len(said)) == ("done", [7], 1)
     assert settled(hold) == [("pre_tool_call", "approved")]
@@ -529,8 +528,8 @@ def test_what_comes_next_is_looked_up_once_for_all_the_calls_that_wait(monkeypat
         looked.append(runner)
         return following(runner)
 
-    following = _stops._next
-    monkeypatch.setattr(_stops, "_next", counted)
+    following = stop_points._next
+    monkeypatch.setattr(stop_points, "_next", counted)
     hold, arrivals = holding()
     agent = desk(None, [call("pay", {"n": n}) for n in range(20)], "done", max_parallel=4)
     with elsewhere(lambda: agent.invoke("go", breakpoints=TOOL, hold=hold)) as waits:
@@ -586,10 +585,10 @@ def test_no_limit_and_no_timeout_counts_the_wait(driver: Driver, point: Any, mon
         clock.now += 3600
         await hold.aresume_breakpoint(hold.pending[0].id)
 
-    for module in (_perform, _waiting):
-        monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(_waiting, "pause", wait)
-    monkeypatch.setattr(_waiting, "apause", await_)
+    monkeypatch.setattr("phronomy.engine.clock.time", clock)
+    monkeypatch.setattr(waiting, "time", clock)
+    monkeypatch.setattr(waiting, "pause", wait)
+    monkeypatch.setattr(waiting, "apause", await_)
 
     def pay(n: int) -> str:
         """Pay."""
@@ -620,7 +619,7 @@ def test_a_call_that_is_interrupted_while_it_waits_leaves_a_run_that_can_go_on(
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_waiting, "pause", interrupt)
+    monkeypatch.setattr(waiting, "pause", interrupt)
     for point in ("pre_agent_run", "pre_tool_call", "post_tool_call", "post_run"):
         hold = Hold()
         agent = desk(store, paid=(paid := []))

@@ -20,11 +20,11 @@ from phronomy import (
     Respond,
     tool,
 )
-from phronomy.checkpoint import decode, encode
 from phronomy.graph import END, START, StateGraph
-from phronomy.stores._homes import HOMES, Homes
+from phronomy.records.checkpoint import decode, encode
+from phronomy.stores.homes import HOMES, Homes
 from phronomy.testing import ScriptedModel, call, say
-from phronomy.testing._store_base import race
+from phronomy.testing.store_contract.base import race
 
 PAY = say("", call("pay", {"order": 1}, id="call_1"), call("pay", {"order": 2}, id="call_2"))
 

@@ -9,7 +9,7 @@ import pytest
 from drivers import Driver
 
 from phronomy import Agent, ConfigurationError, Event, Hooks, ModelError, tool
-from phronomy.hooks import _METHODS
+from phronomy.observability.hooks import _METHODS
 from phronomy.testing import ScriptedModel, call
 
 
@@ -94,7 +94,7 @@ def test_each_kind_of_event_has_its_method(driver: Driver) -> None:
 def test_every_type_of_event_but_the_pieces_of_replies_has_a_method() -> None:
     from typing import get_args
 
-    from phronomy.events import Event as Any_
+    from phronomy.observability.events import Event as Any_
 
     types = {type_ for kind in get_args(Any_) for type_ in get_args(kind.model_fields["type"].annotation)}
     assert types - set(_METHODS) == {"text_delta", "reasoning_delta", "tool_call_delta", "node_piece"}
@@ -163,7 +163,7 @@ def test_the_log_names_what_happened_and_where_and_holds_no_content(
 
 
 def test_nothing_is_read_off_a_run_that_nobody_watches(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    from phronomy import events
+    from phronomy.observability import events
 
     monkeypatch.setattr(events, "Reader", None)
     drive(driver, desk(*SCRIPT))

@@ -12,7 +12,7 @@ from places import Place
 from typing_extensions import TypedDict
 
 from phronomy import END, START, Agent, Approve, ConfigurationError, Principal, StateGraph, ToolDefinitionError, tool
-from phronomy._ids import LONGEST
+from phronomy.foundation.ids import LONGEST
 from phronomy.testing import ScriptedModel, call
 
 MIXED = "".join(hashlib.sha256(b"%d" % n).hexdigest() for n in range(50))

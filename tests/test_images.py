@@ -27,23 +27,23 @@ from phronomy import (
     Memory,
     MemoryStore,
     NodeFailed,
-    diff,
     to_wire,
     tool,
 )
-from phronomy import _json as json_module
-from phronomy.cli._views import Mask, message_view
-from phronomy.events import replay
+from phronomy.cli.views import Mask, message_view
+from phronomy.conversation.memory import estimate
+from phronomy.foundation import json_text as json_module
 from phronomy.graph import END, START, StateGraph
-from phronomy.images import MAX_BYTES, MAX_IMAGES
-from phronomy.memory import estimate
-from phronomy.messages import Message, told_text
-from phronomy.stores.log import last_of
-from phronomy.stores.log import replay as read_log
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import timeline
+from phronomy.records.calls import CallResult
+from phronomy.records.diff import diff
+from phronomy.records.messages import Message, told_text
+from phronomy.stores.log.log import last_of
+from phronomy.stores.log.log import replay as read_log
 from phronomy.testing import ScriptedModel, call
-from phronomy.timeline import timeline
-from phronomy.tools import FunctionTool
-from phronomy.types import CallResult
+from phronomy.tools.images import MAX_BYTES, MAX_IMAGES
+from phronomy.tools.tool import FunctionTool
 
 
 def png(red: int = 0, padding: int = 0) -> bytes:

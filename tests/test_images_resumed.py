@@ -32,8 +32,8 @@ from phronomy import (
     open_store,
     tool,
 )
-from phronomy.models._direct import DirectModel
-from phronomy.stores.log import last_of, replay
+from phronomy.models.http.direct import DirectModel
+from phronomy.stores.log.log import last_of, replay
 from phronomy.testing import ChatServer, ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
 

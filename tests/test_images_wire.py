@@ -16,9 +16,9 @@ from tables import each
 from test_images import GIF, PNG, part, text
 
 from phronomy import Agent, ChatCompletionsModel, Image, LiteLLMModel, Message, Model, ModelError, ResponsesModel, tool
-from phronomy.messages import ToolCall
 from phronomy.models import ModelRequest
-from phronomy.models._chat import request_messages
+from phronomy.models.formats.chat import request_messages
+from phronomy.records.messages import ToolCall
 from phronomy.testing import ChatServer, call
 
 KEY = "key-canary-7Gw1"

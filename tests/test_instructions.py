@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from phronomy._json import canonical
+from phronomy.conversation.instructions import InstructionsContext, PromptTemplate, compile_instructions
 from phronomy.errors import AsyncRequired, ConfigurationError, InstructionsError
-from phronomy.instructions import InstructionsContext, PromptTemplate, compile_instructions
-from phronomy.messages import Message
+from phronomy.foundation.json_text import canonical
+from phronomy.records.messages import Message
 
 
 def context(**changes: Any) -> InstructionsContext[Any]:
@@ -253,7 +253,7 @@ def test_the_fingerprint_follows_what_the_instructions_say() -> None:
 
 
 SAME_EVERYWHERE = """
-from phronomy.instructions import PromptTemplate, compile_instructions
+from phronomy.conversation.instructions import PromptTemplate, compile_instructions
 class Prompt:
     def __call__(self, input):
         return [word for word in input if word in {"a", "b", "c", "d"}] and "text" or None

@@ -41,16 +41,16 @@ from phronomy import (
     interrupt,
     tool,
 )
-from phronomy._answers import misfit
-from phronomy.approvals import PendingApproval, call_digest
-from phronomy.checkpoint import decode
-from phronomy.events import replay
 from phronomy.graph import END, START, StateGraph
-from phronomy.interrupts import asker_here, nobody_asks
+from phronomy.observability.events import replay
+from phronomy.records.checkpoint import decode
+from phronomy.records.decisions import PendingApproval, call_digest
+from phronomy.runs.wire import to_wire
+from phronomy.stops.interrupts import asker_here, nobody_asks
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep
-from phronomy.wire import to_wire
+from phronomy.tools.json_schema.answers import misfit
 
 
 class Desk:
@@ -1049,7 +1049,7 @@ def test_a_fallback_asks_for_itself(quick: Desk) -> None:
 def test_the_work_before_a_question_is_work_of_the_run(quick: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law 13: limits are sums over the record, and waiting is not in them."""
     now = [0.0]
-    monkeypatch.setattr("phronomy._perform.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("phronomy.engine.clock.time.monotonic", lambda: now[0])
 
     def slow() -> str:
         now[0] += 2

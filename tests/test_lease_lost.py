@@ -16,7 +16,8 @@ from drivers import Around, Driver
 from places import Place
 from pydantic import BaseModel
 
-from phronomy import END, START, Agent, LeaseLost, StateGraph, _ledger, _perform, tool
+from phronomy import END, START, Agent, LeaseLost, StateGraph, tool
+from phronomy.engine import ledger, run_tools
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call, say
@@ -137,9 +138,9 @@ def test_a_machine_that_is_paused_while_its_clock_stands_still_is_no_exception(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the clock that the others see the lease is over; here it is the time since boot that tells."""
-    booted = _ledger.uptime()
+    booted = ledger.uptime()
     ahead = 0.0
-    monkeypatch.setattr(_ledger, "uptime", lambda: booted + ahead)
+    monkeypatch.setattr(ledger, "uptime", lambda: booted + ahead)
     others = desk.place.open(clock=lambda: desk.clock.now + LEASE + 1, lease=LEASE)
 
     def paused() -> None:
@@ -159,8 +160,8 @@ def test_nor_is_the_wait_before_another_attempt(desk: Desk, monkeypatch: pytest.
         desk.taken_over()
 
     desk.store.happens = lambda: None
-    monkeypatch.setattr(_perform, "time", SimpleNamespace(sleep=lambda _: desk.taken_over(), monotonic=time.monotonic))
-    monkeypatch.setattr(_perform, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(run_tools, "time", SimpleNamespace(sleep=lambda _: desk.taken_over(), monotonic=time.monotonic))
+    monkeypatch.setattr(run_tools, "asyncio", SimpleNamespace(sleep=sleep))
     with pytest.raises(LeaseLost, match="enters no tool"):
         desk.driver.invoke(desk.agent(desk.store, PAY, retries=2, idempotent=True), "Pay")
     assert desk.entered == ["pay 1"]

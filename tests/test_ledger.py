@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from phronomy import MemoryStore
-from phronomy._ledger import Ledger
-from phronomy.checkpoint import AgentRef, Checkpoint
-from phronomy.stores.log import journal_entry, row_entry
+from phronomy.engine.ledger import Ledger
+from phronomy.records.calls import Ending
+from phronomy.records.checkpoint import AgentRef, Checkpoint
+from phronomy.stores.log.log import journal_entry, row_entry
 from phronomy.stores.rows import Append, Branch
-from phronomy.types import Ending
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 

@@ -18,9 +18,9 @@ from phronomy import (
     ModelRequest,
     Tool,
     Usage,
-    _perform,
     tool,
 )
+from phronomy.engine import clock
 from phronomy.testing import ScriptedModel, call, say
 
 
@@ -139,7 +139,7 @@ def test_cost_is_summed_and_what_is_not_known_counts_as_reached(driver: Driver) 
 
 
 def test_seconds_are_those_of_work_and_not_those_of_waiting(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_perform, "since", lambda started: 400)
+    monkeypatch.setattr(clock, "since", lambda started: 400)
     now = 1000.0
     case = Case(call("look"), "done", gated=True)
     case.store.clock = lambda: now
@@ -153,7 +153,7 @@ def test_seconds_are_those_of_work_and_not_those_of_waiting(driver: Driver, monk
 
 
 def test_no_call_is_begun_when_the_time_is_over(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_perform, "since", lambda started: 400)
+    monkeypatch.setattr(clock, "since", lambda started: 400)
     case = Case(call("look"), "done", gated=True)
     waiting = driver.invoke(case.agent(), "go").checkpoint
     with pytest.raises(LimitExceeded, match="seconds"):
@@ -166,7 +166,7 @@ def test_no_call_is_begun_when_the_time_is_over(driver: Driver, monkeypatch: pyt
 def test_a_model_call_is_given_no_more_than_the_time_that_is_left(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_perform, "since", lambda started: 2000)
+    monkeypatch.setattr(clock, "since", lambda started: 2000)
     case = Case(call("look"), "done")
     driver.invoke(case.agent(seconds=10), "go")
     assert [request.settings.timeout for request in case.model.requests] == [10, 6]

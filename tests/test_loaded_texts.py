@@ -27,8 +27,8 @@ from phronomy import (
     interrupt,
     tool,
 )
-from phronomy.checkpoint import decode, encode
-from phronomy.stores.log import as_sealed
+from phronomy.records.checkpoint import decode, encode
+from phronomy.stores.log.log import as_sealed
 from phronomy.testing import ScriptedModel, call, say
 
 

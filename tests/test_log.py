@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selection import scaled
 
-from phronomy import _json
-from phronomy._json import canonical, is_canonical
-from phronomy._record import Record
-from phronomy._rows import outcome_from
-from phronomy.approvals import Decision, ToolIdentity, call_digest
-from phronomy.checkpoint import AgentRef, Checkpoint, pending_of, result_message
 from phronomy.errors import CheckpointError
-from phronomy.messages import Message, ToolCall, Usage
-from phronomy.stores import log
-from phronomy.stores.log import journal_entry, last_of, replay, row_entry, rows_of
+from phronomy.foundation import json_text
+from phronomy.foundation.json_text import canonical, is_canonical
+from phronomy.records.calls import Call, CallFailed, CallResult, CallSettled, CallStarted, Finished, Replied
+from phronomy.records.checkpoint import AgentRef, Checkpoint, pending_of, result_message
+from phronomy.records.decisions import Decision, ToolIdentity, call_digest
+from phronomy.records.messages import Message, ToolCall, Usage
+from phronomy.records.record import Record
+from phronomy.stores.log import log
+from phronomy.stores.log.log import journal_entry, last_of, replay, row_entry, rows_of
+from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import Entry
-from phronomy.types import Call, CallFailed, CallResult, CallSettled, CallStarted, Finished, Replied
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 PAY = ToolIdentity(name="pay", schema_hash="h", gate="always")
@@ -376,7 +376,7 @@ def test_what_is_not_the_canonical_text_of_a_string_is_looked_at_longer(text: st
 
 
 def test_text_over_the_limit_is_looked_at_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_json, "MAX_BYTES", 6)
+    monkeypatch.setattr(json_text, "MAX_BYTES", 6)
     assert is_canonical('"1234"')
     assert not is_canonical('"12345"')
 

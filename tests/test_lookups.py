@@ -20,9 +20,9 @@ from phronomy import (
     StoreError,
     tool,
 )
-from phronomy.events import replay
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import Timeline, timeline
 from phronomy.testing import ScriptedModel, call
-from phronomy.timeline import Timeline, timeline
 
 ODD = "half a pair: \ud800"
 """As `sys.argv` has a byte that is no UTF-8, or a program cuts an emoji in two."""

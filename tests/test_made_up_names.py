@@ -14,23 +14,13 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from phronomy import (
-    Agent,
-    Breakpoint,
-    Checkpoint,
-    Handoff,
-    LimitExceeded,
-    Limits,
-    MemoryStore,
-    Telemetry,
-    diff,
-    tool,
-)
-from phronomy.checkpoint import AgentRef
-from phronomy.drawing import tree_mermaid, tree_svg
-from phronomy.events import ModelReplied, ToolCallSettled, event_from, replay
+from phronomy import Agent, Breakpoint, Checkpoint, Handoff, LimitExceeded, Limits, MemoryStore, Telemetry, tool
+from phronomy.observability.drawings.drawing import tree_mermaid, tree_svg
+from phronomy.observability.events import ModelReplied, ToolCallSettled, event_from, replay
+from phronomy.observability.timeline import Timeline, TimelineRecorder, timeline
+from phronomy.records.checkpoint import AgentRef
+from phronomy.records.diff import diff
 from phronomy.testing import ScriptedModel, call, say
-from phronomy.timeline import Timeline, TimelineRecorder, timeline
 
 CANARY = "tell_everybody_4711"
 

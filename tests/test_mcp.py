@@ -46,13 +46,13 @@ from phronomy import (
     ToolContext,
     ToolDefinitionError,
 )
-from phronomy._mcp_content import text_of
-from phronomy._mcp_schema import SchemaArguments
-from phronomy._schema import Unfit
-from phronomy.mcp import MCPTool
+from phronomy.mcp.content import text_of
+from phronomy.mcp.server import MCPTool
+from phronomy.runs.wire import to_wire
 from phronomy.testing import ScriptedModel, call
-from phronomy.tools import InvalidArguments
-from phronomy.wire import to_wire
+from phronomy.tools.arguments import Unfit
+from phronomy.tools.json_schema.arguments import SchemaArguments
+from phronomy.tools.tool import InvalidArguments
 
 pytestmark = pytest.mark.unmeasured
 
@@ -1153,7 +1153,7 @@ def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], sa
 
 def test_the_package_is_loaded_for_a_server_alone_and_its_absence_says_what_to_install() -> None:
     program = (
-        "import sys, phronomy, phronomy.mcp\n"
+        "import sys, phronomy, phronomy.mcp.server\n"
         "assert not [name for name in sys.modules if name.partition('.')[0] in ('mcp', 'anyio', 'httpx2')]\n"
         "sys.modules['mcp'] = None\n"
         "from phronomy import *\n"

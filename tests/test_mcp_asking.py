@@ -27,12 +27,12 @@ from phronomy import (
     Reject,
     Respond,
 )
-from phronomy._bounded_schema import BoundedSchema
-from phronomy._mcp_asking import MOST
-from phronomy.approvals import PendingApproval
+from phronomy.mcp.elicitation import MOST
+from phronomy.records.decisions import PendingApproval
+from phronomy.runs.wire import to_wire
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-from phronomy.wire import to_wire
+from phronomy.tools.json_schema.bounded import BoundedSchema
 
 pytestmark = pytest.mark.unmeasured
 

@@ -14,10 +14,10 @@ from test_images import GIF, JPEG, PNG, SVG, text
 from test_mcp import Place, ask
 
 from phronomy import Agent, Image, MCPServer
-from phronomy._mcp_content import text_of, value_of
 from phronomy.errors import ConfigurationError
-from phronomy.images import MAX_BYTES, MAX_IMAGES
+from phronomy.mcp.content import text_of, value_of
 from phronomy.testing import ScriptedModel, call
+from phronomy.tools.images import MAX_BYTES, MAX_IMAGES
 
 pytestmark = pytest.mark.unmeasured
 

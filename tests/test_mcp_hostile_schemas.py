@@ -12,11 +12,11 @@ import pytest
 from drivers import Driver
 
 from phronomy import Agent, ToolDefinitionError
-from phronomy._bounded_schema import BoundedSchema, ResultSchema, Unusable
-from phronomy._mcp_schema import Misfit, SchemaArguments
-from phronomy._schema import Unfit
 from phronomy.testing import ScriptedModel, call
-from phronomy.tools import Tool
+from phronomy.tools.arguments import Unfit
+from phronomy.tools.json_schema.arguments import Misfit, SchemaArguments
+from phronomy.tools.json_schema.bounded import BoundedSchema, ResultSchema, Unusable
+from phronomy.tools.tool import Tool
 
 pytest.importorskip("jsonschema")
 

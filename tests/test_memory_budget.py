@@ -30,9 +30,9 @@ from phronomy import (
     ToolCall,
     tool,
 )
-from phronomy._views import units, whole
-from phronomy.memory import estimate, shown
-from phronomy.models._chat import wire_message
+from phronomy.conversation.memory import estimate, shown
+from phronomy.conversation.views import units, whole
+from phronomy.models.formats.chat import wire_message
 from phronomy.testing import ScriptedModel, call, check_history, say
 
 

@@ -10,7 +10,7 @@ import pytest
 from drivers import PATIENCE, Driver, outline, rows
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, ModelError, Reject, tool
-from phronomy.messages import Message
+from phronomy.records.messages import Message
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call, say
 
@@ -506,7 +506,7 @@ def test_a_huge_result_that_the_tool_allows_is_kept_whole(driver: Driver, store:
 
 def limited(monkeypatch: pytest.MonkeyPatch, size: int = 20_000) -> None:
     """Have records hold no more than this many characters: the limit is 32 MB otherwise."""
-    monkeypatch.setattr("phronomy._json.MAX_BYTES", size)
+    monkeypatch.setattr("phronomy.foundation.json_text.MAX_BYTES", size)
 
 
 def test_a_huge_reply_is_refused_before_it_is_recorded(

@@ -23,13 +23,13 @@ from phronomy import (
     SQLiteStore,
     tool,
 )
-from phronomy._json import JsonText, canonical
-from phronomy._record import digest_of
-from phronomy.approvals import Decision, ToolIdentity, call_digest
-from phronomy.checkpoint import DERIVED, Fields
 from phronomy.errors import CheckpointUntrusted
-from phronomy.stores._homes import HOMES
+from phronomy.foundation.json_text import JsonText, canonical
+from phronomy.records.checkpoint import DERIVED, Fields
+from phronomy.records.decisions import Decision, ToolIdentity, call_digest
+from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
+from phronomy.stores.homes import HOMES
 from phronomy.testing import ScriptedModel, call, say
 
 Path_ = tuple[str | int, ...]

@@ -17,7 +17,7 @@ import pytest
 from drivers import ASYNC, PATIENCE, SYNC, Around, Driver, calls_ended, open_kind, outline
 
 from phronomy import Agent, Approve, PendingApproval, Respond, Result, ToolContext, tool
-from phronomy.approvals import Answer
+from phronomy.records.decisions import Answer
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call

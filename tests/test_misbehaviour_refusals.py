@@ -12,8 +12,8 @@ from selection import scaled
 from test_misbehaviour_edits import Desk, all_edits, edited, forged
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, PhronomyError, tool
-from phronomy.stores._homes import HOMES
 from phronomy.stores.base import Store
+from phronomy.stores.homes import HOMES
 from phronomy.testing import ScriptedModel, call
 
 # Options
@@ -123,7 +123,7 @@ def test_a_result_that_no_record_can_hold_settles_the_call_and_says_that_it_ran(
     driver: Driver, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A huge result, over what a record can hold: the call has run, is settled, and never runs again."""
-    monkeypatch.setattr("phronomy._json.MAX_BYTES", 20_000)
+    monkeypatch.setattr("phronomy.foundation.json_text.MAX_BYTES", 20_000)
     done: list[str] = []
 
     def dump() -> str:

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from phronomy.errors import ModelConnectionError, ModelError
 from phronomy.models import ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
-from phronomy.models._answer import Answered
-from phronomy.models._chat import read_completion, wire_message
-from phronomy.models._chunks import Assembler
-from phronomy.models._sse import pieces
+from phronomy.models.formats.answer import Answered
+from phronomy.models.formats.chat import read_completion, wire_message
+from phronomy.models.formats.chunks import Assembler
+from phronomy.models.http.sse import pieces
 
 
 def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from phronomy.errors import ConfigurationError
-from phronomy.messages import Message
 from phronomy.models import (
     ChatCompletionsModel,
     LiteLLMModel,
@@ -19,6 +18,7 @@ from phronomy.models import (
     ResponsesModel,
     StreamingModel,
 )
+from phronomy.records.messages import Message
 from phronomy.testing import Fault, ModelContract
 from phronomy.testing.contract import REQUEST, STREAMED, TOOL, USER, calls_in
 

@@ -19,7 +19,6 @@ from drivers import DRIVERS, PATIENCE, Driver, run
 
 from phronomy import Agent
 from phronomy.errors import AuthenticationError, ModelConnectionError, ModelError, RateLimitError
-from phronomy.messages import Message, Usage
 from phronomy.models import (
     ChatCompletionsModel,
     LiteLLMModel,
@@ -28,9 +27,10 @@ from phronomy.models import (
     ReasoningDelta,
     TextDelta,
     ToolCallDelta,
-    _retry,
+    retry,
 )
 from phronomy.models import litellm as module
+from phronomy.records.messages import Message, Usage
 from phronomy.testing import ChatServer, Fault, say
 
 USER = Message(role="user", content="Refund order 1042")
@@ -438,7 +438,7 @@ def test_an_import_that_fails_is_heard_of_by_the_call(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(module, "import_module", broken)
     module._load.cache_clear()
-    monkeypatch.setattr(module, "_SOON", _retry.Background(module._load_all))
+    monkeypatch.setattr(module, "_SOON", retry.Background(module._load_all))
     LiteLLMModel.prepare()
     assert tried.wait(PATIENCE)
     with pytest.raises(ImportError, match="no litellm"):

@@ -12,9 +12,9 @@ import pytest
 import respx
 
 from phronomy import Agent, AuthenticationError, ConfigurationError, LiteLLMModel, Message, ModelRequest
-from phronomy.models import ChatCompletionsModel, as_model, base
+from phronomy.models import ChatCompletionsModel, as_model, by_name
 from phronomy.models import litellm as litellm_model
-from phronomy.models._providers import PROVIDERS, Provider
+from phronomy.models.providers import PROVIDERS, Provider
 from phronomy.testing import ChatServer
 
 REQUEST = ModelRequest(messages=(Message(role="user", content="Hi"),))
@@ -41,7 +41,7 @@ def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where it is not installed."""
-    for module in (base, litellm_model):
+    for module in (by_name, litellm_model):
         monkeypatch.setattr(module, "has_litellm", lambda: False)
 
 

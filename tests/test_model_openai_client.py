@@ -14,10 +14,10 @@ import pytest
 import respx
 
 from phronomy.errors import ModelError
-from phronomy.messages import Message, ToolCall
 from phronomy.models import LiteLLMModel, ModelReply, ModelRequest, ModelSettings
 from phronomy.models import litellm as module
-from phronomy.models._openai_client import LeanClient, lean_client
+from phronomy.models.http.openai_client import LeanClient, lean_client
+from phronomy.records.messages import Message, ToolCall
 from phronomy.testing import ChatServer, say
 
 KEY = "key-canary-5Yb2"

@@ -32,9 +32,9 @@ from phronomy import (
     Usage,
     tool,
 )
-from phronomy.messages import Message
 from phronomy.models import ChatCompletionsModel, ModelReply, ModelRequest
 from phronomy.models.base import Delta, TextDelta
+from phronomy.records.messages import Message
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append
 from phronomy.testing import ChatServer, Fault, ScriptedModel, call, say

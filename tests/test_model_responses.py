@@ -11,9 +11,9 @@ import pytest
 import respx
 
 from phronomy.errors import ConfigurationError, ContentFilterError, ModelConnectionError, ModelError, RateLimitError
-from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models import ModelReply, ModelRequest, ModelSettings, ReasoningDelta, ResponsesModel, as_model
 from phronomy.models.base import TextDelta, ToolCallDelta
+from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.testing import Fault, ModelContract
 from phronomy.testing.contract import STREAMED, WAYS
 

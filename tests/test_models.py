@@ -20,9 +20,10 @@ import respx
 from drivers import PATIENCE
 
 from phronomy.errors import ConfigurationError, InvalidField, ModelError
-from phronomy.messages import Message, ToolCall, Usage
-from phronomy.models import LiteLLMModel, Model, ModelReply, ModelRequest, ModelSettings, _answer, _retry, as_model
+from phronomy.models import LiteLLMModel, Model, ModelReply, ModelRequest, ModelSettings, as_model, retry
 from phronomy.models import litellm as module
+from phronomy.models.formats import answer
+from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.testing import ChatServer, Fault, ScriptedModel, call, say
 
 USER = Message(role="user", content="Refund order 1042")
@@ -319,9 +320,9 @@ def test_the_wait_before_a_retry_is_what_the_provider_asks_for(ask: Ask, monkeyp
     async def apause(patience: object, seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(_retry, "pause", lambda patience, seconds: waits.append(seconds))
-    monkeypatch.setattr(_retry, "apause", apause)
-    monkeypatch.setattr(_answer, "time", SimpleNamespace(time=lambda: 0.0))
+    monkeypatch.setattr(retry, "pause", lambda patience, seconds: waits.append(seconds))
+    monkeypatch.setattr(retry, "apause", apause)
+    monkeypatch.setattr(answer, "time", SimpleNamespace(time=lambda: 0.0))
     date = format_datetime(datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=30), usegmt=True)
     asked = [{"Retry-After": "7"}, {"Retry-After": date}, {"Retry-After": "soon"}, {}]
     with ChatServer([*(Fault(status=429, headers=headers) for headers in asked), "Hello"]) as server:
@@ -335,8 +336,8 @@ def test_waits_grow_at_random_and_a_long_one_is_left_to_the_user(ask: Ask, monke
     async def apause(patience: object, seconds: float) -> None:
         waits.append(seconds)
 
-    monkeypatch.setattr(_retry, "pause", lambda patience, seconds: waits.append(seconds))
-    monkeypatch.setattr(_retry, "apause", apause)
+    monkeypatch.setattr(retry, "pause", lambda patience, seconds: waits.append(seconds))
+    monkeypatch.setattr(retry, "apause", apause)
     faults = [Fault(status=503), Fault(status=503), Fault(status=429, headers={"Retry-After": "3600"})]
     with ChatServer([*faults, "never asked for"]) as server:
         with pytest.raises(ModelError) as caught:

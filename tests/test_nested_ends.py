@@ -367,7 +367,7 @@ def test_seconds_are_counted_inside_while_they_are_used(office: Office, monkeypa
     """Each model call takes a second, by a clock that only they move; the time that is left bounds the last."""
     now = [0.0]
     given: list[float | None] = []
-    monkeypatch.setattr("phronomy._perform.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("phronomy.engine.clock.time.monotonic", lambda: now[0])
 
     def slow(request: ModelRequest) -> Any:
         now[0] += 1.0

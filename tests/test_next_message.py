@@ -11,7 +11,7 @@ from drivers import Driver, outline, rows
 from places import Place
 
 from phronomy import Agent, ModelError, RunBusy, ThreadBusy, tool
-from phronomy._workers import in_thread
+from phronomy.concurrency.workers import in_thread
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 

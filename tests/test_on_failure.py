@@ -28,7 +28,7 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy.checkpoint import decode
+from phronomy.records.checkpoint import decode
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.crash import Scene, sweep

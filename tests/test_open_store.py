@@ -118,9 +118,9 @@ def test_the_database_driver_is_loaded_when_its_store_is_first_used() -> None:
     program = """
 import sys, phronomy.stores
 phronomy.stores.open_store("memory://")
-assert "phronomy.stores.sqlite" not in sys.modules
+assert "phronomy.stores.sql.sqlite" not in sys.modules
 phronomy.stores.SQLiteStore
-assert "phronomy.stores.sqlite" in sys.modules
+assert "phronomy.stores.sql.sqlite" in sys.modules
 """
     root = Path(phronomy.stores.__file__).parents[2]
     subprocess.run([sys.executable, "-c", program], cwd=root, check=True)

@@ -48,7 +48,7 @@ from phronomy import (
     tool,
 )
 from phronomy.graph import END, START, StateGraph
-from phronomy.guardrails import RedactPatterns, RefusePatterns
+from phronomy.guardrails.guardrail import RedactPatterns, RefusePatterns
 from phronomy.testing import ScriptedModel, call
 
 # Running

@@ -49,8 +49,8 @@ from phronomy import (
     sequential,
     tool,
 )
-from phronomy.events import replay
-from phronomy.stores._homes import HOMES
+from phronomy.observability.events import replay
+from phronomy.stores.homes import HOMES
 from phronomy.testing import call
 from phronomy.testing.crash import sweep
 

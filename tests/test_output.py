@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, PlainSerializer
 from typing_extensions import TypedDict
 
 from phronomy import Agent, ConfigurationError, MemoryStore, OutputError, tool
-from phronomy.output import InvalidOutput, OutputType
+from phronomy.conversation.output import InvalidOutput, OutputType
 from phronomy.testing import ScriptedModel, call
 
 

@@ -17,7 +17,7 @@ from stop_scenes import EVERY
 from typing_extensions import TypedDict
 
 from phronomy import Agent, GuardrailFailed, GuardrailRefused, OutputError
-from phronomy.guardrails import Pass, RedactPatterns, Refuse, RefusePatterns, Transform, guardrail
+from phronomy.guardrails.guardrail import Pass, RedactPatterns, Refuse, RefusePatterns, Transform, guardrail
 from phronomy.testing import ScriptedModel
 
 CARD = "4111 1111 1111 1111"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phronomy import _json
-from phronomy._json import JsonError, JsonText, canonical, parse
-from phronomy._patch import ObjectText, grow, patch, patched
+from phronomy.foundation import json_text
+from phronomy.foundation.json_text import JsonError, JsonText, canonical, parse
+from phronomy.stores.log.text_patch import ObjectText, grow, patch, patched
 
 keys = st.sampled_from(["a", "b", "log", 'q"\\', "é", "😀", ""]) | st.text(max_size=3)
 values = st.recursive(
@@ -210,16 +210,16 @@ def test_a_text_grows_by_another_of_its_kind() -> None:
 def test_the_limit_of_size_holds_for_what_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     old = canonical({"log": ["x" * 400]})
     difference = patch(old, canonical({"log": ["x" * 400, "y" * 200]}))
-    monkeypatch.setattr(_json, "MAX_BYTES", 500)
+    monkeypatch.setattr(json_text, "MAX_BYTES", 500)
     with pytest.raises(JsonError, match="over the limit"):
         patched(old, difference)
-    monkeypatch.setattr(_json, "MAX_BYTES", len(old))
+    monkeypatch.setattr(json_text, "MAX_BYTES", len(old))
     assert patched(canonical({}), patch(canonical({}), old)) == old  # a whole is a little longer than what it holds
 
 
 def test_a_state_as_deep_as_is_allowed_can_be_patched() -> None:
     deep: Any = 1
-    for _ in range(_json.MAX_DEPTH - 1):
+    for _ in range(json_text.MAX_DEPTH - 1):
         deep = [deep]
     old, new = canonical({"a": 1, "b": 1}), canonical({"a": deep, "b": 1})
     assert patched(old, patch(old, new)) == new

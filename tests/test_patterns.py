@@ -27,7 +27,6 @@ from phronomy import (
     Step,
     Store,
     dag,
-    diff,
     parallel,
     race,
     reflect,
@@ -36,7 +35,8 @@ from phronomy import (
     supervisor,
 )
 from phronomy.graph import END, START, Abort, Pause, Replan, StateGraph
-from phronomy.stores.log import replay
+from phronomy.records.diff import diff
+from phronomy.stores.log.log import replay
 from phronomy.testing import ScriptedModel, call
 
 

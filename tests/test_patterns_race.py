@@ -35,10 +35,10 @@ from phronomy import (
     sequential,
     tool,
 )
-from phronomy.events import replay
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import timeline
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.testing.crash import sweep
-from phronomy.timeline import timeline
 
 
 @pytest.fixture(params=EVERY, ids=str)

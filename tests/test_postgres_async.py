@@ -27,9 +27,9 @@ from store_scenes import MINE, asked, begin, bodies, note, row
 
 import phronomy.stores
 from phronomy import Agent, tool
-from phronomy._ledger import Ledger, whole
-from phronomy.checkpoint import AgentRef, Checkpoint
+from phronomy.engine.ledger import Ledger, whole
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
+from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.stores import (
     Append,
     AuditRow,
@@ -41,13 +41,13 @@ from phronomy.stores import (
     Occupied,
     PostgresStore,
     Store,
-    _apostgres,
 )
-from phronomy.stores._native import InThreads, on_loop
-from phronomy.stores._sqlstore import Native, SQLStore
 from phronomy.stores.base import AsyncPrimitives
+from phronomy.stores.native import InThreads, on_loop
+from phronomy.stores.sql import postgres_async
+from phronomy.stores.sql.store import Native, SQLStore
 from phronomy.testing import ScriptedModel, StoreContract, call
-from phronomy.testing._scene import Fuse, Witness, mine
+from phronomy.testing.scene import Fuse, Witness, mine
 
 T = TypeVar("T")
 
@@ -421,7 +421,7 @@ def test_connections_that_nobody_wants_are_closed_after_a_while(schema: str, mon
     with opened(schema, named("idle")) as store:
         begin(store)
         assert asyncio.run(main(100)) >= 5  # four of the loop, and one or two for threads
-        monkeypatch.setattr(_apostgres, "_IDLE", 0.0)
+        monkeypatch.setattr(postgres_async, "_IDLE", 0.0)
         assert asyncio.run(main(2)) <= 2
 
 

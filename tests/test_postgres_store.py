@@ -34,11 +34,9 @@ from phronomy.stores import (
     Occupied,
     PendingFilter,
     PostgresStore,
-    _postgres,
-    _select,
-    _sql,
     open_store,
 )
+from phronomy.stores.sql import postgres_connections, select, statements
 
 
 @pytest.fixture
@@ -220,7 +218,7 @@ def test_the_tables_are_made_when_the_store_is_first_used_unless_that_is_off(sch
         assert asking(found, f'"{schema}"') == [(0,)]
         store.setup()
         store.setup()
-        assert asking(found, f'"{schema}"') == [(len(_sql.TABLES),)]
+        assert asking(found, f'"{schema}"') == [(len(statements.TABLES),)]
         assert store.branches() == []
 
 
@@ -288,7 +286,10 @@ def test_without_a_schema_the_search_path_says_where(schema: str) -> None:
 @pytest.mark.parametrize(
     ("statement", "says"),
     [
-        ("UPDATE phronomy_schema SET version = 99", f"version 99, and this release reads up to {len(_sql.MIGRATIONS)}"),
+        (
+            "UPDATE phronomy_schema SET version = 99",
+            f"version 99, and this release reads up to {len(statements.MIGRATIONS)}",
+        ),
         ("DELETE FROM phronomy_schema", "the version of its tables cannot be read"),
     ],
 )
@@ -648,7 +649,7 @@ def test_ids_are_compared_by_their_bytes(store: PostgresStore) -> None:
 def test_a_row_that_is_damaged_is_a_store_error(store: PostgresStore, schema: str) -> None:
     begin(store)
     with pytest.raises(StoreError, match="a row in it is not of this schema"):
-        store._made(_sql.lineage_of, store._read("SELECT 0, 'x' UNION ALL SELECT 1, 'y'", ()))
+        store._made(statements.lineage_of, store._read("SELECT 0, 'x' UNION ALL SELECT 1, 'y'", ()))
     postgres().psql(f'DROP TABLE "{schema}".phronomy_log;')
     with pytest.raises(StoreError, match=r"a table of the store is missing: run `setup\(\)`"):
         bodies(store)
@@ -783,8 +784,8 @@ SELECT '', 'b' || i, 'r' || i, 't' || i % 500, 'a' || i % 4, 'b' || i - 1, 1, 2,
     CASE i % 100 WHEN 0 THEN 'running' WHEN 1 THEN 'completed' ELSE 'suspended' END, 1, 0, i, i, CASE i % 100 WHEN 2 THEN 1 END
 FROM generate_series(1, {MANY}) i;
 INSERT INTO <log> (n, tenant, path, checkpoint_id, label, parent_id, body)
-SELECT n * {_sql.SIZE} + 1, '', '', 'c' || n, CASE n % 100 WHEN 3 THEN 'l' || n % 7 END, 'c' || n - 1, '{{}}' FROM <branches>;
-INSERT INTO <log> (n, tenant, path, body) SELECT n * {_sql.SIZE} + 2, '', '', '{{}}' FROM <branches>;
+SELECT n * {statements.SIZE} + 1, '', '', 'c' || n, CASE n % 100 WHEN 3 THEN 'l' || n % 7 END, 'c' || n - 1, '{{}}' FROM <branches>;
+INSERT INTO <log> (n, tenant, path, body) SELECT n * {statements.SIZE} + 2, '', '', '{{}}' FROM <branches>;
 INSERT INTO <pending> (tenant, branch, pending_id, agent, tool_name, label, risk, requested_at, expires_at, body)
 SELECT '', n, 'p' || n, agent, 'x' || n % 9, 'l' || n % 50, 'high', n, CASE n % 100 WHEN 0 THEN n END, '{{}}' FROM <branches>;
 INSERT INTO <facets> (tenant, facet, value, requested_at, n)
@@ -821,16 +822,16 @@ LOOKED_FOR: list[tuple[Any, str]] = [
     (CheckpointFilter(thread_id="t7", limit=3), "phronomy_branches_thread"),
     (CheckpointFilter(label="l3"), "phronomy_log_label"),
     (CheckpointFilter(labeled=True), "phronomy_log_label"),
-    (CheckpointFilter(after=9 * _sql.SIZE, limit=3), "phronomy_log_pkey"),
+    (CheckpointFilter(after=9 * statements.SIZE, limit=3), "phronomy_log_pkey"),
     (AuditFilter(run_id="r7"), "phronomy_audit_run"),
     (AuditFilter(pending_id="p7"), "phronomy_audit_pending"),
     (AuditFilter(after=5, limit=50), "phronomy_audit_pkey"),
 ]
 SELECTS: dict[type, Any] = {
-    PendingFilter: _select.pending,
-    BranchFilter: _select.branches,
-    CheckpointFilter: _select.checkpoints,
-    AuditFilter: _select.audit,
+    PendingFilter: select.pending,
+    BranchFilter: select.branches,
+    CheckpointFilter: select.checkpoints,
+    AuditFilter: select.audit,
 }
 
 
@@ -838,7 +839,7 @@ def test_what_is_looked_for_is_found_by_an_index_among_thousands(store: Postgres
     store.setup()
     sql = store._statements
     fill = FILL
-    for table in _sql.TABLES:
+    for table in statements.TABLES:
         fill = fill.replace(f"<{table}>", f'"{schema}".phronomy_{table}')
     postgres().psql(fill + "ANALYZE;")
 
@@ -849,7 +850,7 @@ def test_what_is_looked_for_is_found_by_an_index_among_thousands(store: Postgres
         steps = plan(*SELECTS[type(wanted)](sql, "", wanted))
         assert index in steps and "Seq Scan" not in steps, (wanted, steps)
         if isinstance(wanted, PendingFilter):
-            counted = plan(*_select.pending_count(sql, "", wanted))
+            counted = plan(*select.pending_count(sql, "", wanted))
             assert "Seq Scan on phronomy_pending" not in counted, (wanted, counted)
     for statement, values in (
         (sql.branch_lineage, ("", "b7", "")),
@@ -858,7 +859,7 @@ def test_what_is_looked_for_is_found_by_an_index_among_thousands(store: Postgres
         (sql.pending_of_branch, ("", "r7", 7)),
         (sql.drop_pending, ("", "p7", 7)),
         (sql.drop_facets.of(2), ("", "run", "r7", 7.0, 7, "", "agent", "a3", 7.0, 7)),
-        (sql.drop_entries, (_sql.SIZE, 2 * _sql.SIZE)),
+        (sql.drop_entries, (statements.SIZE, 2 * statements.SIZE)),
     ):
         steps = plan(statement, values)
         assert "Seq Scan" not in steps, (statement, steps)
@@ -866,7 +867,9 @@ def test_what_is_looked_for_is_found_by_an_index_among_thousands(store: Postgres
 
 def test_a_lock_is_known_by_a_number_of_64_bits() -> None:
     numbers = {
-        _postgres.lock_number("thread", tenant, name) for tenant in ("", "a", "b") for name in ("a", "b", "\ud800", "")
+        postgres_connections.lock_number("thread", tenant, name)
+        for tenant in ("", "a", "b")
+        for name in ("a", "b", "\ud800", "")
     }
     assert len(numbers) == 12
     assert all(-(2**63) <= number < 2**63 for number in numbers)

@@ -42,9 +42,9 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy._rules import plan
-from phronomy.checkpoint import _digest as checkpoint_digest
-from phronomy.checkpoint import decode, encode
+from phronomy.records.checkpoint import _digest as checkpoint_digest
+from phronomy.records.checkpoint import decode, encode
+from phronomy.rules.transitions import plan
 from phronomy.stores.rows import OPEN, Append, Branch
 from phronomy.testing import ScriptedModel, call, check_history
 
@@ -339,7 +339,7 @@ class Life(RuleBasedStateMachine):
 
 
 def now(agent: Agent[Any, str], head: Checkpoint) -> Checkpoint:
-    from phronomy._rules import current
+    from phronomy.rules.transitions import current
 
     return current(head)
 

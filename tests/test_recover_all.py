@@ -15,9 +15,9 @@ from places import Place
 from pydantic import BaseModel
 
 from phronomy import Agent, Checkpoint, ConfigurationError, ModelError, interrupt, tool
-from phronomy.approvals import Approve, Reject, Respond
 from phronomy.errors import CheckpointNotFound, RunFailed, StoreError, WaitTimeout
 from phronomy.graph import END, START, StateGraph
+from phronomy.records.decisions import Approve, Reject, Respond
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call, say

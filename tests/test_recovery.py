@@ -26,7 +26,7 @@ HOUR = 3600.0
 def processes() -> Any:
     """Fresh processes that have phronomy imported: as good as new ones, and quick to start."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["phronomy.testing.crash", "phronomy.stores.sqlite"])
+    context.set_forkserver_preload(["phronomy.testing.crash", "phronomy.stores.sql.sqlite"])
     return context
 
 

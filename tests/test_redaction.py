@@ -25,19 +25,19 @@ from phronomy import (
     MemoryStore,
     Respond,
     ToolContext,
-    diff,
     interrupt,
     to_wire,
     tool,
 )
-from phronomy._quoting import without
-from phronomy._record import Record
-from phronomy.debugger import Debugger
-from phronomy.events import replay
+from phronomy.debugger.debugger import Debugger
+from phronomy.foundation.quoting import without
 from phronomy.graph import END, START, StateGraph
 from phronomy.models.base import ToolCallDelta
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import timeline
+from phronomy.records.diff import diff
+from phronomy.records.record import Record
 from phronomy.testing import ScriptedModel, call
-from phronomy.timeline import timeline
 
 SECRET = "DE00 SECRET 1234"
 
@@ -83,13 +83,19 @@ def classes() -> Iterator[type]:
     found: dict[type, None] = {}
     for module in pkgutil.walk_packages(phronomy.__path__, "phronomy."):
         if not module.name.startswith(
-            ("phronomy.cli", "phronomy.testing", "phronomy.demo", "phronomy.__", "phronomy._rows")
+            (
+                "phronomy.cli",
+                "phronomy.testing",
+                "phronomy.cli.commands.demo_desk",
+                "phronomy.__",
+                "phronomy.stores.log.row_delta",
+            )
         ):
             found |= {
                 each: None for each in vars(importlib.import_module(module.name)).values() if isinstance(each, type)
             }
     for kind in found:
-        ours = kind.__module__.startswith("phronomy.") and kind.__module__ != "phronomy._rows"
+        ours = kind.__module__.startswith("phronomy.") and kind.__module__ != "phronomy.stores.log.row_delta"
         if ours and (issubclass(kind, BaseModel) or dataclasses.is_dataclass(kind)):
             yield kind
 

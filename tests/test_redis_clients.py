@@ -295,7 +295,7 @@ def test_a_url_with_options_opens_a_store(url: str) -> None:
 
 def test_the_driver_is_loaded_by_the_first_store_and_its_absence_is_said() -> None:
     text = """
-import sys, phronomy, phronomy.stores, phronomy.stores.redis
+import sys, phronomy, phronomy.stores, phronomy.stores.redis.store
 assert phronomy.stores.RedisStore and "redis" not in sys.modules
 sys.modules["redis"] = None
 try:

@@ -52,8 +52,8 @@ from phronomy.stores import (
     PendingFilter,
     RedisStore,
 )
-from phronomy.stores import redis as redis_store
-from phronomy.stores.redis import SIZE
+from phronomy.stores.redis import store as redis_store
+from phronomy.stores.redis.store import SIZE
 
 HERE = Path(__file__).parent
 

@@ -14,7 +14,7 @@ from servers import postgres, postgres_url
 from tables import each
 
 from phronomy import Agent, Announcements, Approve, PostgresStore, StoreError, tool
-from phronomy.stores import _sql
+from phronomy.stores.sql import statements
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.unmeasured
@@ -104,7 +104,8 @@ def desk(driver: Driver, store: PostgresStore, **options: Any) -> Agent[Any, str
 def everything(database: Database) -> list[Any]:
     """All rows of all tables."""
     return [
-        database.sql(database.owner, f"SELECT t::text FROM agents.phronomy_{name} t ORDER BY 1") for name in _sql.TABLES
+        database.sql(database.owner, f"SELECT t::text FROM agents.phronomy_{name} t ORDER BY 1")
+        for name in statements.TABLES
     ]
 
 
@@ -171,7 +172,7 @@ def test_what_a_tenant_may_not_do_fails_and_changes_nothing(database: Database, 
     assert everything(database) == before
 
 
-@each("table", [table for table in _sql.TABLES if table != "schema"])
+@each("table", [table for table in statements.TABLES if table != "schema"])
 def test_a_tenant_sees_its_own_rows_and_reaches_no_others(database: Database, table: str) -> None:
     tenants = {tenant for (tenant,) in database.sql(database.owner, f"SELECT tenant FROM agents.phronomy_{table}")}
     assert tenants == {database.acme, database.globex}
@@ -249,7 +250,7 @@ def test_the_owner_prunes_and_deletes_for_a_tenant_whose_role_may_not(database: 
 
 
 def test_the_owner_brings_the_tables_up_to_date_and_a_tenants_role_may_not(database: Database) -> None:
-    sql = _sql.Statements(_sql.POSTGRES, "agents.")
+    sql = statements.Statements(statements.POSTGRES, "agents.")
     database.sql(database.owner, "ALTER TABLE agents.phronomy_branches DROP COLUMN handed")
     database.sql(database.owner, "UPDATE agents.phronomy_schema SET version = 1")
     before = everything(database)
@@ -259,7 +260,7 @@ def test_the_owner_brings_the_tables_up_to_date_and_a_tenants_role_may_not(datab
     assert everything(database) == before
 
     database.store(database.owner, "").setup()
-    assert database.sql(database.acme, sql.version) == [(len(_sql.MIGRATIONS),)]
+    assert database.sql(database.acme, sql.version) == [(len(statements.MIGRATIONS),)]
     with pytest.raises(StoreError, match="lacks a right"):
         desk(DRIVERS[0], database.store(database.acme)).invoke("go")
     database.rule()

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from phronomy import _patch
-from phronomy._ids import new_id
-from phronomy._json import canonical
-from phronomy._rows import row_text
-from phronomy.approvals import ToolIdentity, call_digest
-from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import CheckpointError
-from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, SQLiteStore, Store, log
-from phronomy.stores.log import last_of, replay, row_entry
-from phronomy.types import Call
+from phronomy.foundation.ids import new_id
+from phronomy.foundation.json_text import canonical
+from phronomy.records.calls import Call
+from phronomy.records.checkpoint import AgentRef, Checkpoint
+from phronomy.records.decisions import ToolIdentity, call_digest
+from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, SQLiteStore, Store
+from phronomy.stores.log import log, text_patch
+from phronomy.stores.log.log import last_of, replay, row_entry
+from phronomy.stores.log.row_delta import row_text
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 TOOL = ToolIdentity(source="node", name="n", schema_hash="0", gate="always")
@@ -290,9 +290,9 @@ def test_the_last_checkpoint_is_put_together_without_those_before_it(monkeypatch
 
         return counted
 
-    monkeypatch.setattr(_patch.ObjectText, "_made", counting(_patch.ObjectText._made))
-    monkeypatch.setattr(_patch._Growing, "text", counting(_patch._Growing.text))
-    monkeypatch.setattr(_patch, "grow", counting(_patch.grow))
+    monkeypatch.setattr(text_patch.ObjectText, "_made", counting(text_patch.ObjectText._made))
+    monkeypatch.setattr(text_patch._Growing, "text", counting(text_patch._Growing.text))
+    monkeypatch.setattr(text_patch, "grow", counting(text_patch.grow))
     assert log._put_together(entries).json_text("state") == canonical(states[-1])
     assert sum(made) < 2 * sum(len(entry.body) for entry in entries)
     made.clear()

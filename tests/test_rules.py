@@ -11,28 +11,8 @@ from typing import Any, get_args
 import pytest
 from tables import each
 
-from phronomy._chain import begin, branch_off, seal
-from phronomy._gate import authorize, idempotency_key
-from phronomy._rules import (
-    TABLE,
-    apply,
-    close_turn,
-    current,
-    finish_of,
-    fold,
-    gate_identity,
-    phase,
-    plan,
-    position_of,
-)
-from phronomy._said import closed, is_ending
-from phronomy._texts import BLOCKED, INTERRUPTED
-from phronomy.approvals import PendingApproval, ToolIdentity, call_digest
-from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome, NotAuthorized
-from phronomy.limits import Limits
-from phronomy.messages import Message, ToolCall, Usage, unique_ids
-from phronomy.types import (
+from phronomy.records.calls import (
     Added,
     AskModel,
     CallFailed,
@@ -63,6 +43,26 @@ from phronomy.types import (
     Stop,
     Wait,
     Withdrawn,
+    gate_identity,
+)
+from phronomy.records.chain import begin, branch_off, seal
+from phronomy.records.checkpoint import AgentRef, Checkpoint
+from phronomy.records.decisions import PendingApproval, ToolIdentity, call_digest
+from phronomy.records.messages import Message, ToolCall, Usage, unique_ids
+from phronomy.rules.added_messages import closed, is_ending
+from phronomy.rules.authorization import authorize, idempotency_key
+from phronomy.rules.limits import Limits
+from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED
+from phronomy.rules.transitions import (
+    TABLE,
+    apply,
+    close_turn,
+    current,
+    finish_of,
+    fold,
+    phase,
+    plan,
+    position_of,
 )
 
 SCRIPT = Path(__file__).parents[1] / "docs" / "transitions.py"

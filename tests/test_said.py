@@ -10,7 +10,6 @@ from places import Place
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, Breakpoint, Checkpoint, Message, Reject, Respond, tool
-from phronomy._said import without_unguarded
 from phronomy.errors import (
     AgentChanged,
     ApprovalExpired,
@@ -24,10 +23,11 @@ from phronomy.errors import (
     RunBusy,
 )
 from phronomy.graph import END, START, StateGraph
-from phronomy.guardrails import Refuse, Transform, guardrail
-from phronomy.messages import Conversation
+from phronomy.guardrails.guardrail import Refuse, Transform, guardrail
+from phronomy.records.calls import Added
+from phronomy.records.messages import Conversation
+from phronomy.rules.added_messages import without_unguarded
 from phronomy.testing import ScriptedModel, call, say
-from phronomy.types import Added
 
 
 class Job(BaseModel):

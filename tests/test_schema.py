@@ -41,7 +41,7 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from phronomy.errors import ToolDefinitionError
-from phronomy.tools import FunctionTool, InvalidArguments, Tool, ToolContext, as_tool, tool
+from phronomy.tools.tool import FunctionTool, InvalidArguments, Tool, ToolContext, as_tool, tool
 
 
 def context(**changes: Any) -> ToolContext[Any]:
@@ -354,7 +354,7 @@ def test_defaults_are_filled_in_and_never_shared() -> None:
 
 SAME_EVERYWHERE = """
 from pydantic import BaseModel
-from phronomy.tools import tool
+from phronomy import tool
 class Shelf(BaseModel):
     marks: dict[str, set[str | int]] = {"x": {"a", "b", "c", "d", 1, 2}}
 @tool

@@ -30,13 +30,13 @@ from phronomy import (
     guardrail,
     tool,
 )
-from phronomy._options import AgentOptions
-from phronomy._spelling import near
+from phronomy.approvals.policy import ApprovalPolicy
+from phronomy.foundation.spelling import near
 from phronomy.graph import END, START, StateGraph
-from phronomy.policy import ApprovalPolicy
+from phronomy.runs.options import AgentOptions
 from phronomy.teams.patterns import sequential
 from phronomy.testing import ScriptedModel, call
-from phronomy.tools import ToolOptions
+from phronomy.tools.tool import ToolOptions
 
 
 @each(

@@ -15,7 +15,7 @@ import pytest
 from store_scenes import begin
 
 from phronomy import SQLiteStore
-from phronomy.cli._apps import own_file
+from phronomy.cli.apps import own_file
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="files have no such modes there")
 

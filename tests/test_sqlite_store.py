@@ -32,10 +32,10 @@ from phronomy.stores import (
     PendingFilter,
     PendingRow,
     SQLiteStore,
-    _select,
-    _sql,
 )
-from phronomy.stores.sqlite import _SQL
+from phronomy.stores.sql import select
+from phronomy.stores.sql import statements as _sql
+from phronomy.stores.sql.sqlite import _SQL
 
 
 def opened(path: Path | str, **options: Any) -> SQLiteStore:
@@ -476,7 +476,7 @@ def test_a_switch_to_write_ahead_logging_that_collides_is_tried_again(
 
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: connect(*args, factory=Busy, **options))
-    monkeypatch.setattr("phronomy.stores.sqlite.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("phronomy.stores.sql.sqlite.time.monotonic", lambda: next(now))
     if opens:
         with opened(tmp_path / "runs.db", timeout=30.0) as store:
             assert store._file.ready().execute("PRAGMA journal_mode").fetchall() == [("wal",)]
@@ -574,10 +574,10 @@ LOOKED_FOR: list[tuple[Any, str]] = [
 """What is asked for, and the index that finds it."""
 
 SELECTS: dict[type, Any] = {
-    PendingFilter: _select.pending,
-    BranchFilter: _select.branches,
-    CheckpointFilter: _select.checkpoints,
-    AuditFilter: _select.audit,
+    PendingFilter: select.pending,
+    BranchFilter: select.branches,
+    CheckpointFilter: select.checkpoints,
+    AuditFilter: select.audit,
 }
 
 
@@ -609,7 +609,7 @@ def test_what_is_looked_for_is_found_by_an_index_in_its_order(tmp_path: Path, wa
         if isinstance(wanted, PendingFilter):
             sorts = [step for step in steps if "TEMP B-TREE" in step]
             assert bool(sorts) == (wanted.expired_at is not None or wanted.pending_id is not None), steps
-            assert "SCAN" not in str(plan(store, *_select.pending_count(_SQL, "", wanted)))
+            assert "SCAN" not in str(plan(store, *select.pending_count(_SQL, "", wanted)))
 
 
 @pytest.mark.durable

@@ -12,7 +12,7 @@ from drivers import PATIENCE, SYNC, Around, run
 from places import Place
 
 from phronomy import Agent, Checkpoint, CheckpointNotFound, MemoryStore, StoreError, tool
-from phronomy.stores import _native
+from phronomy.stores import native
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Lineage
 from phronomy.testing import ScriptedModel, call
@@ -95,7 +95,7 @@ def test_the_twins_give_what_the_methods_give(place: Place) -> None:
 
 def test_the_trail_is_read_on_in_batches(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     store = place.open()
-    monkeypatch.setattr("phronomy.stores._listing.BATCH", 2)
+    monkeypatch.setattr("phronomy.stores.derived.listing.BATCH", 2)
     for _ in range(3):
         filled(store)
         SYNC.cancel(Agent(name="desk", model=ScriptedModel(()), store=store), store.current("chat"))
@@ -164,7 +164,7 @@ def test_only_what_blocks_is_called_in_a_thread(place: Place, monkeypatch: pytes
         called.append(method.__name__)
         return await to_thread(method, *args, **kwargs)
 
-    monkeypatch.setattr(_native.asyncio, "to_thread", noted)
+    monkeypatch.setattr(native.asyncio, "to_thread", noted)
 
     async def ask() -> None:
         await store.aload(waits.id)

@@ -19,7 +19,7 @@ import pytest
 
 from phronomy.errors import StoreError
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, PendingRow, SQLiteStore, Store
-from phronomy.stores._alone import Alone
+from phronomy.stores.alone import Alone
 
 HERE = "phronomy/stores/"
 MINE = Claim(branch_id="b1", run_id="b1", owner="me", fence=1)

@@ -20,8 +20,8 @@ from redis_server import redis_url
 from selection import scaled
 
 from phronomy import SQLiteStore
-from phronomy.stores.postgres import PostgresStore
-from phronomy.stores.redis import RedisStore
+from phronomy.stores.redis.store import RedisStore
+from phronomy.stores.sql.postgres import PostgresStore
 
 pytestmark = [pytest.mark.unmeasured, pytest.mark.usefixtures("fresh_fork_server")]
 
@@ -47,7 +47,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[
 def processes() -> Any:
     """Fresh processes that have phronomy imported: as good as new ones, and quick to start."""
     context = multiprocessing.get_context("forkserver")
-    modules = ["sqlite", "postgres", "redis", "_redis"]
+    modules = ["sql.sqlite", "sql.postgres", "redis.store", "redis.connection"]
     context.set_forkserver_preload(["phronomy.testing.crash", *(f"phronomy.stores.{name}" for name in modules)])
     return context
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from phronomy._json import canonical
-from phronomy.approvals import Decision, PendingApproval, ToolIdentity, call_digest
-from phronomy.checkpoint import AgentRef, Checkpoint, pending_of, result_message
 from phronomy.errors import CheckpointError, CheckpointNotFound
-from phronomy.messages import Message, ToolCall, Usage
+from phronomy.foundation.json_text import canonical
+from phronomy.records.calls import Call, CallResult, CallSettled, CallStarted, Decided, Outcome
+from phronomy.records.checkpoint import AgentRef, Checkpoint, pending_of, result_message
+from phronomy.records.decisions import Decision, PendingApproval, ToolIdentity, call_digest
+from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, SQLiteStore, Store, Waiting
-from phronomy.stores.log import journal_entry, pending_rows, replay, row_entry
-from phronomy.types import Call, CallResult, CallSettled, CallStarted, Decided, Outcome
+from phronomy.stores.log.log import journal_entry, pending_rows, replay, row_entry
 
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 PAY = ToolIdentity(name="pay", schema_hash="h", gate="always")

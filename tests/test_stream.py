@@ -28,8 +28,8 @@ from phronomy import (
     SQLiteStore,
     tool,
 )
-from phronomy.events import CheckpointSaved, event_from, replay
 from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from phronomy.observability.events import CheckpointSaved, event_from, replay
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Branch
 from phronomy.testing import ScriptedModel, call, say

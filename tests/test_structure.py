@@ -67,112 +67,127 @@ ACTS = {
 """Clocks, threads, networks, files, chance."""
 
 MAY_ACT = {
-    "phronomy._bounded_schema": {"contextvars", "time"},  # a budget
-    "phronomy._apart": {"asyncio"},
-    "phronomy._answers": {"uuid"},  # the type of an answer
-    "phronomy._ids": {"secrets"},
-    "phronomy._building": {"os", "threading"},
-    "phronomy._hold": {"threading"},
-    "phronomy._json": {"os"},  # limits from the environment
-    "phronomy._guarding": {"asyncio", "time"},
-    "phronomy._leave": {"threading", "time"},
-    "phronomy._mcp": {"asyncio", "concurrent", "httpx2", "os", "threading"},
-    "phronomy._mcp_transport": {"asyncio", "contextvars", "httpx2"},
-    "phronomy._expressions": {"threading"},
-    "phronomy._ledger": {"asyncio", "os", "secrets", "socket", "threading", "time"},
-    "phronomy._otel": {"threading", "time"},
-    "phronomy._perform": {"asyncio", "time"},
-    "phronomy._pieces": {"contextvars", "threading"},
-    "phronomy._waiting": {"asyncio", "threading", "time"},
-    "phronomy._wanted": {"threading"},
-    "phronomy._workers": {"asyncio", "contextvars", "queue", "threading", "time"},
-    "phronomy.breakpoints": {"threading"},
+    "phronomy.tools.json_schema.bounded": {"contextvars", "time"},  # a budget
+    "phronomy.engine.superfluous": {"asyncio"},
+    "phronomy.tools.json_schema.answers": {"uuid"},  # the type of an answer
+    "phronomy.foundation.ids": {"secrets"},
+    "phronomy.foundation.deferred_records": {"os", "threading"},
+    "phronomy.runs.driving": {"threading"},
+    "phronomy.foundation.json_text": {"os"},  # limits from the environment
+    "phronomy.guardrails.verdict": {"asyncio", "time"},
+    "phronomy.concurrency.leaving": {"threading", "time"},
+    "phronomy.mcp.session": {"asyncio", "concurrent", "httpx2", "os", "threading"},
+    "phronomy.mcp.transport": {"asyncio", "contextvars", "httpx2"},
+    "phronomy.stops.expressions": {"threading"},
+    "phronomy.engine.ledger": {"asyncio", "os", "secrets", "socket", "threading", "time"},
+    "phronomy.observability.otel": {"threading", "time"},
+    "phronomy.engine.clock": {"time"},
+    "phronomy.engine.run_tools": {"asyncio", "time"},
+    "phronomy.concurrency.pieces": {"contextvars", "threading"},
+    "phronomy.runs.waiting": {"asyncio", "threading", "time"},
+    "phronomy.concurrency.superfluous": {"threading"},
+    "phronomy.concurrency.workers": {"asyncio", "contextvars", "queue", "threading", "time"},
+    "phronomy.stops.breakpoints": {"threading"},
     "phronomy.cli": {"os"},
-    "phronomy.cli._apps": {"os", "urllib"},
-    "phronomy.cli._chat": {"time"},
-    "phronomy.cli._debug": {"asyncio"},
-    "phronomy.cli._decide": {"os", "subprocess", "tempfile"},
-    "phronomy.cli._pager": {"os", "shutil", "signal", "subprocess", "threading"},
-    "phronomy.cli._runs": {"asyncio"},
-    "phronomy.cli._screen": {"msvcrt", "os", "select", "signal", "termios", "threading"},
-    "phronomy.demo": {"os", "sqlite3", "time"},
-    "phronomy.graph.registry": {"threading", "uuid"},  # the second is a type that values may have
-    "phronomy.graph.streams": {"threading"},
-    "phronomy.interrupts": {"contextvars"},
-    "phronomy.mcp": {"os", "threading"},
-    "phronomy.models._answer": {"time"},
-    "phronomy.models._direct": {"httpx2", "tenacity", "urllib"},
-    "phronomy.models._http": {"asyncio", "http", "httpx2", "os", "ssl", "threading", "urllib"},
-    "phronomy.models._patience": {"asyncio", "queue", "time"},
-    "phronomy.models._retry": {"os", "tenacity", "threading"},
-    "phronomy.models._providers": {"os"},  # addresses and keys
-    "phronomy.models._sse": {"httpx2"},
-    "phronomy.models.base": {"os"},  # which backend
+    "phronomy.cli.apps": {"os", "urllib"},
+    "phronomy.cli.commands.chat": {"time"},
+    "phronomy.cli.commands.debug": {"asyncio"},
+    "phronomy.cli.commands.decide": {"os", "subprocess", "tempfile"},
+    "phronomy.cli.pager": {"os", "shutil", "signal", "subprocess", "threading"},
+    "phronomy.cli.commands.runs": {"asyncio"},
+    "phronomy.cli.screen": {"msvcrt", "os", "select", "signal", "termios", "threading"},
+    "phronomy.cli.commands.demo_desk": {"os", "sqlite3", "time"},
+    "phronomy.graph.state.registry": {"threading", "uuid"},  # the second is a type that values may have
+    "phronomy.graph.state.streams": {"threading"},
+    "phronomy.stops.interrupts": {"contextvars"},
+    "phronomy.mcp.server": {"os", "threading"},
+    "phronomy.models.formats.answer": {"time"},
+    "phronomy.models.http.direct": {"httpx2", "tenacity", "urllib"},
+    "phronomy.models.http.clients": {"asyncio", "http", "httpx2", "os", "ssl", "threading", "urllib"},
+    "phronomy.models.patience": {"asyncio", "queue", "time"},
+    "phronomy.models.retry": {"os", "tenacity", "threading"},
+    "phronomy.models.providers": {"os"},  # addresses and keys
+    "phronomy.models.http.sse": {"httpx2"},
+    "phronomy.models.by_name": {"os"},  # which backend
     "phronomy.models.litellm": {"asyncio", "os", "threading"},
     "phronomy.stores": {"os", "urllib"},  # reading URLs
-    "phronomy.stores._alone": {"threading"},
-    "phronomy.stores._apostgres": {"asyncio", "os", "threading", "time"},
-    "phronomy.stores._homes": {"os", "threading"},
-    "phronomy.stores._keeper": {"os", "threading", "time"},
-    "phronomy.stores._listing": {"asyncio", "time"},
-    "phronomy.stores._native": {"asyncio"},
-    "phronomy.stores._postgres": {"os", "threading", "time"},
-    "phronomy.stores._redis": {"os"},
+    "phronomy.stores.alone": {"threading"},
+    "phronomy.stores.sql.postgres_async": {"asyncio", "os", "threading", "time"},
+    "phronomy.stores.homes": {"os", "threading"},
+    "phronomy.stores.keeper": {"os", "threading", "time"},
+    "phronomy.stores.derived.listing": {"asyncio", "time"},
+    "phronomy.stores.native": {"asyncio"},
+    "phronomy.stores.sql.postgres_connections": {"os", "threading", "time"},
+    "phronomy.stores.redis.connection": {"os"},
     "phronomy.stores.base": {"time"},
     "phronomy.stores.memory": {"os", "time"},
-    "phronomy.stores.postgres": {"time"},
-    "phronomy.stores.redis": {"time", "urllib"},
-    "phronomy.stores.sqlite": {"os", "sqlite3", "threading", "time"},
-    "phronomy.testing._scene": {"asyncio", "os", "signal", "threading"},
-    "phronomy.testing._store_base": {"asyncio", "threading", "time"},
+    "phronomy.stores.sql.postgres": {"time"},
+    "phronomy.stores.redis.store": {"time", "urllib"},
+    "phronomy.stores.sql.sqlite": {"os", "sqlite3", "threading", "time"},
+    "phronomy.testing.scene": {"asyncio", "os", "signal", "threading"},
+    "phronomy.testing.store_contract.base": {"asyncio", "threading", "time"},
     "phronomy.testing.contract": {"asyncio", "threading"},
     "phronomy.testing.crash": {"multiprocessing", "os", "secrets", "signal", "tempfile", "time"},
     "phronomy.testing.scripted": {"asyncio", "threading"},
     "phronomy.testing.server": {"http", "socket", "threading", "time"},
-    "phronomy.timeline": {"threading", "time"},
-    "phronomy.tools": {"asyncio", "threading"},  # the types of cancellation
+    "phronomy.observability.timeline": {"threading", "time"},
+    "phronomy.tools.tool": {"asyncio", "threading"},  # the types of cancellation
 }
 
 LAZY = {
-    "phronomy": {"phronomy._lazy"},
-    "phronomy._answers": {"phronomy._bounded_schema"},
-    "phronomy._bounded_schema": {"regex"},
-    "phronomy._expressions": {"simpleeval"},
-    "phronomy._hold": {"phronomy.events"},  # where somebody listens
-    "phronomy._docstrings": {"docstring_parser"},
-    "phronomy._external": {"phronomy._answers"},
-    "phronomy._input": {"phronomy.models._chat"},
-    "phronomy._judge": {"phronomy._answers"},
-    "phronomy._masking": {"phronomy.graph._node"},
-    "phronomy._record": {"phronomy._spelling"},
-    "phronomy._spelling": {"difflib"},
-    "phronomy.announcements": {"phronomy.events"},  # where something is to be told
-    "phronomy.cli._demo": {"phronomy.demo"},
-    "phronomy.cli._graphs": {"phronomy.graph._joins"},
-    "phronomy.cli._screen": {"msvcrt", "os", "select", "signal", "termios"},
-    "phronomy.guardrails": {"jsonschema", "phronomy._answers", "referencing"},
-    "phronomy.mcp": {"phronomy._mcp", "phronomy._mcp_asking"},
-    "phronomy.models._answer": {"email.utils"},
-    "phronomy.models._direct": {"aiohttp", "httpx2", "tenacity"},
-    "phronomy.models._http": {"aiohttp", "http.cookiejar", "httpx2", "ssl", "urllib.parse", "urllib.request"},
-    "phronomy.models._openai_client": {"openai.types.chat"},
-    "phronomy.models._retry": {"tenacity"},
-    "phronomy.models._sse": {"httpx2"},
-    "phronomy.cli._apps": {"phronomy.stores.sqlite"},
-    "phronomy.models.base": {
+    "phronomy.__main__": {"phronomy.cli"},  # once nothing looks for garbage
+    "phronomy": {"phronomy.foundation.lazy_names"},
+    "phronomy.tools.json_schema.answers": {"phronomy.tools.json_schema.bounded"},
+    "phronomy.tools.json_schema.bounded": {"regex"},
+    "phronomy.stops.expressions": {"simpleeval"},
+    "phronomy.runs.driving": {"phronomy.observability.events"},  # where somebody listens
+    "phronomy.tools.docstrings": {"docstring_parser"},
+    "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
+    "phronomy.conversation.input": {"phronomy.models.formats.chat"},
+    "phronomy.engine.judging.decide": {"phronomy.tools.json_schema.answers"},
+    "phronomy.records.record": {"phronomy.foundation.spelling"},
+    "phronomy.foundation.spelling": {"difflib"},
+    "phronomy.observability.announcements": {"phronomy.observability.events"},  # where something is to be told
+    "phronomy.cli.commands.demo": {"phronomy.cli.commands.demo_desk"},
+    "phronomy.cli.graphs": {"phronomy.graph.state.joins"},
+    "phronomy.cli.screen": {"msvcrt", "os", "select", "signal", "termios"},
+    "phronomy.guardrails.guardrail": {"jsonschema", "phronomy.tools.json_schema.answers", "referencing"},
+    "phronomy.mcp.server": {"phronomy.mcp.session", "phronomy.mcp.elicitation"},
+    "phronomy.models.formats.answer": {"email.utils"},
+    "phronomy.models.http.direct": {"aiohttp", "httpx2", "tenacity"},
+    "phronomy.models.http.clients": {"aiohttp", "http.cookiejar", "httpx2", "ssl", "urllib.parse", "urllib.request"},
+    "phronomy.models.http.openai_client": {"openai.types.chat"},
+    "phronomy.models.retry": {"tenacity"},
+    "phronomy.models.http.sse": {"httpx2"},
+    "phronomy.cli.apps": {"phronomy.stores.sql.sqlite"},
+    "phronomy.models.by_name": {
         f"phronomy.models.{one}" for one in ("chat_completions", "litellm", "responses")
     },  # which backend
-    "phronomy.stores": {"phronomy.stores.postgres", "phronomy.stores.redis", "phronomy.stores.sqlite"},  # reading URLs
-    "phronomy.stores.postgres": {"phronomy.stores._apostgres", "phronomy.stores._postgres"},
-    "phronomy.stores.redis": {"phronomy.stores._redis"},
-    "phronomy.telemetry": {"phronomy._otel"},
+    "phronomy.stores": {
+        "phronomy.stores.sql.postgres",
+        "phronomy.stores.redis.store",
+        "phronomy.stores.sql.sqlite",
+    },  # reading URLs
+    "phronomy.stores.sql.postgres": {"phronomy.stores.sql.postgres_async", "phronomy.stores.sql.postgres_connections"},
+    "phronomy.stores.redis.store": {"phronomy.stores.redis.connection"},
+    "phronomy.observability.telemetry": {"phronomy.observability.otel"},
     "phronomy.testing.crash": {"multiprocessing.forkserver"},
 }
 
 RECORDS = {
-    "phronomy._building", "phronomy._chain", "phronomy._json", "phronomy._record", "phronomy._said", "phronomy._texts",
-    "phronomy.approvals", "phronomy.checkpoint", "phronomy.errors", "phronomy.limits", "phronomy.messages", "phronomy.types",
-}  # fmt: skip
+    "phronomy.errors",
+    "phronomy.foundation.deferred_records",
+    "phronomy.foundation.json_text",
+    "phronomy.records.calls",
+    "phronomy.records.chain",
+    "phronomy.records.checkpoint",
+    "phronomy.records.decisions",
+    "phronomy.records.messages",
+    "phronomy.records.record",
+    "phronomy.rules.added_messages",
+    "phronomy.rules.limits",
+    "phronomy.rules.texts_for_model",
+}
 
 
 def test_only_these_modules_import_what_acts() -> None:
@@ -189,40 +204,43 @@ def test_only_these_modules_import_on_use() -> None:
 
 
 def test_the_rules_know_only_records_and_never_wait() -> None:
-    todo, known = ["phronomy._rules"], set()
+    todo, known = ["phronomy.rules.transitions"], set()
     while todo:
         for module in imported(todo.pop(), lazy=False):
             if module.startswith("phronomy") and module not in known:
                 known.add(module)
                 todo.append(module)
     assert known == RECORDS
-    own = imported("phronomy._rules", lazy=False) - RECORDS
+    own = imported("phronomy.rules.transitions", lazy=False) - RECORDS
     assert own == {"__future__", "collections.abc", "typing"}
-    text = ast.unparse(tree_of("phronomy._rules"))
+    text = ast.unparse(tree_of("phronomy.rules.transitions"))
     assert "datetime.now" not in text and "utcnow" not in text
     waits = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.Yield, ast.YieldFrom, ast.Global)
-    assert not [node for node in ast.walk(tree_of("phronomy._rules")) if isinstance(node, waits)]
+    assert not [node for node in ast.walk(tree_of("phronomy.rules.transitions")) if isinstance(node, waits)]
 
 
 def test_imports_form_a_dag() -> None:
     graph = {name: imported(name, lazy=False) & FILES.keys() - {name} for name in FILES}
     order = list(TopologicalSorter(graph).static_order())  # raises CycleError, naming the cycle
     assert set(order) == set(FILES)
-    assert order.index("phronomy._rules") < order.index("phronomy._drive") < order.index("phronomy.agent")
+    assert (
+        order.index("phronomy.rules.transitions")
+        < order.index("phronomy.engine.drive")
+        < order.index("phronomy.agents.agent")
+    )
 
 
 # Twins
 
 
 def twins() -> list[str]:
-    """The modules in which every async function has a sync twin. The public nouns under them offer both, each in its way."""
+    """The modules in which every async function has a sync twin. The public nouns above them offer both, each in its way."""
+    beside = {"phronomy.concurrency.workers", "phronomy.guardrails.verdict", "phronomy.tools.predicates"}
     return [
         name.removeprefix("phronomy.")
         for name in FILES
-        if name.startswith("phronomy._")
-        and name
-        # only async code needs the first; what the others speak is async alone
-        not in ("phronomy._aclosing", "phronomy._mcp", "phronomy._mcp_transport")
+        if (name.startswith(("phronomy.engine.", "phronomy.runs.")) or name in beside)
+        and name != "phronomy.runs.stream"  # two classes
         and any(isinstance(node, ast.AsyncFunctionDef) for node in ast.walk(tree_of(name)))
     ]
 
@@ -241,7 +259,6 @@ ALONE = {
     "ain_thread",
     "apause",
     "aside_by_side",
-    "call",
     "in_either",
     "until_gone",
     "whole",
@@ -376,7 +393,11 @@ PAIRS = {name: place for name, place in pairs().items() if name not in ALONE}
 def test_every_async_function_has_a_twin_or_is_listed() -> None:
     assert set(pairs()) - set(PAIRS) == ALONE
     assert [name for name, (module, twin) in PAIRS.items() if twin not in functions(module)] == []
-    assert set(twins()) >= {"_drive", "_ledger", "_nested", "_perform", "_runner", "_runs"}
+    assert set(twins()) >= {
+        *(f"engine.{name}" for name in ("ask_model", "drive", "ledger", "nested", "perform", "run", "run_tools")),
+        *(f"engine.judging.{name}" for name in ("decide", "guard", "judge")),
+        "runs.runs",
+    }
     assert len(PAIRS) > 20
 
 
@@ -412,7 +433,7 @@ def test_all_is_sorted_and_says_all_that_is_imported_for_it() -> None:
         for_types = isinstance(node, ast.If)
         for line in node.body if isinstance(node, ast.If) else [node]:
             if isinstance(line, ast.ImportFrom) and (line.module or "").startswith("phronomy"):
-                names += [alias.asname or alias.name for alias in line.names]
+                names += [found for alias in line.names if (found := alias.asname or alias.name) != "VERSION"]
                 lazy |= {alias.name: str(line.module) for alias in line.names if for_types}
     assert phronomy.__all__ == sorted(names, key=lambda name: (not name.isupper(), name))  # as ruff sorts it
     assert lazy == phronomy._LAZY

@@ -42,7 +42,7 @@ from phronomy import (
     interrupt,
     tool,
 )
-from phronomy._otel import kind_of, model_of
+from phronomy.observability.otel import kind_of, model_of
 from phronomy.testing import ScriptedModel, call, say
 
 EVERY = (*DRIVERS, *STREAMED)
@@ -717,7 +717,7 @@ import sys
 from phronomy import Agent
 from phronomy.testing import ScriptedModel
 Agent(model=ScriptedModel(["hi"])).invoke("x")
-print(sorted(name for name in sys.modules if "telemetry" in name or "_otel" in name))
+print(sorted(name for name in sys.modules if "telemetry" in name or "observability.otel" in name))
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

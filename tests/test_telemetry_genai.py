@@ -30,10 +30,10 @@ from phronomy import (
     Usage,
     tool,
 )
-from phronomy._genai import conversation, settings_of
-from phronomy._masking import Masking
-from phronomy._quoting import HIDDEN
+from phronomy.foundation.quoting import HIDDEN
 from phronomy.models import ChatCompletionsModel, LiteLLMModel, ModelReply, ModelRequest, ResponsesModel
+from phronomy.observability.genai import conversation, settings_of
+from phronomy.observability.masking import Masking
 from phronomy.testing import ChatServer, ScriptedModel, call, say
 
 NAMES = {

@@ -15,7 +15,6 @@ from drivers import PATIENCE
 
 import phronomy.testing
 from phronomy.errors import ConfigurationError, ModelConnectionError, ModelError
-from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models import (
     Delta,
     Model,
@@ -26,6 +25,7 @@ from phronomy.models import (
     TextDelta,
     ToolCallDelta,
 )
+from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.testing import ChatServer, Fault, ScriptedModel, ScriptExhausted, call, check_history, say
 
 USER = Message(role="user", content="Refund order 1042")

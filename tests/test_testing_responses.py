@@ -12,7 +12,7 @@ from openai import APIError, APIStatusError, OpenAI
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from phronomy.messages import Usage
+from phronomy.records.messages import Usage
 from phronomy.testing import ChatServer, Fault, call, say
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)

@@ -10,7 +10,7 @@ from drivers import STORES, Around, Driver, open_kind, outline, rows
 from places import Place
 
 from phronomy import Agent, ModelError, StoreError, ThreadBusy, tool
-from phronomy._workers import in_thread
+from phronomy.concurrency.workers import in_thread
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Behind, Branch, BranchFilter, Lineage, Occupied
 from phronomy.testing import ScriptedModel, call

@@ -31,14 +31,14 @@ from phronomy import (
     Store,
     tool,
 )
-from phronomy._timeline import FACTS, TYPES
-from phronomy.approvals import Approve, Respond, Skip
-from phronomy.breakpoints import Breakpoint, Hold
 from phronomy.errors import BreakpointTimeout, GuardrailRefused
-from phronomy.events import replay
-from phronomy.guardrails import MaxLength, RefusePatterns
+from phronomy.guardrails.guardrail import MaxLength, RefusePatterns
+from phronomy.observability.events import replay
+from phronomy.observability.timeline import Timeline, TimelineEntry, TimelineRecorder, timeline
+from phronomy.observability.timeline_entries import FACTS, TYPES
+from phronomy.records.decisions import Approve, Respond, Skip
+from phronomy.stops.breakpoints import Breakpoint, Hold
 from phronomy.testing import ScriptedModel, call
-from phronomy.timeline import Timeline, TimelineEntry, TimelineRecorder, timeline
 
 SECRET = "4111-secret"
 

@@ -12,17 +12,17 @@ from drivers import DRIVERS, SYNC, Driver
 from places import Place
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, MemoryStore, StoreError, tool
-from phronomy._record import later
-from phronomy.checkpoint import encode
-from phronomy.cli._words import time_of, who_decided
-from phronomy.drawing import tree_svg
-from phronomy.events import event_from, replay
+from phronomy.cli.words import time_of, who_decided
+from phronomy.observability.drawings.drawing import tree_svg
+from phronomy.observability.events import event_from, replay
+from phronomy.observability.timeline import Timeline, timeline
+from phronomy.records.calls import CallResult, CallSettled, CallStarted
+from phronomy.records.checkpoint import encode
+from phronomy.records.record import later
+from phronomy.records.validation import validate_checkpoint
 from phronomy.stores import Append, AuditRow, Branch
-from phronomy.stores.log import as_sealed, journal_entry, pending_rows, row_entry
+from phronomy.stores.log.log import as_sealed, journal_entry, pending_rows, row_entry
 from phronomy.testing import ScriptedModel, call
-from phronomy.timeline import Timeline, timeline
-from phronomy.types import CallResult, CallSettled, CallStarted
-from phronomy.validation import validate_checkpoint
 
 AT = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
 

@@ -23,10 +23,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import AfterValidator, BaseModel, Field, computed_field
 
-from phronomy.approvals import Reject, ToolIdentity
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
-from phronomy.tools import FunctionTool, InvalidArguments, Tool, ToolCancelled, ToolContext, as_tool, tool
-from phronomy.types import CallResult
+from phronomy.records.calls import CallResult
+from phronomy.records.decisions import Reject, ToolIdentity
+from phronomy.tools.tool import FunctionTool, InvalidArguments, Tool, ToolCancelled, ToolContext, as_tool, tool
 
 
 def context(**changes: Any) -> ToolContext[Any]:
@@ -595,5 +595,5 @@ def test_an_error_is_told_by_its_kind_and_words() -> None:
 
 
 def test_importing_tools_loads_no_docstring_parser() -> None:
-    command = [sys.executable, "-c", "import sys, phronomy.tools; print('docstring_parser' in sys.modules)"]
+    command = [sys.executable, "-c", "import sys, phronomy.tools.tool; print('docstring_parser' in sys.modules)"]
     assert subprocess.run(command, capture_output=True, check=True, text=True).stdout == "False\n"

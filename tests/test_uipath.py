@@ -38,9 +38,9 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy.breakpoints import trace
 from phronomy.graph import END, START, StateGraph, append, interrupt
 from phronomy.models.base import Delta, ModelReply, ModelRequest, TextDelta
+from phronomy.stops.breakpoints import trace
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.unmeasured

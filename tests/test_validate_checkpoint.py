@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phronomy import Agent, Checkpoint, CheckpointError, Problem, create_checkpoint_id, tool, validate_checkpoint
-from phronomy._json import MAX_BYTES, MAX_DEPTH
-from phronomy.checkpoint import _digest
+from phronomy.foundation.json_text import MAX_BYTES, MAX_DEPTH
+from phronomy.records.checkpoint import _digest
 from phronomy.testing import ScriptedModel, call
 
 CANARY = "sk-canary-31337"

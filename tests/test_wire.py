@@ -29,17 +29,17 @@ from phronomy import (
     RunFailed,
     ToolCall,
     Usage,
-    diff,
     to_wire,
     tool,
 )
-from phronomy import events as all_events
-from phronomy._record import Record
-from phronomy.events import Ended, NodePiece, RunStarted, ToolCallPiece, ToolCallSettled, replay
 from phronomy.graph import END, START, StateGraph, interrupt
+from phronomy.observability import events as all_events
+from phronomy.observability.events import Ended, NodePiece, RunStarted, ToolCallPiece, ToolCallSettled, replay
+from phronomy.observability.timeline import timeline
+from phronomy.records.diff import diff
+from phronomy.records.record import Record
+from phronomy.runs.wire import EXACT, VERSION
 from phronomy.testing import ScriptedModel, call
-from phronomy.timeline import timeline
-from phronomy.wire import EXACT, VERSION
 
 PLACE: dict[str, Any] = {"run_id": "run_1", "branch_id": "run_1", "seq": 3, "part": 1}
 SECRET = "DE00 1234"

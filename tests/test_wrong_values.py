@@ -73,9 +73,9 @@ from phronomy import (
     sequential,
     tool,
 )
-from phronomy._record import Record
+from phronomy.observability.timeline import Timeline, TimelineRecorder
+from phronomy.records.record import Record
 from phronomy.testing import ScriptedModel
-from phronomy.timeline import Timeline, TimelineRecorder
 
 CANARY = "canary-7f3a"
 HUGE = 10**400
@@ -211,7 +211,12 @@ def public_classes() -> set[type]:
             phronomy.timeline,
             phronomy.wire,
         ),
-        *(phronomy.testing, phronomy.testing.crash, phronomy.testing.store_contract, phronomy.drawing),
+        *(
+            phronomy.testing,
+            phronomy.testing.crash,
+            phronomy.testing.store_contract,
+            phronomy.drawing,
+        ),
     ]
     found = {getattr(module, name) for module in modules for name in module.__all__}
     return {kind for kind in found if inspect.isclass(kind) and not issubclass(kind, BaseException)}

@@ -16,11 +16,11 @@ from typing import Annotated, Final, NoReturn
 import typer
 from typer.main import get_command
 
-from phronomy import __version__
-from phronomy.cli._letters import escaped
-from phronomy.cli._options import Debug
-from phronomy.cli._screen import WIDEST, Screen
-from phronomy.cli._words import DONE, FAILED, INTERRUPTED, LAPSED, MISUSED, PENDING, explained, status_of
+from phronomy.cli.letters import escaped
+from phronomy.cli.options import Debug
+from phronomy.cli.screen import WIDEST, Screen
+from phronomy.cli.words import DONE, FAILED, INTERRUPTED, LAPSED, MISUSED, PENDING, explained, status_of
+from phronomy.foundation.version import VERSION
 
 __all__ = [
     "DONE",
@@ -41,24 +41,24 @@ _DEMO: Final = "Exit status: 0 decided and done (a rejection too); 1 error; 2 wr
 _DECIDING: Final = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 4 it has lapsed; 130 Ctrl-C."
 
 _COMMANDS: Final = {
-    "demo": ("_demo.demo", _DEMO),
-    "chat": ("_chat.chat", _STATUSES),
-    "pending": ("_lists.pending", _STATUSES),
-    "show": ("_look.show", _STATUSES),
-    "history": ("_look.history", _STATUSES),
-    "runs": ("_all_runs.runs", _STATUSES),
-    "timeline": ("_timeline.timeline", _STATUSES),
-    "debug": ("_debug.debug", _STATUSES),
-    "diff": ("_look.diff", _STATUSES),
-    "audit": ("_lists.audit", _STATUSES),
-    "list": ("_lists.list_checkpoints", _STATUSES),
-    "prune": ("_prune.prune", _STATUSES),
-    "approve": ("_decide.approve", _DECIDING),
-    "reject": ("_decide.reject", _DECIDING),
-    "respond": ("_decide.respond", _DECIDING),
-    "edit": ("_decide.edit", _DECIDING),
-    "recover": ("_recover.recover", _STATUSES),
-    "cancel": ("_all_runs.cancel", _STATUSES),
+    "demo": ("demo.demo", _DEMO),
+    "chat": ("chat.chat", _STATUSES),
+    "pending": ("lists.pending", _STATUSES),
+    "show": ("look.show", _STATUSES),
+    "history": ("look.history", _STATUSES),
+    "runs": ("all_runs.runs", _STATUSES),
+    "timeline": ("timeline.timeline", _STATUSES),
+    "debug": ("debug.debug", _STATUSES),
+    "diff": ("look.diff", _STATUSES),
+    "audit": ("lists.audit", _STATUSES),
+    "list": ("lists.list_checkpoints", _STATUSES),
+    "prune": ("prune.prune", _STATUSES),
+    "approve": ("decide.approve", _DECIDING),
+    "reject": ("decide.reject", _DECIDING),
+    "respond": ("decide.respond", _DECIDING),
+    "edit": ("decide.edit", _DECIDING),
+    "recover": ("recover.recover", _STATUSES),
+    "cancel": ("all_runs.cancel", _STATUSES),
 }
 """The commands in the order of the help: the function of each in its module, and what its help ends with."""
 
@@ -86,7 +86,7 @@ def phronomy(
     """Agents that stop for a human, and resume exactly once."""
     context.obj.debug |= debug
     if version:
-        typer.echo(f"phronomy {__version__}")
+        typer.echo(f"phronomy {VERSION}")
         raise typer.Exit
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
@@ -107,7 +107,7 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     for name in [word] if word in _COMMANDS else all_of_them:
         at, epilog = _COMMANDS[name]
         module, _, function = at.partition(".")
-        app.command(name, epilog=epilog)(getattr(import_module(f"phronomy.cli.{module}"), function))
+        app.command(name, epilog=epilog)(getattr(import_module(f"phronomy.cli.commands.{module}"), function))
     return app
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from phronomy.graph.channels import add, append, merge, replace
-from phronomy.graph.graph import Graph, GraphOptions, NodeOptions, StateGraph
-from phronomy.graph.registry import register_type
+from phronomy.graph.flow.graph import Graph, GraphOptions, NodeOptions, StateGraph
+from phronomy.graph.flow.stops import GraphStop, StopItem
 from phronomy.graph.signals import END, START, Abort, Continue, Pause, Replan, Send
-from phronomy.graph.stops import GraphStop, StopItem
-from phronomy.graph.streams import register_concat
-from phronomy.interrupts import interrupt
+from phronomy.graph.state.channels import add, append, merge, replace
+from phronomy.graph.state.registry import register_type
+from phronomy.graph.state.streams import register_concat
+from phronomy.stops.interrupts import interrupt
 
 __all__ = [
     "END",

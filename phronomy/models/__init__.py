@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from phronomy import _lazy
+from phronomy.foundation import lazy_names
 from phronomy.models.base import (
     Delta,
     Model,
@@ -15,8 +15,8 @@ from phronomy.models.base import (
     StreamingModel,
     TextDelta,
     ToolCallDelta,
-    as_model,
 )
+from phronomy.models.by_name import as_model
 
 if TYPE_CHECKING:
     from phronomy.models.chat_completions import ChatCompletionsModel
@@ -49,4 +49,4 @@ _LAZY = {
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
     def __getattr__(name: str) -> Any:
-        return _lazy.load(__name__, name, _LAZY)
+        return lazy_names.load(__name__, name, _LAZY)

@@ -1,19 +1,16 @@
 """What a model is to phronomy: a request, a reply, and the two methods between them."""
 
-import os
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Annotated, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import Field
 
-from phronomy._json import JsonText
-from phronomy._leave import Patience
-from phronomy._quoting import quoted, quoted_word
-from phronomy._record import JsonObject, Record, Text
+from phronomy.concurrency.leaving import Patience
 from phronomy.errors import ConfigurationError
-from phronomy.messages import Message, Usage
+from phronomy.foundation.json_text import JsonText
+from phronomy.records.messages import Message, Usage
+from phronomy.records.record import JsonObject, Record, Text
 
 
 class ModelSettings(Record):
@@ -158,47 +155,3 @@ class StreamingModel(Model, Protocol):
     def astream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
         """As `stream`, without blocking the event loop."""
         ...
-
-
-def as_model(model: str | Model) -> Model:
-    """The model itself, or the one of that name: a `LiteLLMModel` where litellm is installed, else `ChatCompletionsModel.from_name`.
-
-    `PHRONOMY_MODEL_BACKEND` says which, whatever is installed: `litellm`, `chat_completions`, or `responses` for a `ResponsesModel`,
-    which is asked for `gpt-5` where the name is `openai/gpt-5`. If it is `chat_completions`, and there is an `OPENAI_BASE_URL`, every
-    name goes there.
-
-    Raises `ConfigurationError` for anything that is neither a name nor a `Model`, for a backend that is not known, and for a name
-    that needs litellm where there is none.
-    """
-    if isinstance(model, str):
-        return _named(model, os.environ.get("PHRONOMY_MODEL_BACKEND") or None)
-    if isinstance(model, type) or not isinstance(model, Model):
-        raise ConfigurationError(
-            f"a model is a name or has `name`, `complete` and `acomplete`; this is {quoted(model)}"
-        )
-    return model
-
-
-def has_litellm() -> bool:
-    """Whether litellm is installed, which this does not load."""
-    return find_spec("litellm") is not None
-
-
-def _named(name: str, backend: str | None) -> Model:
-    if backend == "litellm" or (backend is None and has_litellm()):
-        from phronomy.models.litellm import LiteLLMModel  # noqa: PLC0415  # stands on this module
-
-        return LiteLLMModel(name)
-    if backend in (None, "chat_completions"):
-        from phronomy.models.chat_completions import ChatCompletionsModel  # noqa: PLC0415  # stands on this module
-
-        if backend is not None and os.environ.get("OPENAI_BASE_URL"):
-            return ChatCompletionsModel(name.removeprefix("openai/"))
-        return ChatCompletionsModel.from_name(name)
-    if backend == "responses":
-        from phronomy.models.responses import ResponsesModel  # noqa: PLC0415  # stands on this module
-
-        return ResponsesModel(name.removeprefix("openai/"))
-    raise ConfigurationError(
-        f"PHRONOMY_MODEL_BACKEND is litellm, chat_completions or responses, not {quoted_word(backend)}"
-    )

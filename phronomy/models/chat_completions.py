@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from phronomy.models._answer import StreamedReply
-from phronomy.models._chat import read_completion, request_messages, request_options
-from phronomy.models._chunks import Assembler
-from phronomy.models._direct import DirectModel
-from phronomy.models._providers import provider_of
 from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
+from phronomy.models.formats.answer import StreamedReply
+from phronomy.models.formats.chat import read_completion, request_messages, request_options
+from phronomy.models.formats.chunks import Assembler
+from phronomy.models.http.direct import DirectModel
+from phronomy.models.providers import provider_of
 
 
 class ChatCompletionsModel(DirectModel):

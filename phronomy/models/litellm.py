@@ -21,19 +21,29 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from phronomy._aclosing import aclosing
-from phronomy._cached import cached
-from phronomy._json import JsonValue
+from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError, ModelConnectionError, ModelError
-from phronomy.models._answer import Answered, awhole, check_no_error, is_stream, read_answer, refused, seconds_of, whole
-from phronomy.models._chat import read_completion, request_options
-from phronomy.models._chunks import Assembler
-from phronomy.models._openai_client import lean_client
-from phronomy.models._parts import ANTHROPIC, GEMINI, Parts, wire_messages
-from phronomy.models._patience import still
-from phronomy.models._retry import Background, Failure, RetriedModel, chain, of_exception, of_status
-from phronomy.models._sse import adata_lines, apieces, data_lines, pieces
-from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings, has_litellm
+from phronomy.foundation.cached_property import cached
+from phronomy.foundation.json_text import JsonValue
+from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
+from phronomy.models.formats.answer import (
+    Answered,
+    awhole,
+    check_no_error,
+    is_stream,
+    read_answer,
+    refused,
+    seconds_of,
+    whole,
+)
+from phronomy.models.formats.chat import read_completion, request_options
+from phronomy.models.formats.chunks import Assembler
+from phronomy.models.formats.parts import ANTHROPIC, GEMINI, Parts, wire_messages
+from phronomy.models.http.openai_client import lean_client
+from phronomy.models.http.sse import adata_lines, apieces, data_lines, pieces
+from phronomy.models.patience import still
+from phronomy.models.providers import has_litellm
+from phronomy.models.retry import Background, Failure, RetriedModel, chain, of_exception, of_status
 
 _KINDS = {  # litellm's names for what the provider said, as words that the policy of retries knows
     "ContentPolicyViolationError": "content_policy",

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from phronomy.models._answer import StreamedReply
-from phronomy.models._direct import DirectModel
-from phronomy.models._response_events import ResponseAssembler
-from phronomy.models._responses import read_response, request_conversation, request_options
 from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
+from phronomy.models.formats.answer import StreamedReply
+from phronomy.models.formats.response_events import ResponseAssembler
+from phronomy.models.formats.responses import read_response, request_conversation, request_options
+from phronomy.models.http.direct import DirectModel
 
 
 class ResponsesModel(DirectModel):

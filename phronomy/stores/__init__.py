@@ -9,10 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
-from phronomy.audit import AuditRecord
 from phronomy.errors import StoreError
-from phronomy.stores._listing import CheckpointInfo, Page, Waiting
+from phronomy.records.audit import AuditRecord
 from phronomy.stores.base import Store
+from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import (
     Append,
@@ -34,9 +34,9 @@ from phronomy.stores.rows import (
 )
 
 if TYPE_CHECKING:
-    from phronomy.stores.postgres import PostgresStore
-    from phronomy.stores.redis import RedisStore
-    from phronomy.stores.sqlite import SQLiteStore
+    from phronomy.stores.redis.store import RedisStore
+    from phronomy.stores.sql.postgres import PostgresStore
+    from phronomy.stores.sql.sqlite import SQLiteStore
 
 __all__ = [
     "Append",
@@ -72,15 +72,15 @@ if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
     def __getattr__(name: str) -> Any:
         # A database driver is loaded when its store is first used: a process without a store needs none.
         if name == "SQLiteStore":
-            from phronomy.stores.sqlite import SQLiteStore  # noqa: PLC0415
+            from phronomy.stores.sql.sqlite import SQLiteStore  # noqa: PLC0415
 
             return SQLiteStore
         if name == "PostgresStore":
-            from phronomy.stores.postgres import PostgresStore  # noqa: PLC0415
+            from phronomy.stores.sql.postgres import PostgresStore  # noqa: PLC0415
 
             return PostgresStore
         if name == "RedisStore":
-            from phronomy.stores.redis import RedisStore  # noqa: PLC0415
+            from phronomy.stores.redis.store import RedisStore  # noqa: PLC0415
 
             return RedisStore
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -127,7 +127,7 @@ def _open_memory(place: str, options: dict[str, str]) -> Store:
 def _open_sqlite(place: str, options: dict[str, str]) -> Store:
     if not place.startswith("/") or place == "/":
         raise StoreError("a SQLite URL names a file and no host: sqlite:///relative.db or sqlite:////absolute.db")
-    from phronomy.stores.sqlite import SQLiteStore  # noqa: PLC0415
+    from phronomy.stores.sql.sqlite import SQLiteStore  # noqa: PLC0415
 
     path = os.fsdecode(unquote_to_bytes(place[1:]))
     known = {**_COMMON, "synchronous": str.upper, "timeout": _seconds}
@@ -135,7 +135,7 @@ def _open_sqlite(place: str, options: dict[str, str]) -> Store:
 
 
 def _open_postgres(scheme: str, place: str, options: dict[str, str]) -> Store:
-    from phronomy.stores.postgres import PostgresStore  # noqa: PLC0415
+    from phronomy.stores.sql.postgres import PostgresStore  # noqa: PLC0415
 
     known: dict[str, Callable[[str], Any]] = {
         **_COMMON,
@@ -148,7 +148,7 @@ def _open_postgres(scheme: str, place: str, options: dict[str, str]) -> Store:
 
 
 def _open_redis(scheme: str, place: str, options: dict[str, str]) -> Store:
-    from phronomy.stores.redis import RedisStore  # noqa: PLC0415
+    from phronomy.stores.redis.store import RedisStore  # noqa: PLC0415
 
     # What is the driver's stays in the URL: it has its own words for certificates and connections.
     passed = {name: text for name, text in options.items() if name.startswith("ssl_") or name == "max_connections"}

@@ -15,17 +15,18 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from phronomy._checks import is_timeout
-from phronomy._quoting import quoted
-from phronomy.audit import AuditRecord
-from phronomy.checkpoint import Checkpoint
-from phronomy.diff import CheckpointDiff, diff
 from phronomy.errors import StoreError
-from phronomy.stores import _adoption, _changes, _forking, _listing, _retention
-from phronomy.stores._keeper import Keeper
-from phronomy.stores._listing import CheckpointInfo, Page, Waiting, text, texts
-from phronomy.stores._native import asked
-from phronomy.stores.log import last_of
+from phronomy.foundation.checks import is_timeout
+from phronomy.foundation.quoting import quoted
+from phronomy.records.audit import AuditRecord
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.diff import CheckpointDiff, diff
+from phronomy.records.validation import checked
+from phronomy.stores.derived import adoption, changes, forking, listing, retention
+from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting, text, texts
+from phronomy.stores.keeper import Keeper
+from phronomy.stores.log.log import last_of
+from phronomy.stores.native import asked
 from phronomy.stores.rows import (
     Append,
     AuditFilter,
@@ -41,7 +42,6 @@ from phronomy.stores.rows import (
     PendingFilter,
     PendingRow,
 )
-from phronomy.validation import checked
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -215,12 +215,12 @@ class Store(ABC):
     def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `load`, with the branch that the store keeps it on."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
-        return _listing.located(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+        return listing.located(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def whole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `locate`, with what was journaled after it, up to the next: what a copy of it from an earlier time is compared with."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
-        return _listing.last_in(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+        return listing.last_in(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
         """A branch and its last checkpoint, with what has been journaled after it. Raises `CheckpointNotFound`."""
@@ -230,7 +230,7 @@ class Store(ABC):
     def history(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints from the root to this one, oldest first, which is as `load` gives it. Raises `CheckpointNotFound`."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
-        return _listing.led_through(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+        return listing.led_through(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def children(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints that go on from this one: the next of its branch, forks, and the thread's next run, in this order."""
@@ -238,7 +238,7 @@ class Store(ABC):
 
     def latest(self, thread_id: str) -> Checkpoint | None:
         """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
-        last = _changes.latest_ended(self.branches(thread_id=text("thread_id", thread_id)))
+        last = changes.latest_ended(self.branches(thread_id=text("thread_id", thread_id)))
         return self.head(last.id)[1] if last is not None else None
 
     def current(self, thread_id: str) -> Checkpoint:
@@ -247,7 +247,7 @@ class Store(ABC):
         Of several that have not ended, such as forks, it is the one that was made last. Raises `CheckpointNotFound` for a thread that
         the store does not know.
         """
-        return _listing.current(self, thread_id)[1]
+        return listing.current(self, thread_id)[1]
 
     def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
         """The branches of a run or of a thread, or all, oldest first."""
@@ -255,7 +255,7 @@ class Store(ABC):
 
     def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
         """What is pending, everywhere or in a run or a thread, oldest request first, as the store has it."""
-        return self.select_pending(_listing.pending_filter(self, run_id=run_id, thread_id=thread_id))
+        return self.select_pending(listing.pending_filter(self, run_id=run_id, thread_id=thread_id))
 
     def pending(
         self,
@@ -278,7 +278,7 @@ class Store(ABC):
         ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
         end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
         """
-        wanted = _listing.pending_filter(
+        wanted = listing.pending_filter(
             self,
             run_id=run_id,
             thread_id=thread_id,
@@ -290,7 +290,7 @@ class Store(ABC):
             newer_than=newer_than,
             newest=newest,
         )
-        return _listing.pending_page(self, wanted, limit, after)
+        return listing.pending_page(self, wanted, limit, after)
 
     def count(
         self,
@@ -305,7 +305,7 @@ class Store(ABC):
         newer_than: float | None = None,
     ) -> int:
         """How many approvals wait for a human, of those that `pending` would list."""
-        wanted = _listing.pending_filter(
+        wanted = listing.pending_filter(
             self,
             run_id=run_id,
             thread_id=thread_id,
@@ -322,23 +322,23 @@ class Store(ABC):
 
     async def aload(self, checkpoint_id: str) -> Checkpoint:
         """As `load`, without blocking the event loop."""
-        return await asked(self, Store.load, _listing.aload, checkpoint_id)
+        return await asked(self, Store.load, listing.aload, checkpoint_id)
 
     async def alocate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `locate`, without blocking the event loop."""
-        return await asked(self, Store.locate, _listing.alocate, checkpoint_id)
+        return await asked(self, Store.locate, listing.alocate, checkpoint_id)
 
     async def awhole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `whole`, without blocking the event loop."""
-        return await asked(self, Store.whole, _listing.awhole, checkpoint_id)
+        return await asked(self, Store.whole, listing.awhole, checkpoint_id)
 
     async def ahead(self, branch_id: str) -> tuple[Branch, Checkpoint]:
         """As `head`, without blocking the event loop."""
-        return await asked(self, Store.head, _listing.ahead, branch_id)
+        return await asked(self, Store.head, listing.ahead, branch_id)
 
     async def ahistory(self, checkpoint_id: str) -> list[Checkpoint]:
         """As `history`, without blocking the event loop."""
-        return await asked(self, Store.history, _listing.ahistory, checkpoint_id)
+        return await asked(self, Store.history, listing.ahistory, checkpoint_id)
 
     async def achildren(self, checkpoint_id: str) -> list[Checkpoint]:
         """As `children`, without blocking the event loop."""
@@ -437,7 +437,7 @@ class Store(ABC):
         """
         given = texts(run_id=run_id, thread_id=thread_id, agent=agent, label=label)
         wanted = CheckpointFilter(**given, labeled=labeled)
-        return _listing.checkpoint_page(self, wanted, limit, after)
+        return listing.checkpoint_page(self, wanted, limit, after)
 
     def audit(
         self,
@@ -454,10 +454,10 @@ class Store(ABC):
         here stays when runs are taken away. `record.model_dump_json()` is a line of an export as JSON lines. Raises `StoreError`
         for a time that is none.
         """
-        wanted = _listing.audit_filter(
+        wanted = listing.audit_filter(
             run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
         )
-        return _listing.audit_records(self, wanted)
+        return listing.audit_records(self, wanted)
 
     def aaudit(
         self,
@@ -469,10 +469,10 @@ class Store(ABC):
         until: datetime | float | None = None,
     ) -> AsyncIterator[AuditRecord]:
         """As `audit`, for `async for`, without blocking the event loop."""
-        wanted = _listing.audit_filter(
+        wanted = listing.audit_filter(
             run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
         )
-        return _listing.aaudit_records(self, wanted)
+        return listing.aaudit_records(self, wanted)
 
     def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
         """Wait until a run has ended, however and wherever that happens, and return its last checkpoint.
@@ -481,11 +481,11 @@ class Store(ABC):
         when it is over, and `CheckpointNotFound` if there is no such run. A run id means the run's own branch, not its forks; the
         id of a fork's branch means that.
         """
-        return _listing.wait(self, run_id, timeout, stops)
+        return listing.wait(self, run_id, timeout, stops)
 
     async def await_(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
         """As `wait`, without blocking the event loop."""
-        return await _listing.await_(self, run_id, timeout, stops)
+        return await listing.await_(self, run_id, timeout, stops)
 
     def delete(self, id: str, *, force: bool = False) -> bool:
         """Take a run, a branch, or the branch that ends with this checkpoint away. False if there is no such id, or a worker has it.
@@ -494,11 +494,11 @@ class Store(ABC):
         branch, unless `force` is given: then what waits is gone, and nobody can decide it any more. Raises it as well for the id of
         a checkpoint before the last of its branch.
         """
-        return _retention.delete(self, id, force=force)
+        return retention.delete(self, id, force=force)
 
     def clear(self) -> int:
         """Take away every run that has ended in all its branches, and return the number of checkpoints that went."""
-        return _retention.prune(self, older_than=None, keep_labeled=False, keep_last=0)
+        return retention.prune(self, older_than=None, keep_labeled=False, keep_last=0)
 
     def prune(self, *, older_than: float | None = None, keep_labeled: bool = True, keep_last: int = 0) -> int:
         """Take away runs that ended more than `older_than` seconds ago, and return the number of checkpoints that went.
@@ -507,7 +507,7 @@ class Store(ABC):
         `keep_last` the last runs of each thread. What waits for a human, or is worked on, always stays; so does the audit trail.
         A run that goes on from one that was taken away stays whole.
         """
-        return _retention.prune(self, older_than=older_than, keep_labeled=keep_labeled, keep_last=keep_last)
+        return retention.prune(self, older_than=older_than, keep_labeled=keep_labeled, keep_last=keep_last)
 
     def diff(self, before: str, after: str) -> CheckpointDiff:
         """What is new in a checkpoint against another, by their ids, whichever runs they are of. Raises `CheckpointNotFound`."""
@@ -546,7 +546,7 @@ class Store(ABC):
 
     def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """Open another branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
-        return _forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
+        return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Take in a checkpoint that this store has not made, with what is nested in it, as a branch of its own.
@@ -555,7 +555,7 @@ class Store(ABC):
         branch is kept under the id of the checkpoint. Raises `CheckpointError` for what could not be loaded again, and
         `CheckpointEdited` if the store has another checkpoint of that id.
         """
-        _adoption.adopt(self, checked(checkpoint))
+        adoption.adopt(self, checked(checkpoint))
 
 
 def checked_tenant(tenant: str) -> str:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Self, TypeAlias, TypeVar
 from weakref import WeakSet
 
-from phronomy._quoting import quoted
 from phronomy.errors import StoreError
-from phronomy.stores import _retention
-from phronomy.stores._alone import Alone
-from phronomy.stores._changes import (
+from phronomy.foundation.quoting import quoted
+from phronomy.stores.alone import Alone
+from phronomy.stores.base import Store, checked_tenant
+from phronomy.stores.derived import retention
+from phronomy.stores.derived.changes import (
     check_change,
     check_new,
     check_parent,
@@ -29,8 +30,7 @@ from phronomy.stores._changes import (
     one_place,
     taken_id,
 )
-from phronomy.stores._homes import HOMES, Homes
-from phronomy.stores.base import Store, checked_tenant
+from phronomy.stores.homes import HOMES, Homes
 from phronomy.stores.rows import (
     ENDED,
     FACETS,
@@ -331,8 +331,8 @@ class MemoryStore(Store):
             if run_id == newest:
                 continue
             run = self.branches(run_id=run_id)
-            if run and not _retention.spared(self, run, self._keep_labeled, 0):
-                _retention.take_away(self, run)
+            if run and not retention.spared(self, run, self._keep_labeled, 0):
+                retention.take_away(self, run)
             if len(self._mine.places) <= self._most:
                 return
 

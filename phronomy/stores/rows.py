@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from phronomy.errors import Portable
 
 if TYPE_CHECKING:
-    from phronomy.checkpoint import Checkpoint
+    from phronomy.records.checkpoint import Checkpoint
 
 BranchStatus: TypeAlias = Literal[
     "running", "suspended", "failed", "completed", "rejected", "cancelled", "superseded", "skipped"

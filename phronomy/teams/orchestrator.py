@@ -12,40 +12,41 @@ from typing import Annotated, Any, Final, cast
 from pydantic import BaseModel, Field
 from typing_extensions import Unpack
 
-from phronomy import _session, _spelling
-from phronomy._checks import is_series
-from phronomy._input import read_input
-from phronomy._json import canonical
-from phronomy._ledger import call as in_store
-from phronomy._options import CallOptions
-from phronomy._quoting import quoted_name
-from phronomy._runner import Spec
-from phronomy._spec import name_of
-from phronomy._stops import specs_in
-from phronomy.agent import Agent
-from phronomy.breakpoints import Hold
-from phronomy.checkpoint import Checkpoint
+from phronomy.agents.agent import Agent
+from phronomy.agents.handoffs import Handoff, as_handoffs
+from phronomy.agents.spec import name_of
+from phronomy.conversation.input import read_input
+from phronomy.conversation.memory import Memory
+from phronomy.engine.spec import Spec
+from phronomy.engine.stop_points import specs_in
 from phronomy.errors import CheckpointError, ConfigurationError, GraphError
-from phronomy.graph._joins import arrivals_in, given_in, state_with
-from phronomy.graph._node import Inside, is_name
-from phronomy.graph._routes import Route, Routes
-from phronomy.graph._spec import GraphSpec
-from phronomy.graph._state import StateSchema
-from phronomy.graph._waves import channels_of
-from phronomy.graph.channels import append, merge
-from phronomy.graph.graph import OF_NODES, Graph, GraphOptions
+from phronomy.foundation import spelling
+from phronomy.foundation.checks import is_series
+from phronomy.foundation.json_text import canonical
+from phronomy.foundation.quoting import quoted_name
+from phronomy.graph.flow.graph import OF_NODES, Graph, GraphOptions
+from phronomy.graph.flow.node import Inside, is_name
+from phronomy.graph.flow.routes import Route, Routes
+from phronomy.graph.flow.spec import GraphSpec
+from phronomy.graph.flow.waves import channels_of
 from phronomy.graph.signals import END, START
-from phronomy.handoffs import Handoff, as_handoffs
-from phronomy.memory import Memory
-from phronomy.messages import Message
-from phronomy.result import Result
+from phronomy.graph.state.channels import append, merge
+from phronomy.graph.state.joins import arrivals_in, given_in, state_with
+from phronomy.graph.state.state import StateSchema
+from phronomy.records.calls import Finish, Move
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.messages import Message
+from phronomy.records.result import Result
+from phronomy.runs.finding import lookup
+from phronomy.runs.options import CallOptions
+from phronomy.runs.stream import AsyncStream, Stream
+from phronomy.stops.breakpoints import Hold
 from phronomy.stores.base import Store
+from phronomy.stores.native import in_store
 from phronomy.stores.rows import Lineage
-from phronomy.stream import AsyncStream, Stream
-from phronomy.teams._local import LocalState, Past, pending_handoffs, told_of
-from phronomy.teams._steps import as_json
-from phronomy.tools import Deps
-from phronomy.types import Finish, Move
+from phronomy.teams.local import LocalState, Past, pending_handoffs, told_of
+from phronomy.teams.steps import as_json
+from phronomy.tools.tool import Deps
 
 
 class TeamState(BaseModel):
@@ -170,7 +171,7 @@ class Orchestrator(Graph[Deps, Any]):
         if unknown := options.keys() - GraphOptions.__annotations__.keys():
             known = (*_PARAMETERS, *GraphOptions.__annotations__)
             raise GraphError(
-                f"{name!r}: there is no option {_spelling.told(unknown, known)}; there are {', '.join(known)}"
+                f"{name!r}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}"
             )
         if not isinstance(memory, Memory | None):
             raise ConfigurationError(f"{name!r}: memory is a Memory or None, not {type(memory).__name__}")
@@ -281,7 +282,7 @@ class Orchestrator(Graph[Deps, Any]):
         if isinstance(at, Checkpoint):
             head, lineage = at, store.lineage(checkpoint_id=at.id)
         else:
-            branch_id = _session.branch_of(store, at, bearer=self._bearer)
+            branch_id = lookup.branch_of(store, at, bearer=self._bearer)
             head, lineage = store.head(branch_id)[1], store.lineage(branch_id=branch_id)
         return self._local(head, lineage)
 
@@ -318,9 +319,9 @@ _HELD: Final = ("invoke", "resume", "stream")
 
 _PARAMETERS: Final = ("agents", "handoffs", "patterns", "pools", "entry", "memory", "on_breakpoint", "hold")
 
-_AT_ONCE: Final = _spelling.where_made("Orchestrator", _PARAMETERS)
+_AT_ONCE: Final = spelling.where_made("Orchestrator", _PARAMETERS)
 
-Orchestrator._spelt = _spelling.Options(
+Orchestrator._spelt = spelling.Options(
     Orchestrator,
     {**GraphOptions.__annotations__, **_AT_ONCE},
     GraphError,

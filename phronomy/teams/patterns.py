@@ -9,25 +9,24 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, Field, create_model, model_validator
 from typing_extensions import Unpack
 
-from phronomy import _spelling
-from phronomy._checks import is_count, is_number, is_series
-from phronomy._quoting import quoted_name, quoted_word
-from phronomy._spec import is_async
-from phronomy.checkpoint import Checkpoint
+from phronomy.conversation.output import OutputType
 from phronomy.errors import CheckpointError, GraphError
-from phronomy.graph._spec import GraphSpec
-from phronomy.graph._state import StateSchema
-from phronomy.graph.graph import Graph, GraphOptions, NodeOptions
-from phronomy.graph.streams import is_generator
-from phronomy.output import OutputType
-from phronomy.teams import _schemes
-from phronomy.teams._pattern import PatternSpec, PatternState, Ways, known_of, used_by, wave_of
-from phronomy.teams._schemes import Edge, Scheme
-from phronomy.teams._steps import FunctionStep, RunStep, about, names_for, step_of
-from phronomy.tools import Deps
+from phronomy.foundation import spelling
+from phronomy.foundation.checks import is_async, is_count, is_number, is_series
+from phronomy.foundation.quoting import quoted_name, quoted_word
+from phronomy.graph.flow.graph import Graph, GraphOptions, NodeOptions
+from phronomy.graph.flow.spec import GraphSpec
+from phronomy.graph.state.state import StateSchema
+from phronomy.graph.state.streams import is_generator
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.teams import schemes
+from phronomy.teams.pattern import PatternSpec, PatternState, Ways, known_of, used_by, wave_of
+from phronomy.teams.schemes import Edge, Scheme
+from phronomy.teams.steps import FunctionStep, RunStep, about, names_for, step_of
+from phronomy.tools.tool import Deps
 
 
-class Step(_spelling.Given, elsewhere=_spelling.where_made("Step", NodeOptions.__annotations__)):
+class Step(spelling.Given, elsewhere=spelling.where_made("Step", NodeOptions.__annotations__)):
     """A step of a pattern with options: an agent, a graph, another pattern, or a function of what comes to it.
 
     `transform`, a plain function, makes the input of the step of what comes to it. The options are those of a node:
@@ -48,7 +47,7 @@ class Step(_spelling.Given, elsewhere=_spelling.where_made("Step", NodeOptions._
         return f"{type(self).__name__}({getattr(self.run, 'name', None) or getattr(self.run, '__name__', self.run)!r})"
 
 
-class DagNode(Step, elsewhere=_spelling.where_made("DagNode", NodeOptions.__annotations__)):
+class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annotations__)):
     """A step of a `dag`: it runs once all steps in `needs` are through.
 
     It is given a dict of what those gave, by name (without any: the input of the pattern), or what `transform` makes of that. Where
@@ -148,7 +147,7 @@ def sequential(
     _plain(where, "transform", transform)
     for node in list(nodes.values())[1:] if transform is not None else ():
         node.transform = node.transform or transform
-    scheme = _schemes.Sequential(names=tuple(nodes))
+    scheme = schemes.Sequential(names=tuple(nodes))
     return Pattern(scheme, nodes, options)
 
 
@@ -168,7 +167,7 @@ def parallel(
     _plain(where, "merge", merge)
     if min_success is not None:
         _enough(where, min_success, len(nodes))
-    return Pattern(_schemes.Parallel(names=tuple(nodes), least=min_success, merge=merge), nodes, options)
+    return Pattern(schemes.Parallel(names=tuple(nodes), least=min_success, merge=merge), nodes, options)
 
 
 def race(*steps: Any, min_success: int = 1, **options: Unpack[GraphOptions]) -> Pattern:
@@ -182,7 +181,7 @@ def race(*steps: Any, min_success: int = 1, **options: Unpack[GraphOptions]) -> 
     nodes = _nodes(where, _listed(where, steps), needed=False)
     _enough(where, min_success, len(nodes))
     options.setdefault("max_parallel", max(len(nodes), 1))
-    return Pattern(_schemes.Race(names=tuple(nodes), least=min_success), nodes, options)
+    return Pattern(schemes.Race(names=tuple(nodes), least=min_success), nodes, options)
 
 
 def round_robin(
@@ -204,7 +203,7 @@ def round_robin(
         raise GraphError(f"{where}: rounds is a whole number above 0")
     if rounds is None:
         options.setdefault("max_steps", 100)
-    return Pattern(_schemes.RoundRobin(names=tuple(nodes), rounds=rounds, until=until), nodes, options)
+    return Pattern(schemes.RoundRobin(names=tuple(nodes), rounds=rounds, until=until), nodes, options)
 
 
 def dag(
@@ -228,7 +227,7 @@ def dag(
     edges = {str(name): _edge(where, str(name), node, nodes) for name, node in nodes.items()}
     _check_order(where, edges)
     made = _nodes(where, nodes, needed=on_error == "fail")
-    return Pattern(_schemes.Dag(names=tuple(made), edges=edges, on_error=on_error, merge=merge), made, options)
+    return Pattern(schemes.Dag(names=tuple(made), edges=edges, on_error=on_error, merge=merge), made, options)
 
 
 def supervisor(
@@ -261,7 +260,7 @@ def supervisor(
         own = f"{own[:56]}_manager"
     named = {own: _managing(where, manager, tuple(staff)), **dict(zip(staff, steps, strict=True))}
     nodes = _nodes(where, named, needed=on_error == "fail", first=True)
-    scheme = _schemes.Supervisor(names=tuple(nodes), about=told, rounds=max_rounds)
+    scheme = schemes.Supervisor(names=tuple(nodes), about=told, rounds=max_rounds)
     return Pattern(scheme, nodes, options)
 
 
@@ -288,7 +287,7 @@ def reflect(
     if threshold is not None and not is_number(threshold):
         raise GraphError(f"{where}: threshold is a number, or None")
     nodes = _nodes(where, [writer, critic])
-    scheme = _schemes.Reflect(names=tuple(nodes), rounds=max_rounds, threshold=threshold, on_exhausted=on_exhausted)
+    scheme = schemes.Reflect(names=tuple(nodes), rounds=max_rounds, threshold=threshold, on_exhausted=on_exhausted)
     return Pattern(scheme, nodes, options)
 
 
@@ -299,7 +298,7 @@ def _where(kind: str, options: Mapping[str, Any]) -> str:
     if unknown := options.keys() - GraphOptions.__annotations__.keys():
         known = ", ".join(GraphOptions.__annotations__)
         raise GraphError(
-            f"pattern {kind}: there is no option {_spelling.told(unknown, GraphOptions.__annotations__)}; there are {known}"
+            f"pattern {kind}: there is no option {spelling.told(unknown, GraphOptions.__annotations__)}; there are {known}"
         )
     return f"pattern {options.get('name', kind)!r}"
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phronomy import _lazy
+from phronomy.foundation import lazy_names
 from phronomy.testing.scripted import ScriptedModel, ScriptExhausted, call, check_history, say
 
 if TYPE_CHECKING:
@@ -44,4 +44,4 @@ if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
             # An assertion that fails then shows its values, as in a test file. Modules that are loaded already stay as they are.
             parts = [f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("_store_*.py")]
             pytest.register_assert_rewrite(*(part for part in parts if part not in sys.modules))
-        return _lazy.load(__name__, name, _LAZY)
+        return lazy_names.load(__name__, name, _LAZY)

@@ -23,7 +23,6 @@ from phronomy.errors import (
     ModelError,
     RateLimitError,
 )
-from phronomy.messages import Message, ToolCall, Usage
 from phronomy.models.base import (
     Delta,
     ModelReply,
@@ -34,6 +33,7 @@ from phronomy.models.base import (
     TextDelta,
     ToolCallDelta,
 )
+from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.testing.scripted import call, say
 from phronomy.testing.server import ChatServer, Fault
 

@@ -56,8 +56,8 @@ from typing import Any, Final, Self
 
 from phronomy.errors import ConfigurationError, Portable
 from phronomy.stores.base import Store
-from phronomy.testing._laws import Found, at_the_crash, at_the_end
-from phronomy.testing._scene import RAISED, Entered, Fuse, Job, Opener, Play, Scene, Witness, opened, resolved, work
+from phronomy.testing.laws import Found, at_the_crash, at_the_end
+from phronomy.testing.scene import RAISED, Entered, Fuse, Job, Opener, Play, Scene, Witness, opened, resolved, work
 
 __all__ = ["Entered", "LawBroken", "Report", "Scene", "sweep"]
 
@@ -402,7 +402,7 @@ def _processes(plays: tuple[Play, Play]) -> Any:
     context = multiprocessing.get_context("forkserver")
     stores = [name for name in sys.modules if name.startswith("phronomy.stores.")]
     modules = [_module(resolved(play)) for play in plays]
-    context.set_forkserver_preload(["__main__", "phronomy.agent", __name__, *stores, *modules])
+    context.set_forkserver_preload(["__main__", "phronomy.agents.agent", __name__, *stores, *modules])
     # The server that forks is not given our path (seen with Python 3.11), and leaves out, without a word, what it cannot import.
     known = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from phronomy.errors import ConfigurationError
-from phronomy.messages import Message, ToolCall, Usage
-from phronomy.models._patience import ain_time, in_time
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
+from phronomy.models.patience import ain_time, in_time
+from phronomy.records.messages import Message, ToolCall, Usage
 
 _PIECE = 8  # characters of text or arguments in one delta
 

@@ -18,8 +18,8 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Self, cast
 
-from phronomy.models._chat import wire_message
-from phronomy.testing._protocols import SPOKEN, Answer
+from phronomy.models.formats.chat import wire_message
+from phronomy.testing.protocols import SPOKEN, Answer
 from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, reply_of
 
 

@@ -27,8 +27,8 @@ from phronomy import (
     InvalidDecision,
     Skip,
 )
-from phronomy.events import replay
-from phronomy.guardrails import MaxLength, RedactPatterns, Refuse, RefusePatterns, Transform, guardrail
+from phronomy.guardrails.guardrail import MaxLength, RedactPatterns, Refuse, RefusePatterns, Transform, guardrail
+from phronomy.observability.events import replay
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 

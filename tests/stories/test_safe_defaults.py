@@ -47,7 +47,7 @@ from phronomy import (
     UnknownPending,
     tool,
 )
-from phronomy._json import MAX_BYTES
+from phronomy.foundation.json_text import MAX_BYTES
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 

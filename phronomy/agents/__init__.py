@@ -1,0 +1,1 @@
+"""Agents: their configuration, and the ways between them."""

@@ -1,0 +1,174 @@
+"""Handoffs: an agent hands the conversation to another, which goes on with it in the same run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from phronomy.conversation.views import whole
+from phronomy.errors import ConfigurationError, InputFilterFailed, ToolDefinitionError
+from phronomy.foundation.checks import close_unawaited, is_series
+from phronomy.foundation.spelling import Given
+from phronomy.records.chain import HANDOFF
+from phronomy.records.decisions import OnExpiry
+from phronomy.records.messages import Message
+from phronomy.tools.arguments import Arguments, is_async_callable
+from phronomy.tools.docstrings import read_docstring
+from phronomy.tools.tool import Predicate, Tool, ToolContext
+
+InputFilter: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
+"""Says what of the conversation before a handoff the target is shown. It is asked at each model call, and changes no record."""
+
+
+def without_tool_calls(messages: Sequence[Message]) -> list[Message]:
+    """An input filter: what was said, without the calls of tools and their results."""
+    said = [message for message in messages if message.role != "tool"]
+    return [message for message in said if not message.tool_calls]
+
+
+class Handoff(Given):
+    """A way from one agent to another: `Agent(handoffs=[billing, Handoff(refunds, requires_approval=True)])`.
+
+    `target` is an agent, or the name of one that can be reached from where the run begins. The model is given a tool: `name` (default
+    `transfer_to_` and the target's) and `description` (default: that of the target) are what it sees, and it fills in a message for the
+    target, or the parameters of `input`, a function that makes the message of them. `input_filter` says what the target is
+    shown of what came before. The gate options are as for tools. Raises `ConfigurationError`.
+    """
+
+    target: Any
+    name: str | None
+    description: str | None
+    input: Callable[..., Any] | None
+    input_filter: InputFilter | None
+    gate: dict[str, Any]
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        input: Callable[..., Any] | None = None,
+        input_filter: InputFilter | None = None,
+        requires_approval: bool | Predicate = False,
+        approval_timeout: float | None = None,
+        on_expiry: OnExpiry | None = None,
+        risk: str | None = None,
+    ) -> None:
+        if input is not None and (not callable(input) or is_async_callable(input)):
+            raise ConfigurationError("the input of a handoff is a plain function, whose parameters the model fills in")
+        if input_filter is not None and (not callable(input_filter) or is_async_callable(input_filter)):
+            raise ConfigurationError("the input_filter of a handoff is a plain function of the messages before it")
+        self.target = target
+        self.name = name
+        self.description = description
+        self.input = input
+        self.input_filter = input_filter
+        self.gate = {
+            "requires_approval": requires_approval,
+            "approval_timeout": approval_timeout,
+            "on_expiry": on_expiry,
+            "risk": risk,
+        }
+
+    def __repr__(self) -> str:
+        return f"Handoff({self.target!r})"
+
+
+def as_handoffs(where: str, given: Any) -> tuple[Handoff, ...]:
+    """The handoffs that are meant: each itself, or one to that agent. Raises `ConfigurationError`."""
+    if not is_series(given):
+        raise ConfigurationError(f"{where}: handoffs is a list of agents, names of agents, and Handoff(...)")
+    return tuple(each if isinstance(each, Handoff) else Handoff(each) for each in given)
+
+
+def _told(message: str = "") -> str:
+    return message
+
+
+class HandoffTool(Tool):
+    """What a model calls to hand the conversation over. It changes nothing by itself: who speaks next is in the record."""
+
+    idempotent = True
+
+    def __init__(self, handoff: Handoff, target: str, description: str) -> None:
+        self.source: str = f"{HANDOFF}{target}"
+        self.target = target
+        self.input_filter: InputFilter | None = handoff.input_filter
+        self.into: Callable[..., Any] = handoff.input or _told
+        self._takes_message = handoff.input is None
+        slug = re.sub(r"[^a-zA-Z0-9_-]+", "_", target)
+        self.name: str = handoff.name or f"transfer_to_{slug}"[:64]
+        self._about = description
+        self.description: str = handoff.description or ""
+        for option, value in handoff.gate.items():
+            setattr(self, option, value)
+        super().__init__()
+        if self._context_name is not None:
+            raise ToolDefinitionError(f"handoff {self.name}: input has a ToolContext, but it only makes the message")
+
+    def execute(self, **values: Any) -> Any:
+        """The message for the target."""
+        return self.into(**values)
+
+    def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> str:
+        """What the target reads of the handoff."""
+        message = super().call(values, context)
+        told = f"The conversation was handed over to {self.target}."
+        if message is None or message == "":
+            return told
+        rendered = self.render(message)
+        if rendered.kind != "completed" or rendered.parts is not None:
+            raise TypeError(
+                f"the input of handoff {self.name} gave a {type(message).__name__}, of which no message can be made"
+            )
+        return f"{told}\n{rendered.content}"
+
+    def _target(self) -> Callable[..., Any]:
+        return self.into
+
+    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        description, parameters = read_docstring(body.__doc__ or "")
+        about = f" {self._about}" if self._about else ""
+        return description or f"Hands the conversation over to {self.target}.{about}", parameters
+
+    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        if self._takes_message:
+            told = {"message": f"What {self.target} should know beside the conversation."}
+        return super()._signature(body, told)
+
+
+def filtered(tool: HandoffTool, messages: tuple[Message, ...], call: str) -> tuple[Message, ...]:
+    """What the target of a handoff, made by this call of the last reply, is shown of these messages. Raises `InputFilterFailed`.
+
+    What the handoff says is for the target: where the filter leaves it out, it is shown as a message of the user.
+    """
+    if tool.input_filter is None:
+        return messages
+    try:
+        kept: Any = tool.input_filter(messages)
+        listed = tuple(kept) if is_series(kept) else None
+    except Exception as error:
+        raise InputFilterFailed(_failed(tool, f"raised {type(error).__name__}")) from error
+    if listed is None or not all(isinstance(each, Message) for each in listed):
+        close_unawaited(kept)
+        raise InputFilterFailed(_failed(tool, f"gave {type(kept).__name__}, not a list of messages"))
+    shown, told = whole(listed), _told_by(messages, call)
+    if told is None or any(each.tool_call_id == told.tool_call_id for each in shown):
+        return shown
+    return (*shown, Message(role="user", content=told.text))
+
+
+def _told_by(messages: tuple[Message, ...], call: str) -> Message | None:
+    """The result of a call of the last reply, by our id of it, which ends with its place there. None: only of a bearer's text."""
+    at = call.rpartition(".")[2]
+    last = next((each for each in reversed(messages) if each.role == "assistant"), None)
+    if last is None or not at.isdecimal() or len(at) > 8 or int(at) >= len(last.tool_calls):
+        return None
+    id = last.tool_calls[int(at)].id
+    return next((each for each in reversed(messages) if each.tool_call_id == id), None)
+
+
+def _failed(tool: HandoffTool, what: str) -> str:
+    return f"the input filter of handoff {tool.name} {what}; mend it and resume the checkpoint"

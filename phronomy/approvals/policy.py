@@ -1,0 +1,154 @@
+"""Approval policies: which calls a human approves, in a run and in all runs inside it, whatever the tools themselves say.
+
+Of everything that has a say about a call, the strictest wins: the gate of its tool, the policy of the agent that calls it, and those of
+all agents and graphs around that one. A policy only ever adds to what is asked. `dry_run` says which of them would ask.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.checks import is_series
+from phronomy.foundation.quoting import quoted_name
+from phronomy.records.decisions import Reject
+from phronomy.tools.predicates import ApprovalPredicate
+from phronomy.tools.tool import Predicate, Tool, ToolContext
+
+if TYPE_CHECKING:
+    from phronomy.tools.toolbox import Toolbox
+
+ApprovalPolicy: TypeAlias = Mapping[str, bool | Predicate] | Iterable[str]
+"""Names of tools, or patterns of names (`"send_*"`, `"*"`), each with True, or with a predicate as a tool's `requires_approval` is; a
+list of names is True for each. What is False asks for nothing, and takes nothing back."""
+
+
+class Handled(NamedTuple):
+    """An approval handler, and whether calling it gives something to await."""
+
+    handler: Callable[[str, dict[str, Any]], Any]
+    is_async: bool
+
+
+class Rule:
+    """One line of a policy."""
+
+    def __init__(self, of: str, pattern: str, asks: bool | Predicate, handler: Handled | None = None) -> None:
+        self.of = of
+        self.handler = handler  # which may answer what this rule asks: that of a run inside may not
+        self.pattern = pattern
+        self.told: str = f"the approval policy of {of} ({quoted_name(pattern)})"
+        self._always = asks is True
+        self._predicate = None if isinstance(asks, bool) else ApprovalPredicate(asks, self.told, ConfigurationError)
+        self.is_async: bool = self._predicate is not None and self._predicate.is_async
+
+    def __repr__(self) -> str:
+        return f"<rule of {self.of}: {self.pattern!r}>"
+
+    def handled_by(self, handler: Handled | None) -> Rule:
+        """The rule with this handler, unless it has one."""
+        if self.handler is not None or handler is None:
+            return self
+        rule = copy.copy(self)
+        rule.handler = handler
+        return rule
+
+    def covers(self, tool: Tool) -> bool:
+        """Whether it is about this tool."""
+        return fnmatchcase(tool.name, self.pattern)
+
+    def ask(self, tool: Tool, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+        """What it says of a call of these values. Raises `AsyncRequired`."""
+        if self._predicate is None:
+            return self._always
+        return self._predicate.ask(partial(tool.shown, values), context)
+
+    async def aask(self, tool: Tool, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+        """As `ask`, for predicates of both kinds."""
+        if self._predicate is None:
+            return self._always
+        return await self._predicate.aask(partial(tool.shown, values), context)
+
+
+def rules_of(name: str, given: Any, handler: Handled | None) -> tuple[Rule, ...]:
+    """The rules in the policy of an agent or a graph, which this handler may answer. Raises `ConfigurationError`."""
+    names = tuple(given) if is_series(given) or isinstance(given, Mapping) else ("",)
+    if not all(isinstance(pattern, str) and pattern for pattern in names):
+        raise ConfigurationError(
+            f"{name!r}: approval_policy is a mapping of names of tools to True or a predicate, or a list of names"
+        )
+    lines: Mapping[str, Any] = given if isinstance(given, Mapping) else dict.fromkeys(names, True)
+    for pattern, asks in lines.items():
+        if not isinstance(asks, bool) and not callable(asks):
+            raise ConfigurationError(
+                f"{name!r}: approval_policy has {type(asks).__name__} for {pattern!r}: give exactly True, exactly False, or a predicate"
+            )
+    return tuple(Rule(name, pattern, asks, handler) for pattern, asks in lines.items())
+
+
+def check_rules(rules: Iterable[Rule], specs: Iterable[Toolbox]) -> None:
+    """Refuse a rule that is about no tool of these: it would ask for nothing, and nobody would know. Raises `ConfigurationError`."""
+    known = {
+        tool.name: tool
+        for spec in specs
+        if spec.kind != "graph"
+        for asked in spec.tools.values()
+        for tool in (asked, *asked.fallback)
+    }
+    for rule in rules:
+        if not any(rule.covers(tool) for tool in known.values()):
+            there = ", ".join(sorted(known)) or "none"
+            raise ConfigurationError(
+                f"{rule.told} is about no tool: those of {rule.of!r}, and of what runs inside it, are {there}"
+            )
+
+
+_STRICT: Final = {"run": 0, "ask": 1, "reject": 2}
+
+Says: TypeAlias = Literal["run", "ask", "reject"]
+
+
+def says(answer: bool | Reject) -> Says:
+    """What an answer comes to."""
+    if isinstance(answer, Reject):
+        return "reject"
+    return "ask" if answer is not False else "run"
+
+
+def stricter(one: bool | Reject, other: bool | Reject) -> bool:
+    """Whether `one` allows less than `other`."""
+    return _STRICT[says(one)] > _STRICT[says(other)]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSaid:
+    """What one rule says of a call: `rule` is the gate of a tool or a line of a policy, in words."""
+
+    rule: str
+    says: Says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What would become of a call, and who says so: nothing was run, recorded or asked.
+
+    `verdict` is what the strictest rule says (`"run"`, `"ask"`: a human is, `"reject"`), or `"invalid"` for arguments that the tool
+    does not take. `decided_by` are the rules that say it, `rules` all that have a say, the tool's own first, then from the inside out.
+    `args` are the arguments as a human would be shown them.
+    """
+
+    tool: str
+    verdict: Literal["run", "ask", "reject", "invalid"]
+    rules: tuple[RuleSaid, ...] = ()
+    reason: str | None = None
+    args: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def decided_by(self) -> tuple[str, ...]:
+        """The rules that say what becomes of the call."""
+        return tuple(each.rule for each in self.rules if each.says == self.verdict)

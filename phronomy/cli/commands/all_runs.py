@@ -1,0 +1,160 @@
+"""The commands about whole runs: `runs` lists them, `cancel` ends one."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from phronomy.agents.agent import Agent
+from phronomy.cli.apps import Found, Place, found, opened
+from phronomy.cli.commands.decide import confirmed, result_view
+from phronomy.cli.options import App, By, Debug, Json, Limit, OfAgent, Standing, Store, Tenant, Thread, Yes
+from phronomy.cli.screen import Screen
+from phronomy.cli.views import Mask, branch_view, moment
+from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, ago, login_name
+from phronomy.records.decisions import Principal
+from phronomy.runs.runs import Runs
+from phronomy.stores.rows import Branch, PendingRow
+
+
+def runs(
+    context: typer.Context,
+    *,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    thread: Thread = None,
+    agent: OfAgent = None,
+    status: Annotated[
+        list[Standing] | None, typer.Option(help="Only those that stand so. May be given several times.")
+    ] = None,
+    limit: Limit = None,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """List runs and their forks, oldest first: how each stands, and what waits there.
+
+    --limit keeps the newest. What is running and held by nobody is for `recover`.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
+        with screen.reading(machine=json):
+            waiting = _by_branch(place.store.pending_rows(thread_id=thread))
+            every = place.store.branches(thread_id=thread)
+        wanted = [each for each in every if _is_wanted(each, agent, status)][-(limit or 0) :]
+        now = place.store.clock()
+        if json:
+            screen.document({"items": [_view(each, waiting[each.id], now) for each in wanted]})
+        elif not wanted:
+            screen.say("There is no such run." if every else "No run is kept.")
+        else:
+            heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
+            screen.table(heads, [_row(each, waiting[each.id], now) for each in wanted])
+    return DONE
+
+
+def _by_branch(rows: list[PendingRow]) -> defaultdict[str, list[PendingRow]]:
+    """What waits, by the branch that it waits in."""
+    found: defaultdict[str, list[PendingRow]] = defaultdict(list)
+    for row in rows:
+        found[row.branch_id].append(row)
+    return found
+
+
+def _is_wanted(branch: Branch, agent: str | None, statuses: list[Standing] | None) -> bool:
+    return (agent is None or branch.agent == agent) and (not statuses or branch.status in statuses)
+
+
+def _view(branch: Branch, waiting: list[PendingRow], now: float) -> dict[str, Any]:
+    return {
+        **branch_view(branch),
+        "held": branch.is_held(now),
+        "created_at": _moment(branch.created_at),
+        "changed_at": _moment(branch.changed_at),
+        "pending_ids": [row.pending_id for row in waiting],
+    }
+
+
+def _moment(at: float) -> str:
+    return moment(datetime.fromtimestamp(at, UTC))
+
+
+def _row(branch: Branch, waiting: list[PendingRow], now: float) -> tuple[str, ...]:
+    lost = branch.status == "running" and not branch.is_held(now)
+    return (
+        branch.id,
+        branch.thread_id or "-",
+        branch.agent,
+        "running, held by nobody" if lost else branch.status,
+        ago(now - branch.changed_at),
+        ", ".join(row.tool_name for row in waiting) or "-",
+    )
+
+
+def cancel(
+    context: typer.Context,
+    id: Annotated[str, typer.Argument(help="A run, or a branch, checkpoint or pending id of one.", metavar="RUN")],
+    *,
+    app: App = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    reason: Annotated[str | None, typer.Option(help="Why, for the record.", metavar="TEXT")] = None,
+    by: By = None,
+    yes: Yes = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> int:
+    """End a run: what waits in it is settled as cancelled, and nothing of it begins any more.
+
+    A run that a worker elsewhere holds is told, and ends there at its next boundary. That of an agent needs no --app;
+    without it, what is announced of the end is left for `recover`, and hooks are not told.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    if json and not yes:
+        raise WrongUsage("--json asks nobody, so it goes with --yes")
+    if by == "":
+        raise WrongUsage("--by names somebody")
+    with opened(None if json else screen, app, store, tenant=tenant) as place:
+        with screen.reading(machine=json):
+            meant = found(place.store, id)
+            waiting = _by_branch(place.store.pending_rows(run_id=meant.branch.run_id))[meant.branch.id]
+        worker = _worker(place, meant)
+        if not json:
+            heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
+            screen.table(heads, [_row(meant.branch, waiting, place.store.clock())])
+        try:
+            if not (yes or confirmed(screen, "Cancel it?")):
+                screen.say("Nothing was cancelled.", style="bold")
+                return PENDING
+        except EOFError:
+            screen.complain("The input has ended. Nothing was cancelled.")
+            return PENDING
+        except KeyboardInterrupt:
+            screen.complain("Interrupted. Nothing was cancelled.")
+            return INTERRUPTED
+        with redirect_stdout(sys.stderr):
+            result = worker.cancel(meant.branch.id, reason=reason, by=Principal(id=by or login_name()))
+        if json:
+            screen.document(result_view(result, Mask(place.agent, reveal=False)))
+        elif result.status == "running":
+            screen.say("A worker elsewhere holds the run, and ends it at its next boundary.", style="bold")
+        else:
+            screen.say(f"The run is {result.status}.", style="bold green")
+    return DONE
+
+
+def _worker(place: Place, meant: Found) -> Runs[Any, Any]:
+    """Who ends the run: the app; without one, of an agent's run, an agent that has nothing. Raises `WrongUsage`."""
+    kind = meant.checkpoint.kind
+    if place.agent is None and kind == "agent":
+        return Agent(name=meant.branch.agent, model="none", store=place.store)
+    if place.agent is None or place.agent.spec.kind != kind:
+        raise WrongUsage(
+            f"{meant.branch.id} is a run of {kind} {meant.branch.agent!r}: give that as --app module:{kind}"
+        )
+    return place.agent

@@ -1,0 +1,323 @@
+"""`phronomy chat`: a conversation in the terminal, with the approvals in it.
+
+A conversation is a thread. Whatever stopped it, the next `chat` on the thread goes on from there: what waits is asked first.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from phronomy.agents.agent import Agent
+from phronomy.cli.apps import Place, new_name, opened
+from phronomy.cli.commands.decide import Request, edited_in_place, settle, show_edited
+from phronomy.cli.commands.recover import carried_on
+from phronomy.cli.commands.runs import drive, telling
+from phronomy.cli.options import App, By, Debug, Deps, Reveal, Store, Tenant
+from phronomy.cli.screen import Screen
+from phronomy.cli.views import Mask, show_tail
+from phronomy.cli.words import DONE, FAILED, INTERRUPTED, PENDING, WrongUsage, explained, login_name, who_decided
+from phronomy.engine.nested import takes_value
+from phronomy.errors import (
+    ApprovalExpired,
+    CheckpointAlreadyResumed,
+    DecisionError,
+    GuardrailRefused,
+    InvalidDecision,
+    RunFailed,
+    ThreadBusy,
+)
+from phronomy.foundation.json_text import JsonError, canonical, clean, parse
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Reject, Respond
+from phronomy.records.result import Result
+from phronomy.stores.memory import MemoryStore
+from phronomy.stores.rows import ENDED, Branch
+
+PATIENCE = 60.0
+POLL = 0.2
+"""Seconds to wait for a worker that holds the thread's run, and between two looks at it."""
+
+LEAVE = ("/quit", "/exit")
+
+
+class Stopped(Exception):
+    """A run has failed, and nobody wants to try it again now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """One sitting at a thread."""
+
+    screen: Screen
+    place: Place
+    mask: Mask
+    thread_id: str
+    by: str
+    again: str
+
+    def run(self) -> int:
+        """Talk until somebody leaves. The exit status."""
+        screen = self.screen
+        if screen.interactive:
+            screen.say(f"Thread {self.thread_id}. Ctrl-D or /quit leaves; to go on:", style="bold")
+            screen.place("", self.again)
+        if isinstance(self.place.store, MemoryStore):
+            screen.complain("This conversation is kept in memory and ends with this process: --store URL keeps it.")
+        try:
+            return self._talk()
+        except KeyboardInterrupt:
+            screen.complain(f"Interrupted. {self._kept()}")
+            return INTERRUPTED
+        except BrokenPipeError:
+            screen.complain(f"Nobody reads the output any more. {self._kept()}")
+            raise
+        except Stopped:
+            screen.complain(f"The run has stopped on a failure. {self._kept()}")
+            return FAILED
+        except RunFailed as error:
+            error.add_note(f"go on with: {self.again}")
+            raise
+
+    def _kept(self) -> str:
+        if isinstance(self.place.store, MemoryStore):
+            return "It was kept in memory, and is gone: --store URL keeps it."
+        return f"Nothing is lost; go on with: {self.again}"
+
+    def _talk(self) -> int:
+        result = self._picked_up()
+        while True:
+            while result is not None and result.suspended:
+                try:
+                    decided = self._decided(result.checkpoint)
+                except EOFError:
+                    decided = None
+                if decided is None:
+                    self.screen.complain(f"A decision is still pending. {self._kept()}")
+                    return PENDING
+                result = decided
+            if result is not None and result.status == "running":
+                result = self._picked_up()
+                continue
+            try:
+                said = self.screen.ask("you> " if self.screen.interactive else "")
+            except EOFError:
+                return DONE
+            if said in LEAVE:
+                return DONE
+            if said:
+                result = self._said(said)
+
+    # Runs
+
+    def _picked_up(self) -> Result[Any] | None:
+        """The run of the thread that has not ended, carried on to where it rests. None if all have ended."""
+        branch = self._open_branch()
+        if branch is None:
+            return None
+        checkpoint = self.place.store.head(branch.id)[1]
+        self.screen.say("Picked up where it was left.", style="bold")
+        show_tail(self.screen, checkpoint, self.mask)
+        return self._going(partial(self._go_on, checkpoint))
+
+    def _open_branch(self) -> Branch | None:
+        """The branch of the thread that has not ended, once nobody else holds it, or for too long."""
+        until = time.monotonic() + PATIENCE
+        with self.screen.reading():
+            branch = self._last_branch()
+        if branch is None or not self._is_held(branch):
+            return branch
+        with self.screen.working("Another worker holds this run, or was killed at it a moment ago"):
+            while branch is not None and self._is_held(branch) and time.monotonic() < until:
+                time.sleep(POLL)
+                branch = self._last_branch()
+        return branch
+
+    def _is_held(self, branch: Branch) -> bool:
+        return branch.is_held(self.place.store.clock())
+
+    def _last_branch(self) -> Branch | None:
+        branches = self.place.store.branches(thread_id=self.thread_id)
+        return next((each for each in reversed(branches) if each.status not in ENDED), None)
+
+    def _said(self, text: str) -> Result[Any] | None:
+        """What the agent has made of a message."""
+        try:
+            return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id))
+        except ThreadBusy:
+            self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
+            return self._picked_up()
+
+    def _going(self, act: Callable[[Any], Result[Any]]) -> Result[Any]:
+        """A run, tried again for as long as it fails and the human says so. Raises `RunFailed`."""
+        while True:
+            try:
+                with telling(self.screen, self.mask, machine=False) as hear:
+                    result = act(hear)
+            except GuardrailRefused as error:
+                self.screen.say(error.user_message)
+                result = error.result
+            except RunFailed as error:
+                if error.checkpoint is None or not self.screen.interactive:
+                    raise
+                self.screen.complain(f"phronomy: error: {explained(error, 'chat')}")
+                if not self._try_again():
+                    raise Stopped from error
+                act = partial(self._go_on, error.checkpoint)
+                continue
+            if result.status == "completed" and self.place.worker.spec.kind == "graph":
+                said = result.checkpoint.output
+                self.screen.row("answer", said if isinstance(said, str) else str(canonical(said)), style="cyan")
+            if result.status not in ("completed", "suspended", "running"):
+                self.screen.say(f"The run is {result.status}.", style="bold")
+            return result
+
+    def _go_on(self, checkpoint: Checkpoint, hear: Any) -> Result[Any]:
+        return carried_on(self.place, checkpoint, hear)
+
+    def _try_again(self) -> bool:
+        try:
+            return self.screen.ask("Try again? [y/N] ", afresh=True).lower() in ("y", "yes")
+        except EOFError:
+            return False
+
+    # Decisions
+
+    def _decided(self, checkpoint: Checkpoint) -> Result[Any] | None:
+        """The run after a decision on the first thing that waits. None: later."""
+        screen, pending = self.screen, checkpoint.pending[0]
+        request = Request(screen=screen, place=self.place, mask=self.mask, checkpoint=checkpoint, pending=pending)
+        is_cut = screen.brief(request.draw)
+        if not screen.interactive:
+            return None
+        answer = self._answer(request, is_cut)
+        if answer is None:
+            return None
+        try:
+            result = self._settled(request, answer)
+        except CheckpointAlreadyResumed as error:
+            screen.complain(f"phronomy: error: {explained(error, 'chat')}")
+            return self._picked_up() or error.result
+        except ApprovalExpired as error:
+            screen.complain(f"phronomy: error: {explained(error, 'chat')}")
+            return error.result
+        except DecisionError as error:
+            screen.complain(f"phronomy: error: {error}")
+            return Result(status="suspended", checkpoint=checkpoint)
+        self._say_who(result, pending)
+        return result
+
+    def _settled(self, request: Request, answer: Answer) -> Result[Any]:
+        """The run after this answer. A text that does not fit, and is JSON, is read as that. Raises as `stream` does."""
+        try:
+            return self._going(lambda hear: settle(request, answer, hear, by=self.by))
+        except InvalidDecision:
+            if (read := _as_json(answer)) is None:
+                raise
+        return self._going(lambda hear: settle(request, read, hear, by=self.by))
+
+    def _say_who(self, result: Result[Any], pending: PendingApproval) -> None:
+        mine = next((each for each in result.checkpoint.decisions if each.pending_id == pending.id), None)
+        if mine is not None:
+            self.screen.say(f"({who_decided(mine)})", style="dim")
+
+    def _answer(self, request: Request, is_cut: bool) -> Answer | None:
+        """What the human says. None: later."""
+        screen, pending, afresh = self.screen, request.pending, True
+        args, draw = pending.args, request.draw
+        ways, keys = ("[r]eject", "r, s") if pending.external else ("[a]pprove, [r]eject, [e]dit", "a, r, e, s")
+        while True:
+            view = ", [v]iew all" if is_cut else ""
+            choice = screen.ask(f"{ways}, re[s]pond{view} or [l]ater? ", afresh=afresh).lower()
+            afresh = False
+            match choice:
+                case "a" | "approve" if not pending.external:
+                    return Approve(args=args) if args != pending.args else Approve()
+                case "r" | "reject":
+                    return Reject(reason=screen.ask("Why? The model will read it (Enter for no reason): ") or None)
+                case "s" | "respond":
+                    if content := screen.ask("The result, which the model will read: "):
+                        return Respond(content=content)
+                case "e" | "edit" if not pending.external:
+                    if (edited := self._edited(request, args)) is not None:
+                        args = edited
+                        draw = partial(show_edited, pending=pending, mask=self.mask, args=args)
+                        is_cut = screen.brief(draw)
+                case "v" | "view" if is_cut:
+                    screen.page(draw)
+                case "l" | "later":
+                    return None
+                case _:
+                    screen.say(f"Please answer {keys}{', v' if is_cut else ''} or l.")
+
+    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, Any] | None:
+        """The arguments as the human wants them. None: they cannot be edited here."""
+        screen, pending = self.screen, request.pending
+        very = self.mask.tool(pending)
+        tool = very or self.mask.named(pending.tool_name)
+        if tool is None:
+            screen.say(f"The app has no tool {pending.tool_name}, so edited arguments cannot be checked.")
+            return None
+        return edited_in_place(screen, tool, args, self.mask.masked(args, very))
+
+
+def _as_json(answer: Answer) -> Respond | None:
+    """The answer with the value that its text is as JSON. None: it is no such text."""
+    if not isinstance(answer, Respond) or not isinstance(answer.content, str):
+        return None
+    try:
+        return Respond(content=parse(answer.content))
+    except JsonError:
+        return None
+
+
+def chat(
+    context: typer.Context,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    thread: Annotated[
+        str | None, typer.Option(help="The thread to go on with. By default a new one.", metavar="ID")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Talk to this model, without tools and without an app.", metavar="NAME")
+    ] = None,
+    by: By = None,
+    reveal: Reveal = False,
+    debug: Debug = False,
+) -> int:
+    """Talk to the agent, and decide in place whatever it asks for.
+
+    Leave whenever you like, with Ctrl-C too: the next `phronomy chat` with the same --thread goes on from there. With
+    --model the conversation is kept in your data directory, unless --store names another place.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    if app is not None and model is not None:
+        raise WrongUsage("--app and --model exclude each other")
+    if deps is not None and model is not None:
+        raise WrongUsage("--deps goes with an app, and --model talks without one")
+    if thread == "":
+        raise WrongUsage("--thread names a thread")
+    agent: Agent[Any] | None = None
+    given = [] if model is None else [f"--model {shlex.quote(model)}"]
+    if model is not None:
+        agent = Agent(name="chat", model=model)
+    with opened(screen, app, store, tenant=tenant, deps=deps, runs=True, makes=True, agent=agent) as place:
+        thread_id = clean(thread) if thread else new_name("chat")
+        again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
+        if place.worker.spec.kind != "agent" and not takes_value(place.worker.spec):
+            raise WrongUsage(
+                f"chat talks to agents, and {place.worker!r} is a graph: begin its runs in your app, and decide here with"
+                " pending, show, approve, reject, respond and edit"
+            )
+        mask = Mask(place.agent, reveal=reveal)
+        by = by or login_name()
+        return Chat(screen=screen, place=place, mask=mask, thread_id=thread_id, by=by, again=again).run()

@@ -1,0 +1,505 @@
+"""Deciding what waits: showing exactly what would run, asking, and carrying the run on with the decision.
+
+What was shown is what is decided on: the checkpoint that was read goes into `stream` with the decision, and is compared with the
+stored one there. If anything has changed in between, that is an error, and nothing has happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from phronomy.cli.apps import Place, asked, opened
+from phronomy.cli.commands.runs import drive, telling
+from phronomy.cli.options import Accept, After, App, By, Debug, Deps, Digest, Id, Json, Reveal, Store, Tenant, Yes
+from phronomy.cli.screen import WIDEST, Screen, json_text, kind_of
+from phronomy.cli.views import (
+    Mask,
+    cut,
+    decision_view,
+    pending_view,
+    show_args,
+    show_graph,
+    show_request,
+    show_tail,
+)
+from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, login_name, who_decided
+from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed
+from phronomy.foundation.json_text import JsonError, parse
+from phronomy.foundation.quoting import HIDDEN
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject, Respond
+from phronomy.records.result import Result
+from phronomy.tools.tool import InvalidArguments, Tool
+
+CHANNEL = "cli"
+SHORTEST_DIGEST = 12
+VIEW = ("v", "view")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manner:
+    """How a decision is taken: by whom, and whether anybody is asked."""
+
+    by: str
+    yes: bool
+    machine: bool
+    reveal: bool
+    digest: str | None
+    accept_changes: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What waits, as it was read and shown."""
+
+    screen: Screen
+    place: Place
+    mask: Mask
+    checkpoint: Checkpoint
+    pending: PendingApproval
+    machine: bool = False
+
+    def draw(self, screen: Screen) -> None:
+        """Print what waits: the state of a graph, what is asked, and who asks."""
+        show_graph(screen, self.checkpoint, self.mask)
+        screen.say()
+        show_request(screen, self.pending, self.checkpoint, self.mask, self.place.store.clock())
+
+
+Draw: TypeAlias = Callable[[Screen], None]
+"""Prints something on a screen."""
+Make: TypeAlias = Callable[[Request], Answer | None]
+"""Makes the answer to a request, once that has been shown. None: nothing is decided."""
+
+
+def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question: str, manner: Manner) -> int:
+    """Show what an id means, ask, and decide it. The exit status."""
+    if manner.machine and not manner.yes:
+        raise WrongUsage("--json asks nobody, so it goes with --yes")
+    with screen.reading(machine=manner.machine):
+        checkpoint, pending = asked(place.store, id)
+    _check_shown(id, checkpoint, pending, manner)
+    _check_here(place, pending, given)
+    mask = Mask(place.agent, reveal=manner.reveal)
+    request = Request(
+        screen=screen, place=place, mask=mask, checkpoint=checkpoint, pending=pending, machine=manner.machine
+    )
+    try:
+        if not callable(given):
+            _check_seen(request, given, manner)
+        draw = request.draw
+        is_cut = False
+        if not manner.machine:
+            show_tail(screen, checkpoint, mask)
+            is_cut = _shown(request, draw, manner)
+            screen.say()
+        if callable(given):
+            answer = given(request)
+            _check_seen(request, answer, manner)
+            if isinstance(answer, Approve) and answer.args is not None and not manner.machine:
+                draw = partial(show_edited, pending=pending, mask=mask, args=answer.args)
+                is_cut = _shown(request, draw, manner)
+        else:
+            answer = given
+        if answer is None or not (manner.yes or confirmed(screen, question, draw if is_cut else None)):
+            how = (
+                ""
+                if answer is None or sys.stdin.isatty()
+                else " Only a terminal is asked: give --yes to decide without."
+            )
+            if manner.machine:
+                screen.complain(f"Nothing was decided: {pending.id} still waits.{how}")
+            else:
+                screen.say(f"Nothing was decided: {pending.id} still waits.{how}", style="bold")
+            return PENDING
+        with telling(screen, mask, machine=manner.machine) as hear:
+            result = settle(request, answer, hear, by=manner.by, accept_changes=manner.accept_changes)
+    except KeyboardInterrupt:
+        screen.complain(f"Interrupted. {how_it_stands(place, checkpoint.run_id, pending.id)}")
+        return INTERRUPTED
+    except EOFError:
+        screen.complain(f"The input has ended. {how_it_stands(place, checkpoint.run_id, pending.id)}")
+        return PENDING
+    except BrokenPipeError:
+        screen.complain(f"Nobody reads the output any more. {how_it_stands(place, checkpoint.run_id, pending.id)}")
+        raise
+    return report(request, result, manner)
+
+
+def _check_shown(id: str, checkpoint: Checkpoint, pending: PendingApproval, manner: Manner) -> None:
+    """Refuse to decide what nobody was shown. Raises `WrongUsage`, `InvalidDecision`."""
+    if manner.digest is not None:
+        if len(manner.digest) < SHORTEST_DIGEST:
+            raise WrongUsage(f"--digest takes {SHORTEST_DIGEST} characters of the digest, or more")
+        if not pending.digest.startswith(manner.digest.lower()):
+            raise InvalidDecision(
+                f"pending {pending.id} has the digest {pending.digest}, and not the one that was shown; nothing was decided",
+                pending_id=pending.id,
+            )
+    elif manner.yes and id not in (pending.id, checkpoint.id):
+        raise WrongUsage(f"--yes shows nothing first, and a run may ask for something else by now: name {pending.id}")
+
+
+def _check_here(place: Place, pending: PendingApproval, given: Answer | Make) -> None:
+    """Refuse to run, with other arguments too, what is carried out elsewhere. Raises `InvalidDecision`."""
+    if pending.external and (callable(given) or isinstance(given, Approve)):
+        raise InvalidDecision(
+            f"{pending.tool_name} of {pending.id} is carried out elsewhere, so nothing here can run it; give what came of it:"
+            f" {place.command('respond', pending.id)}",
+            pending_id=pending.id,
+        )
+
+
+def _check_seen(request: Request, answer: Answer | None, manner: Manner) -> None:
+    """Refuse to run, with nobody asked, what is masked and so was seen by nobody. Raises `WrongUsage`."""
+    if not manner.yes or not isinstance(answer, Approve):
+        return
+    pending, was = request.pending, request.pending.args
+    args = was if answer.args is None else answer.args
+    masked = request.mask.masked_in(pending)
+    unseen = sorted(name for name in masked if name in args and args[name] == was[name])
+    if unseen:
+        raise WrongUsage(
+            f"{', '.join(unseen)} of {pending.id} {'is' if len(unseen) == 1 else 'are'} masked, and --yes runs it with nobody"
+            " asked: --reveal shows what is masked, and goes with --yes"
+        )
+
+
+def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_changes: bool = False) -> Result[Any]:
+    """Decide what was shown, and go on. Raises as `stream` does."""
+    try:
+        return drive(
+            request.place,
+            request.checkpoint,
+            hear,
+            decisions={request.pending.id: answer},
+            by=Principal(id=by),
+            channel=CHANNEL,
+            accept_changes=accept_changes,
+        )
+    except RunFailed as error:
+        error.add_note(how_it_stands(request.place, request.checkpoint.run_id, request.pending.id))
+        raise
+
+
+def _shown(request: Request, draw: Draw, manner: Manner) -> bool:
+    """Print what is to be decided on: whole, unless a human is asked. Whether something of it is not in sight."""
+    if manner.yes:
+        draw(request.screen)
+        return False
+    return request.screen.brief(draw)
+
+
+def confirmed(screen: Screen, question: str, draw: Draw | None = None) -> bool:
+    """Whether the human says so. Without one, nobody does. What `draw` prints can be viewed first."""
+    if not screen.interactive:
+        return False
+    keys = "y/N" if draw is None else "y/N, or v to view it all"
+    while True:
+        typed = screen.ask(f"{question} [{keys}] ", afresh=True).lower()
+        if draw is None or typed not in VIEW:
+            return typed in ("y", "yes")
+        screen.page(draw)
+
+
+def how_it_stands(place: Place, run_id: str, pending_id: str) -> str:
+    """What has become of a decision that was interrupted, and how to go on."""
+    if any(row.pending_id == pending_id for row in place.store.pending_rows(run_id=run_id)):
+        return f"Nothing was decided: {pending_id} still waits."
+    return f"The decision is recorded and nothing is lost; go on with: {place.command('recover', run_id)}"
+
+
+def report(request: Request, result: Result[Any], manner: Manner) -> int:
+    """Say what the decision has led to. The exit status."""
+    checkpoint, screen = result.checkpoint, request.screen
+    mine = next((each for each in checkpoint.decisions if each.pending_id == request.pending.id), None)
+    waits = checkpoint.pending if result.suspended else ()
+    if manner.machine:
+        document = result_view(result, request.mask)
+        screen.document({**document, "decision": decision_view(mine) if mine is not None else None})
+    else:
+        screen.say(f"It was {who_decided(mine)}." if mine is not None else "The decision is recorded.", style="bold")
+        show_end(screen, result, request.place)
+    return PENDING if waits else DONE
+
+
+def result_view(result: Result[Any], mask: Mask) -> dict[str, Any]:
+    """What a run has come to, for machines."""
+    checkpoint = result.checkpoint
+    waits = checkpoint.pending if result.suspended else ()
+    return {
+        "run_id": result.run_id,
+        "branch_id": checkpoint.branch_id,
+        "thread_id": result.thread_id,
+        "agent": checkpoint.agent.name,
+        "checkpoint_id": checkpoint.id,
+        "status": result.status,
+        "output": checkpoint.output if result.status == "completed" else None,
+        "pending": [pending_view(item, checkpoint, mask) for item in waits],
+    }
+
+
+def show_end(screen: Screen, result: Result[Any], place: Place) -> None:
+    """What a run has come to, and what there is to do."""
+    if result.status == "running":
+        screen.say("A worker elsewhere holds the run, and carries it on.", style="bold")
+        return
+    if not result.suspended:
+        screen.say(f"The run is {result.status}.", style="bold green")
+        return
+    screen.say(f"The run waits for {len(result.checkpoint.pending)} more:", style="bold yellow")
+    for item in result.checkpoint.pending:
+        screen.place(item.tool_name, place.command("respond" if item.external else "approve", item.id))
+
+
+# Edited arguments
+
+
+def _edited(request: Request, given: str | None) -> Answer | None:
+    """An approval with other arguments, once they are valid: those given, or what comes back from the editor."""
+    name, mask, screen = request.pending.tool_name, request.mask, request.screen
+    very = mask.tool(request.pending)
+    tool = very or mask.named(name)
+    if tool is None:
+        raise ConfigurationError(
+            f"the app has no tool {name}, so edited arguments cannot be checked; nothing was decided"
+        )
+    was = request.pending.args
+    shown = mask.args(was, very)
+    text = given if given is not None else in_editor(json_text(shown))
+    args: dict[str, Any] | None = None
+    while args is None:
+        try:
+            args = _read(tool, text, shown, was)
+        except (JsonError, InvalidArguments) as error:
+            if given is not None or not screen.interactive:
+                raise InvalidDecision(f"{error}; nothing was decided", pending_id=request.pending.id) from None
+            screen.say(str(error), style="yellow")
+            if not confirmed(screen, "Edit again?"):
+                return None
+            text = in_editor(text)
+    if args == was:
+        if not request.machine:
+            screen.say("The arguments are as they were.")
+        return None
+    return Approve(args=args)
+
+
+def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapping[str, Any]) -> None:
+    """Edited arguments, as the tool would get them, beside what the model asked for."""
+    very, was = mask.tool(pending), pending.args
+    screen.say(f"To be run: {pending.tool_name}", style="bold yellow")
+    show_args(screen, args, mask.masked(args, very), was)
+    screen.say()
+
+
+def _read(tool: Tool, text: str, shown: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments in a text, validated; what stands for a hidden value is that. Raises `JsonError`, `InvalidArguments`."""
+    wanted = parse(text)
+    if not isinstance(wanted, dict):
+        raise InvalidArguments("the arguments must be a JSON object")
+    kept = {name: was[name] if _is_masked(name, value, shown, was) else value for name, value in wanted.items()}
+    args: dict[str, Any] = json.loads(tool.read(json.dumps(kept)))
+    return args
+
+
+def _is_masked(name: str, value: Any, shown: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
+    """Whether the value is only what stood for one that is hidden."""
+    return value == HIDDEN and name in was and shown[name] == HIDDEN
+
+
+def in_editor(text: str) -> str:
+    """What the human makes of a text in the editor of `VISUAL` or `EDITOR`. Raises `WrongUsage`, `ConfigurationError`."""
+    try:
+        editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
+    except ValueError as error:
+        raise WrongUsage(f"the command in VISUAL or EDITOR cannot be read: {error}") from None
+    if not editor:
+        raise WrongUsage("set EDITOR, or give the arguments with --args JSON")
+    with tempfile.TemporaryDirectory(prefix="phronomy-") as directory:  # for its owner alone
+        path = Path(directory) / "arguments.json"
+        path.write_text(f"{text}\n", encoding="utf-8")
+        try:
+            done = subprocess.run([*editor, str(path)], check=False)  # noqa: S603  # the user's own editor
+        except OSError as error:
+            raise ConfigurationError(
+                f"the editor {editor[0]} cannot be started: {error.strerror}; nothing was decided"
+            ) from error
+        if done.returncode != 0:
+            raise ConfigurationError(f"the editor {editor[0]} ended with status {done.returncode}; nothing was decided")
+        return path.read_text(encoding="utf-8")
+
+
+def edited_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Set[str] = frozenset()) -> dict[str, Any]:
+    """The arguments as the human wants them, asked for one by one beside what they are, each valid for the tool."""
+    screen.say('Enter keeps the value in brackets, and "" is empty text.')
+    for name, value in args.items():
+        present = "not shown" if name in masked else cut(json.dumps(value, ensure_ascii=False), WIDEST // 2)
+        while typed := screen.ask(f"  {name} ({kind_of(value)}) [{present}]: "):
+            try:
+                args = json.loads(tool.read(json.dumps({**args, name: _typed(tool, name, typed)})))
+                break
+            except InvalidArguments as error:
+                screen.say(str(error))
+    return args
+
+
+def _typed(tool: Tool, name: str, typed: str) -> Any:
+    """The value that was typed for a parameter: JSON, or the text itself where that is what the tool takes."""
+    is_text = tool.parameters["properties"][name].get("type") == "string"
+    if is_text and not (len(typed) > 1 and typed[0] == typed[-1] == '"'):
+        return typed
+    try:
+        return parse(typed)
+    except JsonError:
+        return typed
+
+
+def approve(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Run what waits, as it is shown, and carry the run on."""
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        return decide(screen, place, id, Approve(), "Approve it?", how)
+
+
+def reject(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    reason: Annotated[str | None, typer.Option(help="Why, for the model.", metavar="TEXT")] = None,
+    then: Annotated[
+        After,
+        typer.Option(help="The model goes on; it does, and the same call is rejected unasked; or the run ends."),
+    ] = After.CONTINUE,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Do not run what waits, and carry the run on."""
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        return decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", how)
+
+
+def respond(
+    context: typer.Context,
+    id: Id,
+    content: Annotated[
+        str | None, typer.Argument(help="The result as text; - reads it from standard input.", metavar="[TEXT|-]")
+    ] = None,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    json_content: Annotated[
+        str | None, typer.Option(help="The result as JSON; - reads it from standard input.", metavar="JSON")
+    ] = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Give the result of what waits yourself.
+
+    It is not run: the text, or JSON, is what the model reads as its result. Then the run is carried on.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    if (content is None) == (json_content is None):
+        raise WrongUsage("give the result, either as TEXT or with --json-content")
+    text = content if content is not None else json_content or ""
+    text = sys.stdin.read() if text == "-" else text
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
+        return decide(screen, place, id, answer, "Give this result?", how)
+
+
+def edit(
+    context: typer.Context,
+    id: Id,
+    *,
+    app: App = None,
+    deps: Deps = None,
+    store: Store = None,
+    tenant: Tenant = None,
+    args: Annotated[
+        str | None, typer.Option(help="All the arguments, as JSON. Without it, EDITOR is opened.", metavar="JSON")
+    ] = None,
+    by: By = None,
+    digest: Digest = None,
+    yes: Yes = False,
+    json: Json = False,
+    reveal: Reveal = False,
+    accept_changes: Accept = False,
+    debug: Debug = False,
+) -> int:
+    """Run what waits with other arguments.
+
+    They are validated and shown before anybody is asked. Arguments that are not valid change nothing.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    how = _manner(by, digest, yes, json, reveal, accept_changes)
+    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+        make = partial(_edited, given=args)
+        return decide(screen, place, id, make, "Approve it with these arguments?", how)
+
+
+def _manner(by: str | None, digest: str | None, yes: bool, machine: bool, reveal: bool, accept_changes: bool) -> Manner:
+    if by == "":
+        raise WrongUsage("--by names somebody")
+    return Manner(
+        by=by or login_name(),
+        digest=digest,
+        yes=yes,
+        machine=machine,
+        reveal=reveal,
+        accept_changes=accept_changes,
+    )
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return parse(text)
+    except JsonError as error:
+        raise WrongUsage(f"{option} is no JSON: {error}") from None

@@ -1,0 +1,40 @@
+"""The command that shows what phronomy does: `phronomy demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phronomy.cli.options import Debug
+from phronomy.cli.screen import Screen
+from phronomy.cli.words import WrongUsage
+from phronomy.records.decisions import Approve, Reject
+
+
+def demo(
+    context: typer.Context,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Approve what is asked, without a prompt.")] = False,
+    no: Annotated[bool, typer.Option("--no", help="Reject what is asked, without a prompt.")] = False,
+    reason: Annotated[str | None, typer.Option(help="Why, for the model. Goes with --no.", metavar="TEXT")] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="The SQLite file to keep the run in. By default one in your data directory.", metavar="PATH"),
+    ] = None,
+    debug: Debug = False,
+) -> int:
+    """A refund desk in this terminal, without any key.
+
+    An agent looks up an order by itself, and asks before it refunds. A server on the loopback interface stands in for
+    the model. Leave at the prompt, or be killed there: the next `phronomy demo` goes on from the same place.
+    """
+    screen: Screen = context.obj.begin(context, debug=debug)
+    if yes and no:
+        raise WrongUsage("--yes and --no exclude each other")
+    if reason is not None and not no:
+        raise WrongUsage("--reason goes with --no")
+    from phronomy.cli.commands.demo_desk import run_demo  # noqa: PLC0415  # stands on SQLite and a server: no help needs those
+
+    return run_demo(screen, Approve() if yes else Reject(reason=reason) if no else None, store)

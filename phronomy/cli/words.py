@@ -1,0 +1,139 @@
+"""What the command line exits with, and how it says what went wrong and who decided what."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from phronomy.errors import AgentChanged, ApprovalExpired, CheckpointAlreadyResumed, PhronomyError
+from phronomy.records.audit import AuditRecord
+from phronomy.records.decisions import SAID, Decision
+
+DONE: Final = 0
+FAILED: Final = 1
+MISUSED: Final = 2
+PENDING: Final = 3
+LAPSED: Final = 4
+INTERRUPTED: Final = 130
+
+
+class WrongUsage(Exception):
+    """The command line contradicts itself, or names what cannot be meant."""
+
+
+def explained(error: Exception, command: str) -> str:
+    """The error in one sentence."""
+    if isinstance(error, CheckpointAlreadyResumed) and error.decision is not None:
+        if error.decision.kind == "expire":
+            return f"nobody decided this in time: it {who_decided(error.decision)}; {PROGRESS[error.progress]}"
+        return f"this was decided before: {who_decided(error.decision)}; {PROGRESS[error.progress]}"
+    if isinstance(error, ApprovalExpired):
+        waits = ", ".join(item.id for item in error.result.checkpoint.pending) if error.result.suspended else ""
+        told = f"waits for a decision on {waits}" if waits else f"is {error.result.status}"
+        return f"{', '.join(error.pending_ids)} lapsed before this decision came, so it did not count; the run {told}"
+    if isinstance(error, AgentChanged):
+        told = f"{str(error).partition(' Nothing was consumed')[0]} Nothing has happened"
+        return told if command == "chat" else f"{told} (--accept-changes goes on all the same)"
+    if isinstance(error, WrongUsage):
+        return f"{error} ({' '.join(('phronomy', command)).strip()} --help tells more)"
+    if (
+        message := getattr(error, "format_message", None)
+    ) is not None:  # the class is typer's or click's, by the release
+        return f"{message()} (--help tells more)"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if isinstance(error, PhronomyError):
+        return f"{error}" + "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    return f"{type(error).__name__}: {error} (--debug shows where)"
+
+
+def status_of(error: Exception) -> int:
+    """What the command line exits with, because of this error."""
+    decision = error.decision if isinstance(error, CheckpointAlreadyResumed) else None
+    if isinstance(error, ApprovalExpired) or (decision is not None and decision.kind == "expire"):
+        return LAPSED
+    return MISUSED if isinstance(error, WrongUsage) or getattr(error, "exit_code", None) == MISUSED else FAILED
+
+
+def who_decided(decision: Decision | AuditRecord) -> str:
+    """What was decided, by whom, and when."""
+    at = f"{decision.at.astimezone(UTC):%H:%M:%S}"
+    if decision.kind == "expire":
+        return f"lapsed at {at} UTC"
+    is_edited = decision.edited if isinstance(decision, AuditRecord) else decision.args is not None
+    by = f" by {decision.by.name or decision.by.id}" if decision.by is not None else ""
+    channel = f" ({decision.channel})" if decision.channel else ""
+    edited = ", with edited arguments," if is_edited else ""
+    return f"{SAID[decision.kind]}{edited}{by}{channel} at {at} UTC"
+
+
+def was_decided(decision: Decision | AuditRecord) -> str:
+    """As `who_decided`, to stand behind what was decided."""
+    return who_decided(decision) if decision.kind == "expire" else f"was {who_decided(decision)}"
+
+
+PROGRESS: Final = {
+    "running": "the run goes on",
+    "suspended": "the run waits for another decision",
+    "ended": "the run has ended",
+    "failed": "the run has stopped on a failure",
+    "unknown": "the run was interrupted since",
+}
+
+
+def time_of(at: datetime) -> str:
+    """A time, for people."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def ago(seconds: float) -> str:
+    """How long ago something was, in the largest unit that fits."""
+    return f"{told} ago" if (told := duration(seconds)) else "just now"
+
+
+def ahead(seconds: float) -> str:
+    """How soon something will be, in the largest unit that fits; "over" if it was."""
+    return "over" if seconds <= 0 else f"in {duration(seconds) or 'a moment'}"
+
+
+def duration(seconds: float) -> str:
+    """So many seconds, in the largest unit that fits; nothing if that is none."""
+    for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= length:
+            count = int(seconds // length)
+            return f"{count} {name}{'s' if count > 1 else ''}"
+    return ""
+
+
+_AGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", re.ASCII)
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_LONGEST: Final = 36_500 * 86_400
+
+
+def age(text: str) -> float:
+    """The seconds in `90`, `10m`, `2h` or `3d`. Raises `WrongUsage`."""
+    found = _AGE.fullmatch(text)
+    if found is None or (seconds := float(found[1]) * _UNITS[found[2]]) > _LONGEST:
+        raise WrongUsage(f"{text!r} is no age: write seconds, or 10m, 2h, 3d")
+    return seconds
+
+
+def moment_of(text: str, now: float) -> float:
+    """The time, in seconds since the epoch, that an age or an ISO 8601 date or time means. Raises `WrongUsage`."""
+    if (found := _AGE.fullmatch(text)) is not None and found[2]:
+        return now - age(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise WrongUsage(f"{text!r} is no time: write 2026-11-21, 2026-11-21T15:00:00Z, or an age such as 2h") from None
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+
+
+def login_name() -> str:
+    """Who sits here, as the system knows it."""
+    try:
+        return getpass.getuser()
+    except Exception:  # a user id without a name: OSError, KeyError or ImportError, by release and platform
+        return "somebody"

@@ -1,0 +1,125 @@
+"""Which calls under way are still wanted: others of their wave may have made them superfluous.
+
+Whoever is in the middle of a tool is waited for, so that what it did is on record; a run whose model is asked is left. Nothing of this
+is stored: what has become superfluous follows from the record, and so does what a worker does that goes on after a crash.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Container, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from phronomy.concurrency.leaving import Leave
+
+UNNEEDED: Final = "It was not needed any more: "
+"""How the result of a call begins that others have made superfluous."""
+
+
+class Wanted:
+    """The calls of a run that are under way, by path, and those of them that are not wanted any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._over: dict[str, str] = {}
+        self._busy: dict[str, set[str]] = {}
+        self._leaves: dict[str, Leave] = {}
+        self._signals: WeakKeyDictionary[threading.Event, str] = WeakKeyDictionary()
+
+    @property
+    def asked(self) -> bool:
+        """Whether any call is under way that may become superfluous."""
+        return bool(self._leaves)
+
+    def why_not(self, path: str) -> str | None:
+        """Why what is at a path, or around it, is not wanted any more; None if it is."""
+        if not self._over:
+            return None
+        with self._lock:
+            return self._why_not(path)
+
+    def _why_not(self, path: str) -> str | None:
+        return next((why for over, why in self._over.items() if _is_inside(path, over)), None)
+
+    def begin(self, owner: str, paths: Iterable[str]) -> bool:
+        """Take note, before it is stored, that the run `owner` is about to begin these calls, whose end is to be on record.
+
+        False if the run is not wanted any more: then they are not to begin.
+        """
+        with self._lock:
+            if self._why_not(owner) is not None:
+                return False
+            if self._leaves and (begun := set(paths)):
+                self._busy[owner] = begun
+        return True
+
+    def stored(self, owner: str, running: Container[str]) -> None:
+        """Take note that the end of all calls of the run `owner` is stored, but for those that are running."""
+        if owner not in self._busy:
+            return
+        with self._lock:
+            self._busy[owner] = {path for path in self._busy[owner] if path in running}
+            if not self._busy[owner]:
+                del self._busy[owner]
+            left = [leave for path, leave in self._leaves.items() if path in self._over and not self._is_busy(path)]
+        for leave in left:
+            leave.now()
+
+    def _is_busy(self, path: str) -> bool:
+        return any(_is_inside(each, path) for begun in self._busy.values() for each in begun)
+
+    @contextmanager
+    def at_work(self, path: str, *, may_be_left: bool, also: Leave | None) -> Iterator[bool]:
+        """While a call is under way; False if it is not to begin.
+
+        One that may be left is left when it is dismissed, or `also` says so.
+        """
+        leave = Leave() if may_be_left else None
+        with self._lock:
+            wanted = self._why_not(path) is None
+            if wanted and leave is not None:
+                self._leaves[path] = leave
+        try:
+            with also.told(leave.now) if also is not None and leave is not None else nullcontext():
+                yield wanted
+        finally:
+            with self._lock:
+                if leave is not None and self._leaves.get(path) is leave:
+                    del self._leaves[path]
+
+    def leave(self, path: str) -> Leave | None:
+        """What says that the call at a path is left; None if it never is."""
+        return self._leaves.get(path)
+
+    def hear(self, event: threading.Event, path: str) -> None:
+        """Have the event set when the call at a path is dismissed."""
+        with self._lock:
+            self._signals[event] = path
+            dismissed = self._why_not(path) is not None
+        if dismissed:
+            event.set()
+
+    def note(self, path: str, why: str) -> None:
+        """Take note that what is inside the call at a path is not wanted any more, though nobody leaves it."""
+        with self._lock:
+            self._over.setdefault(path, why)
+
+    def dismiss(self, path: str, why: str) -> None:
+        """Say that the call at a path is not wanted any more."""
+        with self._lock:
+            if path in self._over:
+                return
+            self._over[path] = why
+            told = [event for event, place in self._signals.items() if _is_inside(place, path)]
+            leave = None if self._is_busy(path) else self._leaves.get(path)
+        for event in told:
+            event.set()
+        if leave is not None:
+            leave.now()
+
+
+def _is_inside(path: str, of: str) -> bool:
+    """Whether a call is the one at this path, or inside it."""
+    return f"{path}/".startswith(f"{of}/")

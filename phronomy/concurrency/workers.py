@@ -1,0 +1,296 @@
+"""Threads and tasks for what runs beside the driver: tools with a time limit, and several calls at once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import queue
+import sys
+import threading
+import time
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Sequence,
+)
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from phronomy.concurrency.leaving import Leave, Left, Overran
+from phronomy.concurrency.pieces import Heard, Piece, listening
+
+T = TypeVar("T")
+
+
+class ToolCancelled(Exception):
+    """The call was cancelled while the tool ran. Raised by `ToolContext.raise_if_cancelled`."""
+
+
+NEVER: Final = Leave()
+
+_LOOKS_UP: Final = 0.25
+"""Seconds after which a thread that waits looks up. CPython notes a Ctrl-C that comes in the moment before the main thread goes to
+sleep, or to another thread, and the main thread hears it when it wakes."""
+
+
+def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER) -> T:
+    """What `work` gives, from a thread of its own; `Overran` if it takes longer, `Left` if it is left.
+
+    A thread cannot be stopped: it goes on.
+    """
+    box: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    with leave.told(lambda: box.put((None, Left()))):
+        spawn(work, box.put)
+        try:
+            return opened(taken(box, timeout))
+        except queue.Empty:
+            raise Overran(f"still running after {timeout} s") from None
+
+
+async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER) -> T:
+    """As `in_thread`, without holding up the event loop."""
+    loop = asyncio.get_running_loop()
+    box: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
+
+    def deliver(item: tuple[T | None, BaseException | None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(lambda: None if box.done() else box.set_result(item))
+
+    spawn(work, deliver)
+    return opened(await within(box, timeout, leave))
+
+
+async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER) -> T:
+    """What `work` gives; `Overran` if it takes longer, `Left` if it is left. A timeout that the work raises stays what it is."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    left: asyncio.Future[None] = loop.create_future()
+    try:
+        with leave.told(lambda: _tell(loop, left)):
+            both: set[asyncio.Future[Any]] = {task, left}
+            await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task})
+        raise
+    if task.cancelled():
+        raise ToolCancelled("it was cancelled from within")
+    if task.done():
+        return task.result()
+    task.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
+    task.cancel()
+    if left.done():
+        raise Left
+    raise Overran(f"still running after {timeout} s")
+
+
+_KEEPS_COUNT: Final = sys.version_info < (3, 13)
+"""Whether a `TaskGroup` that waits for its tasks cancels the task that it is in when one of them fails, and never takes that back."""
+
+
+class in_place(Awaitable[T]):  # awaited like the functions beside it
+    """What some work gives, in the caller's own task: what it raises has the caller on its stack, as in sync code.
+
+    Whoever cancels the caller is heard even if the work swallows it. A cancellation that came from nowhere else is a failure of the
+    work. A task counts how often it is to be cancelled; what the groups of tasks in the work have added to that is left out.
+    """
+
+    def __init__(self, work: Awaitable[T]) -> None:
+        self._work = work
+        self._groups: list[asyncio.TaskGroup] = []
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        task = asyncio.current_task()
+        assert task is not None
+        before = task.cancelling()
+        inner: Any = self._work.__await__()
+        step: Callable[[], Any] = partial(next, inner)
+        while True:
+            try:
+                waits_for = step()
+            except StopIteration as end:
+                if self._is_cancelled(task, before):
+                    raise asyncio.CancelledError from None
+                value: T = end.value
+                return value
+            except asyncio.CancelledError as error:
+                if self._is_cancelled(task, before):
+                    raise
+                raise ToolCancelled("it was cancelled from within") from error
+            try:
+                step = partial(inner.send, (yield waits_for))
+            except GeneratorExit:
+                inner.close()
+                raise
+            except BaseException as error:
+                if _KEEPS_COUNT and isinstance(error, asyncio.CancelledError):
+                    self._look()
+                step = partial(inner.throw, error)
+
+    def _is_cancelled(self, task: asyncio.Task[Any], before: int) -> bool:
+        """Whether somebody who is no part of the work has cancelled the task since."""
+        return task.cancelling() - len(self._groups) > before
+
+    def _look(self) -> None:
+        """Note the groups that wait for their tasks in the work, and have the task cancelled: they do that once at most."""
+        within: Any = self._work
+        while (frame := getattr(within, "cr_frame", None)) is not None:
+            group: Any = frame.f_locals.get("self") if frame.f_code is asyncio.TaskGroup.__aexit__.__code__ else None
+            asked = getattr(group, "_parent_cancel_requested", False)
+            if asked and not any(group is each for each in self._groups):
+                self._groups.append(group)
+            within = within.cr_await
+
+
+def _tell(loop: asyncio.AbstractEventLoop, left: asyncio.Future[None]) -> None:
+    with suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(lambda: None if left.done() else left.set_result(None))
+
+
+def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece | Heard]:
+    """What each piece of work gives, as it comes in. One that raises does so once the others are through.
+
+    With the `owner` of the runs that it is of, also what it gives before it is through.
+    """
+    box: queue.SimpleQueue[Piece | Heard | tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+    with listening(owner, box.put):
+        for each in work:
+            spawn(each, box.put)
+    raised: BaseException | None = None
+    running = len(work)
+    while running:
+        item = taken(box, None)
+        if isinstance(item, Piece | Heard):
+            yield item
+            continue
+        running -= 1
+        if item[1] is not None:
+            raised = item[1]
+            continue
+        yield opened(item)
+    if raised is not None:
+        raise raised
+
+
+async def aside_by_side(
+    work: Iterable[Coroutine[Any, Any, T]], owner: object | None = None
+) -> AsyncGenerator[T | Piece | Heard]:
+    """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
+    loop = asyncio.get_running_loop()
+    box: asyncio.Queue[Piece | Heard | asyncio.Future[T]] = asyncio.Queue()
+
+    def hear(piece: Piece | Heard) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody hears any more
+            loop.call_soon_threadsafe(box.put_nowait, piece)
+
+    with listening(owner, hear):
+        tasks = [asyncio.ensure_future(each) for each in work]
+    for task in tasks:
+        task.add_done_callback(box.put_nowait)
+    raised: BaseException | None = None
+    running = len(tasks)
+    try:
+        while running:
+            item = await box.get()
+            if isinstance(item, Piece | Heard):
+                yield item
+                continue
+            running -= 1
+            if item.exception() is not None:
+                raised = item.exception()
+                continue
+            yield item.result()
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    if raised is not None:
+        raise raised
+
+
+async def in_either(function: Callable[..., Any], is_async: bool, *args: Any) -> Any:
+    """What a sync or async function of the user's gives, without holding up the event loop."""
+    if is_async:
+        return await function(*args)
+    return await ain_thread(lambda: function(*args), None)
+
+
+def pause(heard: threading.Event, also: threading.Event | None, seconds: float) -> None:
+    """Wait until one of the events is set, at most so many seconds. `heard` is cleared."""
+    until = time.monotonic() + seconds
+    while not heard.is_set() and (also is None or not also.is_set()) and (left := until - time.monotonic()) > 0:
+        if also is None:
+            heard.wait(left)
+        else:
+            also.wait(min(left, 0.05))
+    heard.clear()
+
+
+async def apause(heard: asyncio.Event, also: asyncio.Event | None, seconds: float) -> None:
+    """As `pause`."""
+    tasks = {asyncio.ensure_future(event.wait()) for event in (heard, also) if event is not None}
+    try:
+        await asyncio.wait(tasks, timeout=max(seconds, 0), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    heard.clear()
+
+
+def spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseException | None]], None]) -> None:
+    """Do the work in a daemon thread with the caller's context variables: a tool that hangs must not hold up the exit."""
+
+    def body() -> None:
+        try:
+            item: tuple[T | None, BaseException | None] = (work(), None)
+        except BaseException as error:
+            item = (None, error)
+        deliver(item)
+
+    threading.Thread(target=copy_context().run, args=(body,), daemon=True, name="phronomy-call").start()
+
+
+def taken(box: queue.SimpleQueue[T], timeout: float | None) -> T:
+    """What comes into the box next. A Ctrl-C is heard meanwhile. Raises `queue.Empty` after so many seconds; None: never."""
+    until = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        left = max(until - time.monotonic(), 0)
+        try:
+            return box.get(timeout=min(left, _LOOKS_UP))
+        except queue.Empty:
+            if left <= _LOOKS_UP:
+                raise
+
+
+def opened(item: tuple[T | None, BaseException | None]) -> T:
+    """What the work gave. Raises what it raised."""
+    value, error = item
+    if error is not None:
+        raise error
+    return value  # type: ignore[return-value]
+
+
+async def whole(work: Awaitable[T]) -> T:
+    """What `work` gives; a cancellation meanwhile is raised only once the work is through."""
+    task: asyncio.Future[T] = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except BaseException:
+            break
+    if cancelled is not None:
+        task.exception()
+        raise cancelled
+    return task.result()

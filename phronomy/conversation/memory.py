@@ -1,0 +1,180 @@
+"""Memory: how much of a conversation the model is shown at one call of it. The record keeps all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from phronomy.errors import ConfigurationError, MemoryFailed
+from phronomy.foundation.checks import close_unawaited, is_count
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.messages import Message
+from phronomy.tools.arguments import is_async_callable
+
+_BYTES_PER_TOKEN = 4
+_AROUND = 4  # tokens that stand around each message and each call
+_PART = 1000  # tokens of a part that is no text, such as an image
+
+
+def estimate(message: Message) -> int:
+    """About how many tokens a message is, without asking anybody: a quarter of its bytes as UTF-8, and a little around it.
+
+    The names and arguments of its calls count, and what its provider put beside it. A part of its content that is no text,
+    such as an image, counts 1,000 tokens.
+    """
+    size, tokens = 0, _AROUND
+    text = message.json_text("content")
+    if text[:1] == "[":
+        size = _size(message.text)
+        tokens += _PART * sum(1 for part in message.content if not _is_text(part))
+    elif text[:1] == '"':
+        size = _size(text) - 2
+    for call in message.tool_calls:
+        size += _size(call.name) + _size(call.arguments)
+        tokens += _AROUND
+    beside = message.json_text("provider")
+    if beside != "{}":
+        size += _size(beside)
+    return tokens - -size // _BYTES_PER_TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How much of the conversation the model is shown: `Agent(memory=Memory(8_000))`. What is left out stays on record.
+
+    The model is shown the present run, from its input on, and as much before it as `max_tokens` and `max_messages` leave room for, from
+    a message of the user on; so no call is without its result. None is no bound, and one of them is needed. A run that is too long by
+    itself is shown whole all the same, so that the model does nothing twice for having forgotten it; with `trim_run`, its input and
+    its newest calls with their results. Tokens are those of the messages, each as `count` counts it, by default an estimate from its
+    length; the instructions, the tools and the answer need room beside them. Raises `ConfigurationError`.
+    """
+
+    max_tokens: int | None = None
+    _: KW_ONLY
+    max_messages: int | None = None
+    trim_run: bool = False
+    count: Callable[[Message], int] = field(default=estimate, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "max_messages"):
+            bound = getattr(self, name)
+            if bound is not None and (not is_count(bound) or bound == 0):
+                raise ConfigurationError(f"memory: {name} is a whole number above 0, or None")
+        if self.max_tokens is None and self.max_messages is None:
+            raise ConfigurationError(
+                "memory: give max_tokens, max_messages or both; an agent without one shows everything"
+            )
+        if not isinstance(self.trim_run, bool):
+            raise ConfigurationError(f"memory: trim_run is True or False, not {type(self.trim_run).__name__}")
+        if not callable(self.count) or isinstance(self.count, type):
+            raise ConfigurationError("memory: count is a function of one message that gives its tokens")
+        if is_async_callable(self.count):
+            raise ConfigurationError(
+                "memory: count is async, and each message is counted at once: give a sync function"
+            )
+
+    def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+        """What the model would be shown of these messages; the present run begins at the last message of the user.
+
+        If they fit, they are given as they are. Raises `MemoryFailed` if `count` raises, or gives no whole number of 0 or more.
+        """
+        said = messages if isinstance(messages, tuple) else tuple(messages)
+        places = range(len(said) - 1, -1, -1)
+        return self._view(said, next((place for place in places if said[place].role == "user"), -1))
+
+    def _view(self, said: tuple[Message, ...], began: int) -> tuple[Message, ...]:
+        """What is shown of a conversation whose present run began with the message at this place; -1: with none of them.
+
+        It is read from its end, and no further than it is shown.
+        """
+        room = _Room(self)
+        input = said[began : began + 1] if began >= 0 else ()
+        for message in input:
+            room.takes(message)
+        start = len(said)
+        for place in range(len(said) - 1, began, -1):
+            if not room.takes(said[place]) and self.trim_run and start < len(said):
+                return (*input, *said[start:])
+            if said[place].role == "assistant":  # it goes with all that answers it
+                start = place
+        start = began
+        for place in range(began - 1, -1, -1):
+            if not room.takes(said[place]):
+                break
+            if said[place].role == "user":
+                start = place
+        else:
+            start = 0
+        return said[start:] if start else said
+
+    def _tokens(self, message: Message) -> int:
+        try:
+            counted: Any = self.count(message)
+        except Exception as error:
+            raise MemoryFailed(f"the count of the memory raised {type(error).__name__}") from error
+        if not is_count(counted):
+            close_unawaited(counted)
+            raise MemoryFailed(
+                f"the count of the memory must give a whole number of 0 or more, not {type(counted).__name__}"
+                + (f" {counted}" if isinstance(counted, int | float) else "")
+            )
+        return int(counted)
+
+
+class _Room:
+    """What of a budget is left."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._tokens = memory.max_tokens
+        self._messages = memory.max_messages
+
+    def takes(self, message: Message) -> bool:
+        """Whether all that it was given fits, this message included. Once something did not, nothing does."""
+        if self._messages is not None:
+            self._messages -= 1
+            if self._messages < 0:
+                return False
+        if self._tokens is not None:
+            if self._tokens >= 0:
+                self._tokens -= self._memory._tokens(message)
+            return self._tokens >= 0
+        return True
+
+
+def shown(memory: Memory | None, state: Checkpoint, messages: tuple[Message, ...] | None = None) -> tuple[Message, ...]:
+    """What the model is shown in this state of a run: of all its messages, or of those that are left of them."""
+    said = state.messages if messages is None else messages
+    if memory is None:
+        return said
+    began = _began(state)
+    if messages is not None and began >= 0:
+        began = next((place for place in reversed(range(len(said))) if said[place] is state.messages[began]), -1)
+    return memory._view(said, began) if began >= 0 else memory.view(said)
+
+
+def facts_of(memory: Memory) -> list[Any]:
+    """What a checkpoint notes of a memory, to tell whether it has changed."""
+    count = getattr(memory.count, "__qualname__", type(memory.count).__qualname__)
+    return [memory.max_tokens, memory.max_messages, memory.trim_run, count]
+
+
+def _began(state: Checkpoint) -> int:
+    """The place of the message that the run began with: before all its turns. Later ones of the user refuse an answer."""
+    turns = state.turn
+    for place in range(len(state.messages) - 1, -1, -1):
+        role = state.messages[place].role
+        if role == "assistant":
+            turns -= 1
+        elif role == "user" and turns <= 0:
+            return place
+    return -1
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text"
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -1,0 +1,1 @@
+"""The debugger: one run, taken from stop to stop."""

@@ -1,0 +1,1 @@
+"""Doing it: the loop that drives a run, and what it performs."""

@@ -1,0 +1,181 @@
+"""Asking the model: what it is asked, how long it is waited for, and what comes of its reply or failure.
+
+The async functions are the sync ones with `async` and `await`; a test compares them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Generator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from phronomy.concurrency.aclosing import aclosing
+from phronomy.concurrency.leaving import Overran, Patience
+from phronomy.conversation.instructions import InstructionsContext
+from phronomy.conversation.memory import shown
+from phronomy.engine import clock
+from phronomy.engine.run import Asking, Runner
+from phronomy.engine.usage import limit_reached, out_of_time, seconds_left
+from phronomy.errors import (
+    ConfigurationError,
+    ModelConnectionError,
+    ModelError,
+    RunFailed,
+)
+from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
+from phronomy.models.patience import ain_time, apieces_in_time, in_time, pieces_in_time
+from phronomy.records.calls import (
+    Outcome,
+    Replied,
+)
+from phronomy.rules.added_messages import is_ending
+
+
+def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
+    """Render the instructions from the input, and ask the model. The pieces of a reply pass on if they are wanted."""
+    system = runner.spec.instructions.render(runner.state.input, instructions_context(runner))
+    model, request = request_of(runner, system)
+    reply: Any = None
+    yield Asking(path=runner.state.path, model=model.name)
+    started = clock.monotonic()
+    timeout, inline = request.settings.timeout, keeps_time(model)
+    request = replace(request, patience=patience_of(runner, started))
+    runner.ledger.exchanged(runner.state.path, model, request)
+    try:
+        if gives_pieces(runner) and isinstance(model, StreamingModel):
+            stream = model.stream(request) if inline else pieces_in_time(model.stream, request, timeout)
+            with closing(stream) as pieces:
+                for piece in pieces:
+                    if isinstance(piece, DELTAS):
+                        paused = clock.monotonic()
+                        yield piece
+                        paused = clock.monotonic() - paused  # whoever watches may be slow, which is not work
+                        started += paused
+                        request.patience.extend(paused)
+                    else:
+                        reply = piece
+        else:
+            reply = model.complete(request) if inline else in_time(model.complete, request, timeout)
+    except Exception as error:
+        if request.patience.leave.said:  # whatever it raised: the run is over, and the log says how
+            if runner.root:  # those inside have heard it by now
+                runner.ledger.catch_up()
+            return
+        failure = model_failed(runner, model, request, error, started)
+        if failure is error:
+            raise
+        raise failure from error
+    yield replied(runner, model, reply, started)
+
+
+async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]:
+    """As `ask_model`."""
+    system = await runner.spec.instructions.arender(runner.state.input, instructions_context(runner))
+    model, request = request_of(runner, system)
+    reply: Any = None
+    yield Asking(path=runner.state.path, model=model.name)
+    started = clock.monotonic()
+    timeout, inline = request.settings.timeout, keeps_time(model)
+    request = replace(request, patience=patience_of(runner, started))
+    runner.ledger.exchanged(runner.state.path, model, request)
+    try:
+        if gives_pieces(runner) and isinstance(model, StreamingModel):
+            stream = model.astream(request) if inline else apieces_in_time(model.astream, request, timeout)
+            async with aclosing(stream) as pieces:
+                async for piece in pieces:
+                    if isinstance(piece, DELTAS):
+                        paused = clock.monotonic()
+                        yield piece
+                        paused = clock.monotonic() - paused  # whoever watches may be slow, which is not work
+                        started += paused
+                        request.patience.extend(paused)
+                    else:
+                        reply = piece
+        else:
+            reply = await (model.acomplete(request) if inline else ain_time(model.acomplete, request, timeout))
+    except Exception as error:
+        if request.patience.leave.said:  # whatever it raised: the run is over, and the log says how
+            if runner.root:
+                await runner.ledger.acatch_up()
+            return
+        failure = model_failed(runner, model, request, error, started)
+        if failure is error:
+            raise
+        raise failure from error
+    yield replied(runner, model, reply, started)
+
+
+def replied(runner: Runner, model: Model, reply: Any, started: float) -> Replied:
+    """The outcome of a model call."""
+    if not isinstance(reply, ModelReply):
+        raise ModelError(f"model {model.name} answered with {type(reply).__name__}, not with a ModelReply")
+    runner.ledger.exchanged(runner.state.path, model, reply)
+    guarded = bool(runner.spec.output_guardrails)
+    return Replied(message=reply.message, usage=reply.usage, elapsed=clock.since(started), guarded=guarded)
+
+
+def model_failed(runner: Runner, model: Model, request: ModelRequest, error: Exception, started: float) -> RunFailed:
+    """The error for a model that has raised, or has not answered in time."""
+    bounded = seconds_left(runner) is not None  # a patience that is over may be that of the attempt alone
+    if bounded and request.patience.is_over and isinstance(error, Overran | ModelConnectionError):
+        return limit_reached(runner, out_of_time(runner, clock.since(started)))
+    if isinstance(error, RunFailed):
+        return error
+    again = "resume the checkpoint to ask it again"
+    if isinstance(error, Overran):
+        return ModelConnectionError(f"model {model.name} gave no whole answer before the timeout; {again}")
+    # One of ours says what to change, and quotes no value.
+    why = f": {error}" if isinstance(error, ConfigurationError) else ""
+    return ModelError(f"model {model.name} raised {type(error).__name__}{why}; {again}")
+
+
+# The request
+
+
+def instructions_context(runner: Runner) -> InstructionsContext[Any]:
+    """What a callable that makes instructions may know of the run."""
+    state = runner.state
+    return InstructionsContext(
+        run_id=state.run_id, thread_id=state.thread_id, deps=runner.deps, messages=state.messages
+    )
+
+
+def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]:
+    """The model, and what it is asked."""
+    spec = runner.spec
+    assert spec.model is not None, "a spec whose rules ask the model has one"
+    settings = spec.settings
+    if spec.output is not None and spec.output_mode == "schema":
+        settings = ModelSettings(extra={"response_format": spec.output.request_format()}).merged(settings)
+    elif spec.output is not None:
+        system = "\n\n".join(part for part in (system, spec.output.paragraph()) if part)
+    if (left := seconds_left(runner)) is not None:
+        settings = settings.evolve(timeout=min(settings.timeout or left, left))
+    messages = shown(spec.memory, runner.state, runner.home.seen(runner.state))
+    return spec.model, ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
+
+
+def keeps_time(model: Model) -> bool:
+    """Whether a model itself holds its timeout and the patience of a request: it is asked as it is, in the caller's thread."""
+    return getattr(model, "keeps_time", False) is True
+
+
+def patience_of(runner: Runner, started: float) -> Patience:
+    """How long the model is waited for: until a limit is reached, or the run is over."""
+    left = seconds_left(runner)
+    return Patience(runner.ledger.over, math.inf if left is None else started + left)
+
+
+def prepare_model(runner: Runner) -> None:
+    """Have the model load what it needs while the calls run, if it is certain that it will be asked after them."""
+    prepare = getattr(runner.spec.model, "prepare", None)
+    last = all(call.status in ("started", "settled") for call in runner.state.calls)
+    if prepare is not None and last and not is_ending(runner.state):
+        prepare()
+
+
+def gives_pieces(runner: Runner) -> bool:
+    """Whether pieces of the reply are passed on as they come: not where guardrails are yet to see it whole."""
+    return runner.streams and not runner.spec.output_guardrails

@@ -1,0 +1,347 @@
+"""Taking decisions: of handlers, which are asked at once, of humans, and of the time that is over.
+
+The async functions are the sync ones with `async` and `await`; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from typing import Any, Final
+
+from phronomy.concurrency.workers import in_either
+from phronomy.conversation.input import read_input
+from phronomy.engine.judging.judge import ajudge_call, handlers_of, judge_call
+from phronomy.engine.ledger import now
+from phronomy.engine.run import Runner
+from phronomy.errors import ApprovalHandlerError, ConfigurationError, InvalidDecision
+from phronomy.foundation.ids import new_id
+from phronomy.foundation.json_text import JsonText, canonical
+from phronomy.guardrails.guardrail import Stage
+from phronomy.guardrails.verdict import begun_with
+from phronomy.records.calls import Call, Decided, Deferred, Ending, Guarded, Judgement, Outcome
+from phronomy.records.decisions import (
+    Answer,
+    Approve,
+    Decision,
+    DecisionKind,
+    Defer,
+    Principal,
+    Reject,
+    Respond,
+    Skip,
+    call_digest,
+)
+from phronomy.tools.tool import InvalidArguments
+
+KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject", Respond: "respond", Skip: "skip"}
+"""What a decision is called, by the answer that it is made of."""
+
+
+def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
+    """Ask the handlers about every call, and only then let their answers count."""
+    outcomes: list[Outcome] = []
+    for call in calls:
+        answer: Approve | Reject | Respond | Defer = Defer()
+        handlers = handlers_of(runner, call)  # it may have been judged by an agent that had one
+        for handled in handlers:
+            assert call.args is not None and call.tool is not None
+            try:
+                given = handled.handler(call.tool.name, call.args)
+            except Exception as error:
+                raise handler_failed(call, f"raised {type(error).__name__}") from error
+            answer = handler_answer(call, given, alone=len(handlers) == 1)
+            if not isinstance(answer, Approve):
+                break
+        if isinstance(answer, Defer):
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
+            continue
+        try:
+            outcomes.append(covered(call, decide(runner, call, answer, channel="handler")))
+        except InvalidDecision as error:
+            raise handler_failed(call, uncounted(call, error)) from error
+    yield from outcomes
+
+
+async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome]:
+    """As `consult`."""
+    outcomes: list[Outcome] = []
+    for call in calls:
+        answer: Approve | Reject | Respond | Defer = Defer()
+        handlers = handlers_of(runner, call)
+        for handled in handlers:
+            assert call.args is not None and call.tool is not None
+            try:
+                given = await in_either(handled.handler, handled.is_async, call.tool.name, call.args)
+            except Exception as error:
+                raise handler_failed(call, f"raised {type(error).__name__}") from error
+            answer = handler_answer(call, given, alone=len(handlers) == 1)
+            if not isinstance(answer, Approve):
+                break
+        if isinstance(answer, Defer):
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
+            continue
+        try:
+            outcomes.append(covered(call, await adecide(runner, call, answer, channel="handler")))
+        except InvalidDecision as error:
+            raise handler_failed(call, uncounted(call, error)) from error
+    for outcome in outcomes:
+        yield outcome
+
+
+def covered(call: Call, outcome: Decided) -> Decided | Deferred:
+    """The outcome of what handlers answered; put to a human where they edited the call so that others ask about it as well."""
+    edited = outcome.edited
+    asks = set() if edited is None or edited.verdict == "run" else set(edited.asked_by or ("",))
+    if asks <= set(call.asked_by or ("",)):
+        return outcome
+    return Deferred(pending_ids=(call.pending_id or "",))
+
+
+def uncounted(call: Call, error: InvalidDecision) -> str:
+    """What a handler did whose answer cannot count."""
+    what = (
+        "gave no result"
+        if call.tool is not None and call.tool.external
+        else "edited the arguments so that they cannot run"
+    )
+    return f"{what} ({error})"
+
+
+def handler_answer(call: Call, answer: Any, *, alone: bool) -> Approve | Reject | Respond | Defer:
+    """The answer that the handler's value stands for: exactly True approves; False and None reject.
+
+    Of an external tool it may be the result. Of several that are to agree, none may edit the call, or give its result: a human
+    decides then.
+    """
+    if answer is True:
+        return Approve()
+    if answer is False or answer is None:
+        return Reject()
+    if isinstance(answer, Respond) and call.tool is not None and call.tool.external:
+        return answer if alone else Defer()
+    if isinstance(answer, Approve) and answer.args is not None and not alone:
+        return Defer()
+    if isinstance(answer, (Approve, Reject, Defer)):
+        return answer
+    if isinstance(answer, Coroutine):
+        answer.close()
+    raise handler_failed(call, f"answered with {type(answer).__name__}, which is no decision")
+
+
+def handler_failed(call: Call, what: str) -> ApprovalHandlerError:
+    """The error for a handler that gave no decision."""
+    name = call.tool.name if call.tool is not None else call.name
+    return ApprovalHandlerError(f"the approval handler {what} when asked about {name}; nothing was run")
+
+
+def decide(
+    runner: Runner,
+    call: Call,
+    answer: Answer,
+    *,
+    by: Principal | None = None,
+    channel: str | None = None,
+) -> Decided:
+    """The outcome of an answer. Edited arguments are validated and gated anew. Raises `InvalidDecision`."""
+    edited: Judgement | None = None
+    if isinstance(answer, Approve) and answer.args is not None and call.gate:
+        edited = edited_input(runner, call, answer)
+    elif (again := judged_again(runner, call, answer)) is not None:
+        edited, guarded = judge_call(runner, again)
+        check_edit(call, guarded)
+    return decided(runner, call, answer, edited, by, channel)
+
+
+async def adecide(
+    runner: Runner,
+    call: Call,
+    answer: Answer,
+    *,
+    by: Principal | None = None,
+    channel: str | None = None,
+) -> Decided:
+    """As `decide`."""
+    edited: Judgement | None = None
+    if isinstance(answer, Approve) and answer.args is not None and call.gate:
+        edited = edited_input(runner, call, answer)
+    elif (again := judged_again(runner, call, answer)) is not None:
+        edited, guarded = await ajudge_call(runner, again)
+        check_edit(call, guarded)
+    return decided(runner, call, answer, edited, by, channel)
+
+
+def lapsed(runner: Runner) -> Mapping[str, Decided]:
+    """The outcomes, by pending id, for the approvals of a run that nobody decided in time."""
+    at = now(runner.ledger.store)
+    return {
+        item.id: Decided(
+            decision=Decision(pending_id=item.id, digest=item.digest, kind="expire", path=item.path, at=at)
+        )
+        for item in runner.state.pending
+        if item.has_lapsed(at)
+    }
+
+
+def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
+    """These outcomes, and the end of the run where a request says that it is not to outlive it."""
+    ends = [item for item in runner.state.pending if item.id in outcomes and item.on_expiry == "cancel"]
+    reason = f"nobody decided on {ends[0].tool_name} in time" if ends else None
+    ending = [Ending(status="cancelled", reason=reason, at=now(runner.ledger.store))] if ends else []
+    return [*outcomes.values(), *ending]
+
+
+def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
+    """The call to be judged anew: as if the model had asked for it with the edited arguments, or as it is if its gate has changed.
+
+    To let it go on at a breakpoint is not to approve of it. None: it stays as it was judged. Raises `InvalidDecision`.
+    """
+    if not isinstance(answer, Approve) or call.gate or call.why == "question":
+        return None
+    tool = runner.spec.tool(call)
+    if call.why != "breakpoint" and any(each is not None and each.external for each in (call.tool, tool)):
+        raise InvalidDecision(
+            f"pending {call.pending_id}: {call.name[:80]} is an external tool, which nothing here can run: give what came of the call"
+            " with Respond(content=...), or Reject it",
+            pending_id=call.pending_id,
+        )
+    if answer.args is not None:
+        check_guarded(runner, call, "tool")
+        return call.evolve(arguments=str(answer.json_text("args")))
+    if call.why != "breakpoint" or tool is None or call.tool is None or tool.gate == call.tool.gate:
+        return None
+    return call.evolve(arguments=call.json_text("args"))
+
+
+def check_guarded(runner: Runner, call: Call, stage: Stage) -> None:
+    """Refuse an edit where guardrails that the run began with are not there: nobody would look at it. Raises `InvalidDecision`."""
+    names = begun_with(runner.state).get(stage)
+    there = {item.name for item in (runner.spec.input_guardrails if stage == "input" else runner.spec.tool_guardrails)}
+    if gone := [name for name in (names if isinstance(names, list) else []) if name not in there]:
+        raise InvalidDecision(
+            f"pending {call.pending_id} cannot be edited without {stage} guardrail {', '.join(map(str, gone))}, with which the run"
+            f" began: give {stage}_guardrails=[...] with the decision, or let it go on as it is",
+            pending_id=call.pending_id,
+        )
+
+
+def check_edit(call: Call, guarded: Guarded | None) -> None:
+    """Refuse edited arguments that guardrails would change: what a human approves is what runs. Raises `InvalidDecision`."""
+    if guarded is not None and guarded.__dict__["content"] is not None:
+        names = ", ".join(name for name, said in guarded.said.items() if said == "transformed")
+        raise InvalidDecision(
+            f"the edited arguments of pending {call.pending_id} would be changed by {names}: give them as it lets them through",
+            pending_id=call.pending_id,
+        )
+
+
+def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
+    """What is edited at a point of the run: the input, before the model has seen it; guardrails are asked about it anew.
+
+    Raises `InvalidDecision`.
+    """
+    given, shown = answer.args or {}, call.args or {}
+    if "input" not in shown or given.keys() != {"input"}:
+        can = "the input alone can be edited" if "input" in shown else "nothing can be edited any more: let it go on"
+        raise InvalidDecision(
+            f"pending {call.pending_id} stands at {call.point or 'a pause'}, where {can}",
+            pending_id=call.pending_id,
+        )
+    check_guarded(runner, call, "input")
+    try:
+        value, _ = read_input(given["input"])
+    except ConfigurationError as error:
+        raise InvalidDecision(f"pending {call.pending_id}: {error}", pending_id=call.pending_id) from None
+    args: Any = canonical({"input": value})
+    assert call.tool is not None
+    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=call_digest(call.tool, args))
+    return judged.evolve(verdict="ask") if runner.spec.input_guardrails else judged
+
+
+def check_skip(call: Call, answer: Answer) -> None:
+    """Refuse what cannot be answered at a breakpoint, and a skip of what is none. Raises `InvalidDecision`."""
+    wrong = None
+    if isinstance(answer, Skip) and call.why != "breakpoint":
+        wrong = "is no breakpoint: reject it"
+    elif isinstance(answer, Skip) and not _can_skip(call):
+        wrong = "stands where nothing is left to skip: let it go on, or reject it to end the run"
+    elif isinstance(answer, Respond) and call.gate:
+        ways = "approve it, skip it or reject it" if _can_skip(call) else "approve it or reject it"
+        wrong = f"stands between two steps, where there is nothing to answer: {ways}"
+    if wrong is not None:
+        raise InvalidDecision(f"pending {call.pending_id} {wrong}", pending_id=call.pending_id)
+
+
+def _can_skip(call: Call) -> bool:
+    """Whether something comes next that can be left out."""
+    return not call.gate or call.point not in (None, "post_tool_call", "post_node")
+
+
+def check_reply(call: Call, answer: Answer) -> None:
+    """Refuse an answer that is not of the type which the body asked for. Raises `InvalidDecision`."""
+    question = call.args or {}
+    schema = question.get("answer")
+    if isinstance(answer, Approve) and answer.args is not None:
+        raise InvalidDecision(
+            f"pending {call.pending_id} is a question, and has no arguments to edit: answer it with Respond",
+            pending_id=call.pending_id,
+        )
+    if isinstance(answer, Reject | Skip) or schema is None:
+        return
+    from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
+
+    value = True if isinstance(answer, Approve) else answer.content
+    foreign = call.tool is not None and call.tool.source.startswith("mcp:")
+    if (wrong := misfit(value, schema, bounded=foreign)) is not None:
+        raise InvalidDecision(
+            f"the answer to question {question.get('key')!r} (pending {call.pending_id}) is not of the type that was asked for:"
+            f" {wrong}",
+            pending_id=call.pending_id,
+        )
+
+
+def decided(
+    runner: Runner,
+    call: Call,
+    answer: Answer,
+    edited: Judgement | None,
+    by: Principal | None,
+    channel: str | None,
+) -> Decided:
+    """The outcome of an answer whose edits, if any, have been judged."""
+    assert call.pending_id is not None and call.digest is not None
+    check_skip(call, answer)
+    if call.why == "question":
+        check_reply(call, answer)
+    elif isinstance(answer, Respond) and (tool := runner.spec.tool(call)) is not None:
+        try:
+            tool.check_response(answer.content)
+        except InvalidArguments as error:
+            raise InvalidDecision(f"pending {call.pending_id}: {error}", pending_id=call.pending_id) from None
+    if edited is not None and edited.result is not None:
+        raise InvalidDecision(
+            f"the edited arguments of pending {call.pending_id} cannot run: {edited.result.content}",
+            pending_id=call.pending_id,
+        )
+    let_on = call.why == "breakpoint" and isinstance(answer, Approve)
+    asks = edited.pending_id if let_on and edited is not None else None
+    changed = edited is not None and edited.digest != call.digest
+    if not changed and asks is None:
+        edited = None  # nothing was changed, so the model is told of no change
+    if let_on and edited is None and call.asked_by:
+        asks = new_id("pend")
+    decision = Decision(
+        pending_id=call.pending_id,
+        digest=call.digest,
+        kind=KINDS[type(answer)],
+        path=runner.state.path,
+        args=edited.__dict__["args"] if edited is not None and changed else None,
+        content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
+        reason=answer.reason if isinstance(answer, Reject) else None,
+        then=answer.then if isinstance(answer, Reject) else "continue",
+        asks=asks,
+        asked_by=(edited.asked_by or ("",)) if asks is not None and edited is not None else (),
+        by=by,
+        channel=channel,
+        at=now(runner.ledger.store),
+    )
+    return Decided(decision=decision, edited=edited)

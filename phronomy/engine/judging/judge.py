@@ -1,0 +1,249 @@
+"""Judging calls: validated arguments, guardrails, and whether the gate of each asks somebody.
+
+The async functions are the sync ones with `async` and `await`; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Sequence
+from typing import Any
+
+from phronomy.approvals.policy import Handled, Rule, says, stricter
+from phronomy.concurrency.workers import ain_thread
+from phronomy.engine.judging.guard import guarding
+from phronomy.engine.ledger import now
+from phronomy.engine.run import Runner
+from phronomy.engine.stop_points import at_call
+from phronomy.foundation.ids import new_id
+from phronomy.foundation.json_text import JsonText
+from phronomy.guardrails.verdict import Verdict, acheck, check
+from phronomy.records.calls import Call, CallResult, Guarded, Judged, Judgement, Outcome
+from phronomy.records.decisions import (
+    Reject,
+    call_digest,
+)
+from phronomy.records.record import later
+from phronomy.rules.authorization import idempotency_key
+from phronomy.rules.texts_for_model import BLOCKED
+from phronomy.tools.tool import InvalidArguments, Tool, ToolContext
+
+
+def judge(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
+    """Validate the arguments of each call, and ask its gate."""
+    judgements: list[Judgement] = []
+    said: list[Guarded] = []
+    for call in calls:
+        judgement, guarded = judge_call(runner, call)
+        judgements.append(judgement)
+        if guarded is not None:
+            said.append(guarded)
+    yield from said  # all or nothing: if one call cannot be judged, all are judged anew
+    yield Judged(judgements=tuple(judgements))
+
+
+async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcome]:
+    """As `judge`."""
+    judgements: list[Judgement] = []
+    said: list[Guarded] = []
+    for call in calls:
+        judgement, guarded = await ajudge_call(runner, call)
+        judgements.append(judgement)
+        if guarded is not None:
+            said.append(guarded)
+    for outcome in said:
+        yield outcome
+    yield Judged(judgements=tuple(judgements))
+
+
+def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
+    """The verdict on one call, and what guardrails said of it."""
+    tool = runner.spec.tool(call)
+    judgement, guarded = understand(runner, call, tool), None
+    if tool is None or judgement.verdict == "invalid":
+        return judgement, None
+    if is_refused(runner, tool, judgement):
+        return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=BLOCKED)), None
+    if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
+        verdict = check(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
+        judgement, guarded = let_through(runner, call, tool, judgement, verdict)
+        if judgement.result is not None:
+            return judgement, guarded
+    rules = runner.rules_about(tool)
+    if tool.gate != "predicate" and not rules:
+        return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
+    context = tool_context(runner, call, tool, judgement.digest)
+    try:
+        values = tool.bind(judgement.json_text("args"))
+    except InvalidArguments as error:
+        return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
+    answer = tool.ask_gate(values, context)
+    judgement = asked_first(judgement, answer, rules)
+    for rule in rules:
+        judgement, answer = at_least(judgement, answer, rule, rule.ask(tool, values, context))
+    return gated(runner, call, judgement, tool, answer), guarded
+
+
+async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
+    """As `judge_call`."""
+    tool = runner.spec.tool(call)
+    judgement, guarded = await aunderstand(runner, call, tool), None
+    if tool is None or judgement.verdict == "invalid":
+        return judgement, None
+    if is_refused(runner, tool, judgement):
+        return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=BLOCKED)), None
+    if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
+        verdict = await acheck(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
+        judgement, guarded = let_through(runner, call, tool, judgement, verdict)
+        if judgement.result is not None:
+            return judgement, guarded
+    rules = runner.rules_about(tool)
+    if tool.gate != "predicate" and not rules:
+        return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
+    context = tool_context(runner, call, tool, judgement.digest)
+    try:
+        values = tool.bind(judgement.json_text("args"))
+    except InvalidArguments as error:
+        return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
+    answer = await tool.aask_gate(values, context)
+    judgement = asked_first(judgement, answer, rules)
+    for rule in rules:
+        judgement, answer = at_least(judgement, answer, rule, await rule.aask(tool, values, context))
+    return gated(runner, call, judgement, tool, answer), guarded
+
+
+def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
+    """The call with its arguments validated and default-filled; the verdict stands at `ask` until the gate has answered."""
+    if tool is None:
+        known = ", ".join(sorted(runner.spec.tools)) or "none"
+        return invalid(call, f"There is no tool named {call.name[:80]!r}. The tools are: {known}.")
+    if (why := runner.spec.refuses(runner.state, call)) is not None:
+        return invalid(call, why)
+    try:
+        args: Any = tool.read(call.arguments or "")
+    except InvalidArguments as error:
+        return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
+    identity = tool.identity(runner.state.path)
+    digest = call_digest(identity, args)
+    repeatable = tool.idempotent or runner.spec.nested(runner.state, call) is not None
+    return Judgement(id=call.id, verdict="ask", tool=identity, args=args, digest=digest, repeatable=repeatable)
+
+
+async def aunderstand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
+    """As `understand`; in a thread, where the schema of the arguments is somebody else's and may be made to take long."""
+    if tool is None or not tool.reads_apart:
+        return understand(runner, call, tool)
+    return await ain_thread(lambda: understand(runner, call, tool), None)
+
+
+def is_refused(runner: Runner, tool: Tool, judgement: Judgement) -> bool:
+    """Whether a human refused this call for good, of this agent or of another in the same run."""
+    if not runner.ledger.refused:
+        return False
+    text = judgement.json_text("args")
+    found = runner.ledger.refused.values()
+    return any(call_digest(tool.identity(decision.path), text) == decision.digest for decision in found)
+
+
+def subject_of(judgement: Judgement) -> JsonText:
+    """The arguments that guardrails are asked about."""
+    text: JsonText = judgement.__dict__["args"]
+    return text
+
+
+def let_through(
+    runner: Runner, call: Call, tool: Tool, judgement: Judgement, verdict: Verdict
+) -> tuple[Judgement, Guarded]:
+    """The judgement after guardrails: with the arguments that they made of it, validated anew, or refused."""
+    guarded = Guarded(
+        stage="tool", said=dict(verdict.passed), content=verdict.value, refusal=verdict.refusal, id=call.id
+    )
+    if (refusal := verdict.refusal) is not None:
+        result = CallResult(
+            kind="rejected", content=f"A guardrail refused this call, so it was not run. {refusal.message}"
+        )
+        return judgement.evolve(verdict="reject", then=refusal.then, result=result), guarded
+    if verdict.value is None:
+        return judgement, guarded
+    return understand(runner, call.evolve(arguments=str(verdict.value)), tool), guarded
+
+
+def invalid(call: Call, told: str) -> Judgement:
+    """The verdict on a call that cannot run, whoever approves it."""
+    return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
+
+
+def asked_first(judgement: Judgement, answer: bool | Reject, rules: Sequence[Rule]) -> Judgement:
+    """The judgement, with a note that the gate of the tool asks, where rules may ask as well."""
+    return judgement.evolve(asked_by=("",)) if rules and says(answer) == "ask" else judgement
+
+
+def at_least(
+    judgement: Judgement, answer: bool | Reject, rule: Rule, other: bool | Reject
+) -> tuple[Judgement, bool | Reject]:
+    """The stricter of what was answered and what a rule says; who is asked because of a rule is told of it."""
+    if says(other) == "ask" and rule.of not in judgement.asked_by:
+        judgement = judgement.evolve(asked_by=(*judgement.asked_by, rule.of))
+    if not stricter(other, answer):
+        return judgement, answer
+    return judgement.evolve(reason=f"asked for by {rule.told}"), other
+
+
+def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: bool | Reject) -> Judgement:
+    """The judgement with what the gate answered. Only a plain False lets the call run unasked, unless it is at a breakpoint."""
+    if isinstance(answer, Reject):
+        reason = f" Reason: {answer.reason}" if answer.reason else ""
+        result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
+        return judgement.evolve(verdict="reject", then=answer.then, result=result)
+    asks = answer is not False
+    found, stops = None, False
+    if call.status == "new":  # what was edited, where it waited, was looked at there
+        found = at_call(runner, call, judgement, asks=asks) if runner.breakpoints is not None else None
+        stops = found is not None or runner.spec.stops(runner.state, call)
+    if not asks and not stops:
+        return judgement.evolve(verdict="run")
+    at = now(runner.ledger.store)
+    request: dict[str, Any] = {"pending_id": new_id("pend"), "requested_at": at}
+    timeout, on_expiry = runner.spec.expiry(tool)
+    if timeout is not None:
+        request |= {"expires_at": later(at, seconds=timeout), "on_expiry": on_expiry}
+    if found is not None:
+        request |= {"point": found[0], "label": found[1].label}
+    elif stops:
+        request["point"] = runner.spec.point_of(call)
+    if not asks:
+        return judgement.evolve(verdict="pend", why="breakpoint", **request)
+    if not handlers_of(runner, judgement):  # whoever is to approve looks at it as well: that is one stop
+        return judgement.evolve(verdict="pend", **request)
+    if not stops:
+        return judgement.evolve(verdict="ask", **request)
+    return judgement.evolve(verdict="pend", why="breakpoint", asked_by=judgement.asked_by or ("",), **request)
+
+
+def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[Any]:
+    """What a tool, or its gate, may know of the call."""
+    state = runner.state
+    return ToolContext(
+        run_id=state.run_id,
+        thread_id=state.thread_id,
+        call_id=call.call_id,
+        pending_id=call.approved,
+        tool_name=tool.name,
+        idempotency_key=idempotency_key(state, call, digest),
+        attempt=call.attempt,
+        deps=runner.deps,
+        _cancel=runner.ledger.signal(f"{state.path}/{call.id}".lstrip("/")),
+        _state=state.__dict__["state"],
+    )
+
+
+def handlers_of(runner: Runner, asked: Call | Judgement) -> Sequence[Handled]:
+    """The handlers that may answer, all of them, for those who ask about a call; none if somebody who asks has none.
+
+    The gate of a tool is for the handler of the agent that has it, a policy for that of whoever has the policy: a handler of a run
+    inside does not answer for an agent around it.
+    """
+    given: dict[str, list[Handled | None]] = {"": [runner.spec.handler]}
+    for rule in runner.policies if asked.asked_by else ():  # of several of one name, each has to have one
+        given.setdefault(rule.of, []).append(rule.handler)
+    found = [handled for name in asked.asked_by or ("",) for handled in given.get(name, [None])]
+    return [] if None in found else [*dict.fromkeys(filter(None, found))]

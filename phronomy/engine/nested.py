@@ -1,0 +1,256 @@
+"""Runs inside calls: driven where they stand, with what was decided higher up, until they end or wait."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import closing
+from datetime import datetime
+from typing import Any, Final
+
+from phronomy.concurrency.aclosing import aclosing
+from phronomy.concurrency.pieces import Inner, told_on
+from phronomy.engine.ledger import Ledger, now
+from phronomy.engine.run import Moment, Runner, Written
+from phronomy.engine.spec import Nested, Spec
+from phronomy.engine.usage import spent
+from phronomy.errors import CheckpointError, LimitExceeded, NodeFailed, RunFailed
+from phronomy.foundation.ids import new_id
+from phronomy.foundation.json_text import JsonText, canonical
+from phronomy.records.calls import (
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallWaits,
+    Decided,
+    Interrupted,
+    Judgement,
+    Outcome,
+)
+from phronomy.records.chain import begin
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Decision, call_digest
+from phronomy.records.messages import Usage
+from phronomy.records.record import later
+from phronomy.rules.authorization import idempotency_key
+from phronomy.tools.tool import Tool
+
+Drive = Callable[[Runner], Generator[Moment]]
+ADrive = Callable[[Runner], AsyncGenerator[Moment]]
+
+
+def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Drive) -> Outcome:
+    """Drive the run inside a call: its result, or what it waits for."""
+    child: Runner | None = None
+    try:
+        child = child_of(runner, call, nested)
+        child.streams = runner.streams
+        hand_down(runner, child)
+        with closing(drive(child)) as moments:
+            for moment in moments:
+                pass_on(runner.ledger, child.state.path, moment)
+    except RunFailed as error:
+        if tool.on_failure == "human" or is_of_above(error, child):
+            raise
+        return nested_failed(runner, call, tool, child, error)
+    return nested_outcome(runner, call, tool, child)
+
+
+async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: ADrive) -> Outcome:
+    """As `run_nested`."""
+    child: Runner | None = None
+    try:
+        child = child_of(runner, call, nested)
+        child.streams = runner.streams
+        hand_down(runner, child)
+        async with aclosing(drive(child)) as moments:
+            async for moment in moments:
+                pass_on(runner.ledger, child.state.path, moment)
+    except RunFailed as error:
+        if tool.on_failure == "human" or is_of_above(error, child):
+            raise
+        return nested_failed(runner, call, tool, child, error)
+    return nested_outcome(runner, call, tool, child)
+
+
+def is_of_above(error: RunFailed, child: Runner | None) -> bool:
+    """Whether it is a limit of a run around this one that was reached: what is inside has not failed, and goes on where it stands."""
+    return child is not None and isinstance(error, LimitExceeded) and _is_around(error.path, child.state.path)
+
+
+def _is_around(path: str, of: str) -> bool:
+    return path != of and (not path or of.startswith(f"{path}/"))
+
+
+def pass_on(ledger: Ledger, path: str, moment: Moment) -> None:
+    """Tell whoever looks on of what the run at a path gives. What it has written is in the list of what was heard already."""
+    if ledger.hear is not None:
+        ledger.hear(moment)
+    if ledger.heard is not None:
+        if not isinstance(moment, Written):
+            ledger.heard.append(Inner(path, moment))
+        told_on(ledger)
+
+
+def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
+    """The runner of the run inside a call, where it stopped or at its beginning."""
+    path = f"{runner.state.path}/{call.id}".lstrip("/")
+    base = runner.ledger.nested.get(path)
+    if base is not None:
+        check_base(runner, nested.spec, base)
+        child = runner.ledger.driven[path] = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
+        if child.is_broken:
+            child.record(interruption(child))
+        return child
+    if call.stopped:
+        raise CheckpointError(
+            f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
+        )
+    begun = nested.begin(runner.state, path, now(runner.ledger.store))
+    child = Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True, within=runner)
+    runner.ledger.driven[path] = child
+    return child
+
+
+def fits(runner: Runner, call: Call, nested: Nested) -> bool:
+    """Whether the run that stopped inside a call is of the kind that is there now."""
+    base = runner.ledger.nested.get(f"{runner.state.path}/{call.id}".lstrip("/"))
+    return base is None or base.kind == nested.spec.kind
+
+
+def check_base(runner: Runner, spec: Spec, base: Checkpoint) -> None:
+    """Refuse to go on with what is no run of this spec, or of another run: a bearer may bring anything. Raises `CheckpointError`."""
+    of = f"the run nested at {base.path} in run {runner.state.run_id}"
+    if base.run_id != runner.state.run_id:
+        raise CheckpointError(f"{of} belongs to run {base.run_id}")
+    if base.kind != spec.kind:
+        raise CheckpointError(f"{of} is of the {base.kind} {base.agent.name!r}, which no {spec.kind} can go on with")
+
+
+def begun(spec: Spec, parent: Checkpoint, path: str, at: datetime, first: Mapping[str, Any]) -> Checkpoint:
+    """The first checkpoint of a run inside a call of `parent`, which its spec begins so. What is run anew is so inside as well."""
+    run = begin(
+        None,
+        id=new_id("ckpt"),
+        run_id=parent.run_id,
+        branch_id=parent.branch_id,
+        thread_id=parent.thread_id,
+        at=at,
+        agent=spec.ref,
+        kind=spec.kind,
+        path=path,
+        **first,
+    )
+    return run.evolve(salt=parent.salt)
+
+
+def hand_down(runner: Runner, child: Runner) -> None:
+    """Give the child the decisions that were taken, higher up, on what it waits for."""
+    waiting = {item.id for item in child.state.pending}
+    known = {decision.pending_id for decision in child.state.decisions}
+    for decision in runner.state.decisions:
+        inside = f"{decision.path}/".startswith(f"{child.state.path}/")
+        if decision.kind == "edit" and inside and decision.pending_id not in known:
+            child.record(Decided(decision=decision))
+        elif decision.pending_id in waiting:
+            call = next((call for call in child.state.calls if call.pending_id == decision.pending_id), None)
+            child.record(Decided(decision=decision, edited=edited_by(child, decision, call)))
+
+
+def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement | None:
+    """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
+    if decision.args is None or call is None or call.tool is None:
+        return None
+    args: Any = JsonText(decision.json_text("args"))
+    digest = call_digest(call.tool, args)
+    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
+    if call.gate:
+        return judged.evolve(verdict="ask" if child.spec.input_guardrails else "run")
+    if decision.asks is None or (tool := child.spec.tool(call)) is None:
+        return judged
+    timeout, on_expiry = child.spec.expiry(tool)
+    lapses = later(decision.at, seconds=timeout) if timeout is not None else None
+    asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
+    verdict = "ask" if decision.asked_by else "pend"
+    return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, **asked)
+
+
+def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:
+    """What the run inside a call has come to."""
+    state = child.state
+    runner.ledger.nested[state.path] = state
+    if state.ended is None:
+        return CallWaits(id=call.id, pending=state.pending, usage=spent(runner.ledger, state).usage)
+    output = state.output
+    exact = runner.spec.kind == "graph" and takes_value(child.spec)  # a model reads text, a graph JSON
+    content = output if isinstance(output, str) and not exact else state.json_text("output")
+    if state.ended == "completed" and getattr(tool, "keeps_input", False):
+        content = canonical({"input": state.input, "output": content})
+    if state.ended != "completed":
+        content = f"The run behind this call was {state.ended}.{_why(state)}"
+    key = idempotency_key(runner.state, call)
+    result = CallResult(kind=state.ended, content=content)
+    if state.ended == "completed" and runner.spec.kind == "agent":
+        result = tool.render(content)  # as that of any tool, it is cut where it is too long for a model to read
+    refused = state.ended == "rejected" and runner.ledger.ended_by is not None
+    return CallSettled(
+        id=call.id,
+        call_id=call.call_id,
+        key=key,
+        result=result,
+        elapsed=state.elapsed,
+        usage=state.usage,
+        then="end" if refused else "continue",
+    )
+
+
+def takes_value(spec: Spec) -> bool:
+    """Whether the runs of a graph are given a plain value, and give one: those of a pattern, and of a team."""
+    given: bool = getattr(spec, "takes_value", False)
+    return given
+
+
+def _why(state: Checkpoint) -> str:
+    """Why a run did not come to its end by itself, as far as somebody said: whoever called it must not try the same in vain."""
+    if state.refusal is not None:
+        return f" A guardrail refused its {_REFUSED[state.refusal.stage]}. {state.refusal.message}"
+    if state.ending is not None:
+        return f" Reason: {state.ending.reason}" if state.ending.reason else ""
+    ends = [each for each in state.decisions if each.kind == "reject" and each.path == state.path and each.reason]
+    return f" Reason: {ends[-1].reason}" if state.ended == "rejected" and ends else ""
+
+
+_REFUSED: Final = {"input": "input", "output": "answer", "tool": "call of a tool"}
+
+
+def interruption(runner: Runner) -> Interrupted:
+    """The outcome for calls whose worker is gone: those that may not be repeated get an id to be asked about under."""
+    ledger, started = runner.ledger, [call for call in runner.state.calls if call.status == "started"]
+    inside = {call.id: ledger.nested[path] for call in started if (path := runner.path_in(call.id)) in ledger.nested}
+    return Interrupted(
+        pending_ids={call.id: new_id("pend") for call in started if not call.repeatable},
+        at=now(ledger.store),
+        usages={id: spent(ledger, state).usage for id, state in inside.items()},
+    )
+
+
+def nested_failed(
+    runner: Runner, call: Call, tool: Tool, child: Runner | None, error: RunFailed
+) -> CallFailed | CallSettled:
+    """The outcome of a run inside a call that failed. Unless the model is told, a resume goes on inside, where it stands."""
+    if child is not None:
+        runner.ledger.nested[child.state.path] = child.stored
+    runner.raised[call.id] = error
+    told = f"{type(error).__name__}: {error}"
+    if isinstance(error, NodeFailed):
+        within = "{} in it failed: {}" if child is not None else "{1}"
+        told = "; ".join(within.format(*failure) for failure in error.failures.items())
+    if tool.on_failure != "model":
+        begun = child is not None and not child.fresh
+        usage = spent(runner.ledger, child.state).usage if child is not None else Usage()
+        return CallFailed(id=call.id, error=told, next="stop", inside=begun, usage=usage)
+    if child is None:
+        return CallFailed(id=call.id, error=told, next="model")
+    key, result = idempotency_key(runner.state, call), CallResult(kind="failed", content=told)
+    usage, elapsed = spent(runner.ledger, child.state)  # it is over, and what it cost counts
+    return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, elapsed=elapsed, usage=usage)

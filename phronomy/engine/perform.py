@@ -1,0 +1,215 @@
+"""Performing one move: each kind of move has its function, and gives the outcomes of what it did.
+
+The async functions are the sync ones with `async` and `await`; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import Any, assert_never
+
+from phronomy.concurrency.pieces import Heard, Piece
+from phronomy.conversation.output import InvalidOutput, told
+from phronomy.engine.ask_model import (
+    aask_model,
+    ask_model,
+    prepare_model,
+)
+from phronomy.engine.judging.decide import aconsult, consult
+from phronomy.engine.judging.guard import aguard, guard
+from phronomy.engine.judging.judge import ajudge, judge
+from phronomy.engine.ledger import now
+from phronomy.engine.nested import ADrive, Drive
+from phronomy.engine.run import Asking, Runner
+from phronomy.engine.run_tools import arun_calls, run_calls
+from phronomy.engine.stop_points import after_nodes
+from phronomy.engine.superfluous import begin_all
+from phronomy.engine.usage import limit_reached
+from phronomy.errors import (
+    NodeFailed,
+)
+from phronomy.models.base import Delta
+from phronomy.records.calls import (
+    Advance,
+    AskModel,
+    CallStarted,
+    Consult,
+    Done,
+    Fail,
+    Finish,
+    Finished,
+    Guard,
+    Judge,
+    Move,
+    Outcome,
+    OutputRefused,
+    ReadOutput,
+    Run,
+    Stop,
+    Wait,
+)
+from phronomy.rules import authorization
+
+
+def reaches_out(runner: Runner, move: Move) -> bool:
+    """Whether the move touches anything outside, so that all before it must be stored first."""
+    match move:
+        case AskModel() | Consult() | Run() | Fail() | Stop():
+            return True
+        case Guard(stage=stage):
+            return stage == "input"  # a reply is stored with what guardrails say of it
+        case Advance():
+            return runner.spec.advance(runner.state, runner.deps).acts
+        case Judge(calls=calls):
+            tools = [runner.spec.tool(call) for call in calls]
+            return bool(runner.spec.tool_guardrails) or any(
+                tool is not None and tool.gate == "predicate" for tool in tools
+            )
+        case ReadOutput() | Finish() | Wait() | Done():
+            return False
+        case unknown:
+            assert_never(unknown)
+
+
+def intents_of(runner: Runner, move: Move) -> list[Outcome]:
+    """What is about to be done, to be stored before it is: each call that the move runs.
+
+    What the gate will refuse is refused here already: a call that never ran must not be recorded as one that may have.
+    """
+    if not isinstance(move, Run):
+        return []
+    at = now(runner.ledger.store)
+    state = runner.state
+    begin_all(runner, move.calls)
+    for call in move.calls:
+        tool = runner.spec.tool(call)
+        if tool is not None and (why := authorization.refusal(state, call, tool.identity(state.path))) is not None:
+            raise authorization.refused(state, call, why)
+    return [
+        CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=authorization.idempotency_key(state, call))
+        for call in move.calls
+    ]
+
+
+def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Asking | Delta | Piece | Heard]:
+    """What comes of the move."""
+    match move:
+        case AskModel():
+            return ask_model(runner)
+        case Guard():
+            return guard(runner, move.stage)
+        case Judge():
+            return judge(runner, move.calls)
+        case Consult():
+            return consult(runner, move.calls)
+        case Run():
+            prepare_model(runner)
+            return run_calls(runner, move.calls, drive)
+        case ReadOutput():
+            return read_output(runner, move)
+        case Advance():
+            return advance(runner)
+        case Finish():
+            return finish(move)
+        case Fail():
+            raise limit_reached(runner, move)
+        case Stop():
+            raise stopped(runner, move)
+        case Wait() | Done():
+            raise AssertionError("a run at rest has no move to perform")
+        case unknown:
+            assert_never(unknown)
+
+
+def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcome | Asking | Delta | Piece | Heard]:
+    """As `perform`."""
+    match move:
+        case AskModel():
+            return aask_model(runner)
+        case Guard():
+            return aguard(runner, move.stage)
+        case Judge():
+            return ajudge(runner, move.calls)
+        case Consult():
+            return aconsult(runner, move.calls)
+        case Run():
+            prepare_model(runner)
+            return arun_calls(runner, move.calls, drive)
+        case ReadOutput():
+            return aread_output(runner, move)
+        case Advance():
+            return aadvance(runner)
+        case Finish():
+            return afinish(move)
+        case Fail():
+            raise limit_reached(runner, move)
+        case Stop():
+            raise stopped(runner, move)
+        case Wait() | Done():
+            raise AssertionError("a run at rest has no move to perform")
+        case unknown:
+            assert_never(unknown)
+
+
+# The end
+
+
+def advance(runner: Runner) -> Generator[Outcome]:
+    """Go on from calls that have all settled."""
+    through = runner.state
+    yield runner.spec.advance(through, runner.deps).outcome(now(runner.ledger.store))
+    if runner.breakpoints is not None:
+        yield from after_nodes(runner, through)
+
+
+async def aadvance(runner: Runner) -> AsyncGenerator[Outcome]:
+    """As `advance`."""
+    through = runner.state
+    yield await runner.spec.advance(through, runner.deps).aoutcome(now(runner.ledger.store))
+    if runner.breakpoints is not None:
+        for halted in after_nodes(runner, through):
+            yield halted
+
+
+def read_output(runner: Runner, move: ReadOutput) -> Generator[Outcome]:
+    """End the run with the output in the reply, or have the model told why there is none."""
+    yield output_of(runner, move)
+
+
+async def aread_output(runner: Runner, move: ReadOutput) -> AsyncGenerator[Outcome]:
+    """As `read_output`."""
+    yield output_of(runner, move)
+
+
+def output_of(runner: Runner, move: ReadOutput) -> Finished | OutputRefused:
+    """What the reply that ends the run has come to."""
+    assert runner.spec.output is not None
+    try:
+        value: Any = runner.spec.output.read(move.text)
+        if runner.spec.output_guardrails:  # they look at all of it, so there is no answer without
+            runner.spec.output.shown(value)
+    except InvalidOutput as error:
+        return OutputRefused(error=told(error))
+    return Finished(status="completed", output=value)
+
+
+def finish(move: Finish) -> Generator[Outcome]:
+    """End the run."""
+    yield Finished(status=move.status, output=move.output)
+
+
+async def afinish(move: Finish) -> AsyncGenerator[Outcome]:
+    """As `finish`."""
+    yield Finished(status=move.status, output=move.output)
+
+
+def stopped(runner: Runner, move: Stop) -> NodeFailed:
+    """The error for a run in which calls failed for good."""
+    run_id = runner.state.run_id
+    failures: dict[str, str] = {}
+    for call in move.calls:  # several may be of one name
+        failures[call.name] = "; ".join(filter(None, (failures.get(call.name), call.reason)))
+    told = "; ".join(f"{name} failed: {why}" for name, why in failures.items())
+    error = NodeFailed(f"run {run_id}: {told}; resume the checkpoint to run it again", failures=failures)
+    error.__cause__ = next((runner.raised[call.id] for call in move.calls if call.id in runner.raised), None)
+    return error

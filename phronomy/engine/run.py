@@ -1,0 +1,404 @@
+"""One chain of a run while it is driven: its spec, its state, and what of it is not stored yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+from phronomy.approvals.policy import Rule
+from phronomy.concurrency.pieces import Heard, Inner, Piece
+from phronomy.engine.ledger import Ledger, now
+from phronomy.engine.spec import Holding, Spec
+from phronomy.engine.stop_points import Armed, after_call, armed, before
+from phronomy.engine.usage import over_above
+from phronomy.errors import CheckpointError, IllegalOutcome
+from phronomy.foundation.ids import new_id
+from phronomy.foundation.json_text import canonical
+from phronomy.models.base import Delta
+from phronomy.records import chain
+from phronomy.records.calls import (
+    CallFailed,
+    CallSettled,
+    CallStarted,
+    CallUnknown,
+    CallWaits,
+    Decided,
+    Ending,
+    Guarded,
+    Move,
+    Outcome,
+    Withdrawn,
+)
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.rules.added_messages import is_ending
+from phronomy.rules.limits import is_bounding
+from phronomy.rules.texts_for_model import ENDED
+from phronomy.stores.log.log import as_sealed, journal_entry, row_entry, settled_in
+from phronomy.stores.rows import Append, AuditRow, Entry
+from phronomy.tools.tool import Tool
+
+
+class Written(NamedTuple):
+    """What a write has stored at `path`, in order, from the entry after number `seq` on."""
+
+    seq: int
+    path: str
+    items: tuple[Outcome | Checkpoint, ...]
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint among it, if there is one."""
+        return next((item for item in self.items if isinstance(item, Checkpoint)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The model is asked now, in the run at `path`."""
+
+    path: str
+    model: str
+
+
+Moment: TypeAlias = Written | Asking | Delta | Piece | Heard
+"""What the loops give to whoever drives them: what was stored, and what passes."""
+
+
+_KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Guarded)
+"""What stays in the journal when a row is written: the results, for rows and forks to refer to, every attempt, with its end, and
+what guardrails said."""
+
+
+def _kept(outcome: Outcome) -> Outcome:
+    """The outcome without what stands in the row that is written after it: of what waits, forks must know that it was a question."""
+    if not isinstance(outcome, CallWaits):
+        return outcome
+    return outcome.evolve(pending=tuple(item for item in outcome.pending if item.why == "question"), note=None)
+
+
+class Runner:
+    """One chain of a run being driven: its spec, its state, and what of it is not stored yet."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        ledger: Ledger,
+        base: Checkpoint,
+        *,
+        deps: Any,
+        fresh: bool = False,
+        within: Runner | None = None,
+    ) -> None:
+        self.home = spec
+        self._around = within.policies if within is not None else ()
+        self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
+        self.ledger = ledger
+        self.deps = deps
+        self.fresh: bool = fresh
+        self.watched = False
+        self.streams = False
+        self.written: Written = Written(ledger.seq, base.path, ())
+        self.begins = False
+        self.origin: Checkpoint = base
+        self.origin_seq: int = ledger.seq
+        self.writing: bool = False
+        self.base: Checkpoint = as_sealed(base) if base.journal or base.nested else base
+        self.state: Checkpoint = self.base
+        try:
+            for outcome in base.journal:
+                self.state = spec.apply(self.state, outcome)
+        except IllegalOutcome as error:
+            raise CheckpointError(f"the journal of checkpoint {base.id} does not follow from it: {error}") from error
+        self.stored: Checkpoint = self.state
+        self.unsaved: list[Outcome] = []
+        self._writing = self.written
+        self.settled: dict[str, CallSettled] = settled_in(base.journal)
+        self.dirty: bool = fresh
+        self.audit: list[AuditRow] = []
+        self.late: tuple[str, ...] = ()
+        self.notes: tuple[Mapping[str, str], ...] = ()  # what hooks want whoever goes on to know
+        self.raised: dict[str, Exception] = {}
+        self.halted: bool = False
+        self.timed_out: tuple[str, ...] = ()
+        self.looked: object = None  # where no breakpoint has stopped it
+        self.hold: Holding | None = spec.hold if self.root else None
+        if self.root:
+            ledger.breakpoints = spec.breakpoints
+        for state in (self.state, *(ledger.nested.values() if self.root else ())):
+            self._note_refusals(state)
+        self._look()
+
+    def _look(self) -> None:
+        """Take note of who has the conversation, and of what that changes."""
+        self._handed = self.state.handoffs
+        self._spec = spec = self.home.speaking(self.state)
+        self._armed = armed(self.ledger.breakpoints, self.home.breakpoints, spec.breakpoints)
+        own = self.home.policy if spec is self.home else (*spec.policy, *self.home.policy)
+        self._policies = (*own, *self._around)
+        self._definitions = cache(lambda: tuple(tool.definition() for tool in spec.tools.values()))
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of whoever has the conversation now; `home` is that of the run."""
+        if self.state.handoffs is not self._handed:
+            self._look()
+        return self._spec
+
+    @property
+    def policies(self) -> tuple[Rule, ...]:
+        """The approval policies over the run, from the inside out: of who speaks, its own, those of the runs around it."""
+        if self.state.handoffs is not self._handed:
+            self._look()
+        return self._policies
+
+    def rules_about(self, tool: Tool) -> Sequence[Rule]:
+        """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
+        if not self._policies and self.state.handoffs is self._handed:
+            return ()
+        return [rule for rule in self.policies if rule.covers(tool)] if self.home.kind != "graph" else ()
+
+    @property
+    def bounds_inside(self) -> tuple[Runner, ...]:
+        """The runs whose limits bound what the runs inside this one use: itself, and those around it."""
+        return (self, *self.bounds) if is_bounding(self.home.limits) else self.bounds
+
+    def plan(self) -> Move:
+        """What comes next; a failure where that is more than a run around this one may use."""
+        move = self.spec.plan(self.state)
+        return over_above(self.bounds, move) or move if self.bounds else move
+
+    @property
+    def breakpoints(self) -> Armed | None:
+        """The breakpoints that the run may stop at now. None: there are none, and never will be."""
+        if self.state.handoffs is not self._handed:
+            self._look()
+        return self._armed
+
+    @property
+    def definitions(self) -> tuple[dict[str, Any], ...]:
+        """What the model is told of the tools."""
+        if self.state.handoffs is not self._handed:
+            self._look()
+        return self._definitions()
+
+    @property
+    def root(self) -> bool:
+        """Whether this is the run itself, not one nested in it."""
+        return self.state.path == ""
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a call of this chain is running now."""
+        return any(call.status == "started" for call in self.state.calls)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a call was left in the middle, or failed: it has to be dealt with before the run goes on."""
+        return any(call.status in ("started", "failed") for call in self.state.calls)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it has not ended, and holds no call of which nobody knows what it did: a human is asked about that in any case."""
+        ends = self.state.ended is not None or self.state.ending is not None
+        return not ends and all(item.why != "outcome_unknown" for item in self.state.pending)
+
+    @property
+    def moved(self) -> bool:
+        """Whether anything has happened since the last checkpoint, stored or not."""
+        return self.fresh or self.state is not self.base
+
+    def has_news(self, intents: Sequence[Outcome]) -> bool:
+        """Whether there is anything to store. Where there is not, the last write was just now, and took the claim."""
+        return self.dirty or bool(self.unsaved) or bool(intents) or self.ledger.claim is None
+
+    def path_in(self, id: str) -> str:
+        """The path of what is inside a call."""
+        return f"{self.state.path}/{id}".lstrip("/")
+
+    def record(self, outcome: Outcome) -> None:
+        """Fold an outcome into the state. It is stored with the next write."""
+        if self.breakpoints is not None and (halted := after_call(self, outcome)) is not None:
+            self.record(halted)
+        turn_open = bool(self.state.calls)
+        before = self.state
+        self.state = self.spec.apply(before, outcome)
+        if isinstance(outcome, (Decided, Ending)):
+            self.audit += self.ledger.audited(before, outcome)
+            self._note_refusals(self.state)
+        self.unsaved.append(outcome)
+        journaled = isinstance(outcome, (CallStarted, CallSettled, CallFailed))
+        fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
+        if not journaled or fails or (turn_open and not self.state.calls):
+            self.dirty = True
+        for id, why in self.home.over(self.state).items() if self.home.kind == "graph" else ():
+            self.dirty = True
+            self.ledger.wanted.dismiss(self.path_in(id), why)
+
+    def _note_refusals(self, state: Checkpoint) -> None:
+        """Take note of what a human refused for good: no agent of the run may do it."""
+        for decision in state.decisions:
+            if decision.kind == "reject" and decision.then == "block":
+                self.ledger.refused[decision.pending_id] = decision
+            elif state.rejecting and decision.ends_all:
+                self.ledger.end_by(decision)
+
+    def stops_before(self, move: Move) -> bool:
+        """Whether a breakpoint is before this move. The stop is recorded then."""
+        if (halted := before(self, move)) is None:
+            return False
+        self.record(halted)
+        return True
+
+    def record_all(self, outcomes: Iterable[Outcome]) -> None:
+        """Fold in several outcomes."""
+        for outcome in outcomes:
+            self.record(outcome)
+
+    def absorb(self) -> None:
+        """Fold in what others have written, as far as it still applies. A run that ends takes the runs nested in it along."""
+        if self.root:
+            if self.ledger.inbox:
+                self.rebase()
+        elif self.ledger.ending is not None and self.state.ending is None and self.state.ended is None:
+            self.record(self.ledger.ending)
+        elif (decision := self.ledger.ended_by) is not None and not (self.state.ended or is_ending(self.state)):
+            if any(item.id == decision.pending_id for item in self.state.pending):
+                self.record(Decided(decision=decision))
+            else:
+                self.record(Ending(status="cancelled", reason=ENDED, by=decision.by, at=decision.at))
+        elif (why := self.ledger.wanted.why_not(self.state.path)) is not None and self.may_end:
+            self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
+        elif (halted := self.ledger.halted) is not None and self.spec.kind == "graph" and not self.halted:
+            self.halted = True
+            with suppress(IllegalOutcome):
+                self.record(halted.evolve(pending_id=new_id("pend")))
+
+    def rebase(self) -> None:
+        """Somebody wrote first: put what they wrote before what is not stored yet, and drop what no longer applies."""
+        self.ledger.unaudited(self.audit)
+        ours, self.unsaved, self.state, self.audit = self.unsaved, [], self.stored, []
+        if self.root:
+            while self.ledger.inbox:
+                self._fold(self.ledger.inbox.pop(0))
+            self.stored = self.state
+        for outcome in ours:
+            try:
+                self.record(outcome)
+            except IllegalOutcome:
+                continue
+
+    def _fold(self, outcome: Outcome) -> None:
+        try:
+            self.state = self.spec.apply(self.state, outcome)
+        except IllegalOutcome:
+            return
+        self.ledger.left_here(outcome)
+        self.dirty = True
+
+    def prepare(
+        self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False
+    ) -> tuple[Append, Checkpoint | None]:
+        """The next write: what is not stored yet, as a new checkpoint if `seal`, and then the intents."""
+        entries: list[Entry] = []
+        items: list[Outcome | Checkpoint] = []
+        sealed: Checkpoint | None = None
+        if seal:
+            kept = [_kept(outcome) for outcome in self.unsaved if isinstance(outcome, _KEPT)]
+            entries += [journal_entry(outcome, self.state.path) for outcome in kept]
+            items += kept
+            if self.fresh:
+                sealed = self.state
+                entries.append(row_entry(None, sealed, {}))
+            else:
+                id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
+                sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
+                for note in self.notes:
+                    sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
+                entries.append(row_entry(self.base, sealed, {**self.settled, **settled_in(kept)}))
+            items.append(sealed)
+        else:
+            entries += [journal_entry(outcome, self.state.path) for outcome in self.unsaved]
+            items += self.unsaved
+        entries += [journal_entry(outcome, self.state.path) for outcome in intents]
+        items += intents
+        release = stop and self.root
+        status = (self.state.status if stop else "running") if self.root else None
+        announce = bool(self.spec.announcements) and self.root
+        change = self.ledger.change(
+            entries, sealed, status=status, release=release, audit=tuple(self.audit), announce=announce
+        )
+        self._writing = Written(change.seq, self.state.path, tuple(items))
+        return change, sealed
+
+    def wrote(self, sealed: Checkpoint | None, intents: Sequence[Outcome]) -> None:
+        """Take note that the write is stored: the intents hold from here on."""
+        self.written = self._writing
+        if sealed is not None:
+            self.base = self.state = sealed
+            self.settled, self.dirty, self.fresh = {}, False, False
+        else:
+            self.settled = {**self.settled, **settled_in(self.unsaved)}
+        self.unsaved, self.audit = [], []
+        for outcome in intents:
+            self.state = self.spec.apply(self.state, outcome)
+        self.stored = self.state
+        if self.ledger.wanted.asked:
+            running = {self.path_in(call.id) for call in self.state.calls if call.status == "started"}
+            self.ledger.wanted.stored(self.state.path, running)
+        if self.hold is not None:
+            self.hold.note(self)
+
+    def commit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
+        """Store what is not stored yet. False if somebody wrote first: then theirs is folded in, and the plan may differ."""
+        sealed: list[Checkpoint | None] = []
+
+        def make() -> Append:
+            change, checkpoint = self.prepare(seal=seal, intents=intents, stop=stop)
+            sealed[:] = [checkpoint]
+            return change
+
+        self.writing = True
+        stored = self.ledger.write(make, self._heard)
+        if stored:
+            self.wrote(sealed[0], intents)
+        else:
+            self.rebase()
+        self.writing = False
+        return stored
+
+    def _heard(self) -> None:
+        """Tell whoever watches of a write inside a call, in the order of the log."""
+        if self.ledger.heard is not None and not self.root:
+            self.ledger.heard.append(Inner(self.state.path, self._writing))
+
+    def withdraw(self, intents: Sequence[Outcome]) -> None:
+        """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""
+        self.record(Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted))))
+        with suppress(Exception):  # then the intents stand, and a human is asked what nobody needed to
+            self.commit(seal=False)
+
+    async def awithdraw(self, intents: Sequence[Outcome]) -> None:
+        """As `withdraw`."""
+        self.record(Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted))))
+        with suppress(Exception):
+            await self.acommit(seal=False)
+
+    async def acommit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
+        """As `commit`."""
+        sealed: list[Checkpoint | None] = []
+
+        def make() -> Append:
+            change, checkpoint = self.prepare(seal=seal, intents=intents, stop=stop)
+            sealed[:] = [checkpoint]
+            return change
+
+        self.writing = True
+        stored = await self.ledger.awrite(make, self._heard)
+        if stored:
+            self.wrote(sealed[0], intents)
+        else:
+            self.rebase()
+        self.writing = False
+        return stored

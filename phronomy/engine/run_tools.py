@@ -1,0 +1,264 @@
+"""Running the calls of a move, one by one or side by side. The gate is in `execute` and `aexecute`, and nowhere else.
+
+The async functions are the sync ones with `async` and `await`; a test compares them. Only the helpers at the end have no twin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+from phronomy.concurrency.aclosing import aclosing
+from phronomy.concurrency.leaving import Left, Overran
+from phronomy.concurrency.pieces import Heard, Piece, Piecewise, feeding
+from phronomy.concurrency.workers import NEVER, ain_thread, aside_by_side, in_place, in_thread, side_by_side, within
+from phronomy.engine import clock
+from phronomy.engine.judging.judge import tool_context
+from phronomy.engine.ledger import now
+from phronomy.engine.nested import ADrive, Drive
+from phronomy.engine.run import Runner
+from phronomy.engine.superfluous import arun_apart, at_work, is_asked, leave_of, run_apart
+from phronomy.foundation.ids import new_id
+from phronomy.records.calls import (
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallUnknown,
+    CallWaits,
+    Next,
+    Outcome,
+    Withdrawn,
+)
+from phronomy.records.decisions import PendingApproval, call_digest
+from phronomy.records.record import later
+from phronomy.rules import authorization
+from phronomy.stops.interrupts import Interrupt, asking, question_id
+from phronomy.tools.tool import OutcomeUnknown, Tool, ToolContext
+
+
+def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome | Piece | Heard]:
+    """Run the calls: one in this thread, several side by side, each in a thread of its own. Pieces pass on if they are wanted."""
+    owner, run = listened_to(runner, calls), attempt if is_asked(runner) else execute
+    if len(calls) == 1 and owner is None:
+        yield run(runner, calls[0].id, drive)
+        return
+    with closing(side_by_side([partial(run, runner, call.id, drive) for call in calls], owner)) as outcomes:
+        for outcome in outcomes:
+            if runner.streams or not isinstance(outcome, Piece | Heard):  # whoever watched may have left meanwhile
+                yield outcome
+
+
+async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome | Piece | Heard]:
+    """As `run_calls`, in tasks."""
+    owner, run = listened_to(runner, calls), aattempt if is_asked(runner) else aexecute
+    if len(calls) == 1 and owner is None:
+        yield await run(runner, calls[0].id, drive)
+        return
+    async with aclosing(aside_by_side([run(runner, call.id, drive) for call in calls], owner)) as outcomes:
+        async for outcome in outcomes:
+            if runner.streams or not isinstance(outcome, Piece | Heard):
+                yield outcome
+
+
+def attempt(runner: Runner, id: str, drive: Drive) -> Outcome:
+    """As `execute`, unless the call has become superfluous before it was begun."""
+    with at_work(runner, id) as wanted:
+        return execute(runner, id, drive) if wanted else Withdrawn(ids=(id,))
+
+
+async def aattempt(runner: Runner, id: str, drive: ADrive) -> Outcome:
+    """As `attempt`."""
+    with at_work(runner, id) as wanted:
+        return await aexecute(runner, id, drive) if wanted else Withdrawn(ids=(id,))
+
+
+def listened_to(runner: Runner, calls: Sequence[Call]) -> object | None:
+    """Whose runs are listened to while these calls run; None if nobody watches, or none of them gives anything before its end."""
+    tools = [runner.spec.tool(call) for call in calls] if runner.streams and runner.root else []
+    gives = any(isinstance(tool, Piecewise) and tool.gives_pieces for tool in tools)
+    return runner.ledger if gives else None
+
+
+def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
+    """Run one call. Whatever runs goes through here, and nothing gets past `admit` without a recorded approval."""
+    call, tool = found(runner, id)
+    if tool is None:
+        return gone(call)
+    context = admit(runner, call, tool)
+    if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
+        return elsewhere
+    if (nested := runner.spec.nested(runner.state, call)) is not None:
+        return run_apart(runner, call, tool, nested, drive)
+    if call.attempt > 1:
+        time.sleep(retry_wait(call, tool))
+    runner.ledger.ensure_held()
+    started = clock.monotonic()
+    try:
+        values = tool.bind(call.json_text("args"))
+        work = partial(tool.call, values, context)
+        leave = leave_of(runner, call) if tool.may_be_left else NEVER
+        around = runner.ledger.around(runner.state.path, call.call_id)
+        with feeding(runner.ledger, runner.state.path, call), around, asking(runner.state, call):
+            inline = tool.timeout is None and not tool.may_be_left
+            value = work() if inline else in_thread(work, tool.timeout, leave)
+    except Interrupt as asked:
+        return asks(runner, call, tool, asked, clock.since(started))
+    except Exception as error:
+        return failed(runner, call, tool, context, error, clock.since(started))
+    return settled(call, context, tool.render(value), clock.since(started))
+
+
+async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
+    """As `execute`."""
+    call, tool = found(runner, id)
+    if tool is None:
+        return gone(call)
+    context = admit(runner, call, tool)
+    if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
+        return elsewhere
+    if (nested := runner.spec.nested(runner.state, call)) is not None:
+        return await arun_apart(runner, call, tool, nested, drive)
+    if call.attempt > 1:
+        await asyncio.sleep(retry_wait(call, tool))
+    await runner.ledger.aensure_held()
+    started = clock.monotonic()
+    try:
+        values = tool.bind(call.json_text("args"))
+        work = partial(tool.call, values, context)
+        leave = leave_of(runner, call) if tool.may_be_left else NEVER
+        around = runner.ledger.around(runner.state.path, call.call_id)
+        with feeding(runner.ledger, runner.state.path, call), around, asking(runner.state, call):
+            inline = tool.timeout is None and not tool.may_be_left
+            if not tool.is_async:
+                value = await ain_thread(work, tool.timeout, leave)
+            elif inline:
+                value = await in_place(tool.acall(values, context))
+            else:
+                value = await within(tool.acall(values, context), tool.timeout, leave)
+    except Interrupt as asked:
+        return asks(runner, call, tool, asked, clock.since(started))
+    except Exception as error:
+        return failed(runner, call, tool, context, error, clock.since(started))
+    return settled(call, context, tool.render(value), clock.since(started))
+
+
+def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
+    """The call as it stands in the state, and its tool."""
+    call = next(call for call in runner.state.calls if call.id == id)
+    return call, runner.spec.tool(call)
+
+
+def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[Any]:
+    """The context for the call, if the gate lets it run. Raises `NotAuthorized`."""
+    authorization.authorize(runner.state, call, tool.identity(runner.state.path))
+    return tool_context(runner, call, tool)
+
+
+def gone(call: Call) -> CallFailed:
+    """The outcome of a call whose tool the agent no longer has, where the caller accepted that."""
+    return CallFailed(
+        id=call.id, error=f"There is no tool named {call.name[:80]!r} any more. Nothing was run.", next="model"
+    )
+
+
+def done_elsewhere(
+    runner: Runner, call: Call, tool: Tool, context: ToolContext[Any]
+) -> CallSettled | CallUnknown | None:
+    """What became of the same call in another branch of the run, if this is a fork: its result, or that nobody knows it.
+
+    A run inside the call that has stopped in this branch has decisions of its own, and goes on.
+    """
+    if call.stopped:
+        return None
+    key = context.idempotency_key
+    result = runner.ledger.reusable.get(key)
+    if result is not None:
+        return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, reused=True)
+    if key in runner.ledger.begun and not call.repeatable and call.why != "outcome_unknown":
+        reason = f"{tool.name} was begun in another branch of the run, and nobody knows whether it took effect."
+        at = now(runner.ledger.store)
+        return CallUnknown(id=call.id, reason=reason, pending_id=new_id("pend"), requested_at=at)
+    return None
+
+
+def settled(call: Call, context: ToolContext[Any], result: CallResult, elapsed: int) -> CallSettled:
+    """The outcome of a call that ran."""
+    return CallSettled(id=call.id, call_id=call.call_id, key=context.idempotency_key, result=result, elapsed=elapsed)
+
+
+def failed(
+    runner: Runner, call: Call, tool: Tool, context: ToolContext[Any], error: Exception, elapsed: int
+) -> CallFailed | CallUnknown | Withdrawn:
+    """The outcome of an attempt that raised: tried again where that is safe, then the fallback, then as the tool chose."""
+    if isinstance(error, (Overran, Left)):
+        context._cancel.set()
+    if isinstance(error, Left):
+        return left(runner, call, tool, elapsed)
+    if isinstance(error, Overran | OutcomeUnknown) and not tool.idempotent:
+        reason = f"{tool.name} did not end within {tool.timeout} s. It may have taken effect, or may yet."
+        if isinstance(error, OutcomeUnknown):
+            reason = tool.describe_error(error, call.args or {})
+        at = now(runner.ledger.store)
+        return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
+    following: Next = "model"
+    fallback = runner.spec.tool(call.evolve(fallback=call.fallback + 1))
+    if call.attempt <= tool.retries and (tool.idempotent or isinstance(error, tool.retry_on)):
+        following = "retry"
+    elif fallback is not None:
+        following = "fallback"
+    elif tool.on_failure != "model":
+        following = tool.on_failure
+        runner.raised[call.id] = error
+    ask = following == "human"
+    return CallFailed(
+        id=call.id,
+        error=tool.describe_error(error, call.args or {}),
+        next=following,
+        elapsed=elapsed,
+        fallback=fallback.name if following == "fallback" and fallback is not None else None,
+        pending_id=new_id("pend") if ask else None,
+        requested_at=now(runner.ledger.store) if ask else None,
+    )
+
+
+def left(runner: Runner, call: Call, tool: Tool, elapsed: int) -> Withdrawn | CallUnknown:
+    """The outcome of a call that was left while it ran: it begins again where that is safe, else a human is asked."""
+    if call.repeatable:
+        return Withdrawn(ids=(call.id,), reason="The run was stopped while this ran.")
+    reason = f"The run was stopped while {tool.name} ran. It may have taken effect, or may yet."
+    at = now(runner.ledger.store)
+    return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
+
+
+def retry_wait(call: Call, tool: Tool) -> float:
+    """How many seconds to wait before this attempt: doubling, at most 5."""
+    return min(tool.retry_wait * 2.0 ** min(call.attempt - 2, 60), 5.0)
+
+
+def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int) -> CallWaits:
+    """The outcome of a body that asks something: the same question has the same id, however often it is asked."""
+    state = runner.state
+    identity = tool.identity(state.path)
+    args: Any = asked.shown
+    note: Any = asked.note
+    at = now(runner.ledger.store)
+    timeout, on_expiry = runner.spec.expiry(tool)
+    item = PendingApproval(
+        id=question_id(state, call, asked.key),
+        call_id=call.call_id,
+        tool=identity,
+        args=args,
+        digest=call_digest(identity, args),
+        path=state.path,
+        agent=state.speaker,
+        why="question",
+        requested_at=at,
+        expires_at=None if timeout is None else later(at, seconds=timeout),
+        on_expiry=on_expiry,
+    )
+    return CallWaits(id=call.id, pending=(item,), elapsed=elapsed, note=note)

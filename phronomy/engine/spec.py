@@ -1,0 +1,265 @@
+"""What an engine needs of whatever it runs: the rules, and the capabilities that they plan to use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Protocol
+
+from phronomy.approvals.policy import Handled, Rule
+from phronomy.conversation.instructions import CompiledInstructions
+from phronomy.conversation.memory import Memory
+from phronomy.conversation.output import OutputMode, OutputType
+from phronomy.guardrails.guardrail import Guardrail
+from phronomy.models.base import Model, ModelSettings
+from phronomy.records.calls import (
+    Call,
+    Move,
+    Outcome,
+)
+from phronomy.records.checkpoint import AgentRef, Checkpoint
+from phronomy.records.decisions import OnExpiry, Point, Principal
+from phronomy.records.messages import Message
+from phronomy.rules.limits import Limits
+from phronomy.stops.breakpoints import Breakpoint
+from phronomy.tools.tool import Tool
+
+if TYPE_CHECKING:
+    from phronomy.engine.run import Runner
+
+Handler = Callable[[str, dict[str, Any]], Any]
+"""An approval handler: called with the tool's name and a fresh copy of the validated arguments."""
+
+
+class Spec(Protocol):
+    """What a driver needs of whatever it runs: the rules, and the things that they plan to use."""
+
+    @property
+    def kind(self) -> str:
+        """What is run: `agent`, `graph` or a pattern of a team."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The name of the agent or graph, by which its runs are found again."""
+        ...
+
+    @property
+    def ref(self) -> AgentRef:
+        """The name and version that its checkpoints bear."""
+        ...
+
+    @property
+    def model(self) -> Model | None:
+        """The model that is asked; None for a graph."""
+        ...
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The settings of each request to the model."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of a run: requests, tokens, seconds, steps."""
+        ...
+
+    @property
+    def memory(self) -> Memory | None:
+        """What is left out of the messages that the model gets; None: nothing is."""
+        ...
+
+    @property
+    def output(self) -> OutputType | None:
+        """The type of the answer; None: any text is one."""
+        ...
+
+    @property
+    def output_mode(self) -> OutputMode:
+        """How the model is asked for an answer of that type."""
+        ...
+
+    @property
+    def hooks(self) -> tuple[Any, ...]:
+        """Functions that are called with the events of a run, while it goes on."""
+        ...
+
+    @property
+    def announcements(self) -> tuple[Any, ...]:
+        """Functions that are told of stored events, at least once each."""
+        ...
+
+    def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
+        """How long, in seconds, a human has to decide on a call of this tool (None: for ever), and what follows."""
+        ...
+
+    @property
+    def instructions(self) -> CompiledInstructions:
+        """The instructions, static and dynamic."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools that the model is shown, by name."""
+        ...
+
+    @property
+    def handler(self) -> Handled | None:
+        """Who is asked at once for an approval; None: the run suspends."""
+        ...
+
+    def speaking(self, state: Checkpoint) -> Spec:
+        """The spec of whoever has the conversation now: itself, unless it was handed over."""
+        ...
+
+    def plan(self, state: Checkpoint) -> Move:
+        """The next move from this state. Pure: the rules decide it."""
+        ...
+
+    def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
+        """The state after an outcome. Pure: the rules decide it."""
+        ...
+
+    def tool(self, call: Call) -> Tool | None:
+        """The tool that the call is for now: the one that was asked for, or its fallback. None: there is none."""
+        ...
+
+    def nested(self, state: Checkpoint, call: Call) -> Nested | None:
+        """The run inside the call, if there is one."""
+        ...
+
+    def refuses(self, state: Checkpoint, call: Call) -> str | None:
+        """Why the call cannot be made now, whatever its arguments are, for the model to read; None if it can."""
+        ...
+
+    def seen(self, state: Checkpoint) -> tuple[Message, ...]:
+        """What of the conversation is shown to whoever has it now."""
+        ...
+
+    def stops(self, state: Checkpoint, call: Call) -> bool:
+        """Whether somebody wants to look before the call runs, though its gate lets it."""
+        ...
+
+    def over(self, state: Checkpoint) -> Mapping[str, str]:
+        """The calls that are not wanted any more, whatever becomes of them, by id, and why."""
+        ...
+
+    def point_of(self, call: Call) -> Point | None:
+        """Where a call is that `stops` speaks of."""
+        ...
+
+    def advance(self, state: Checkpoint, deps: Any) -> Advancing:
+        """What follows from open calls that have all settled. Only asked for where `plan` gives `Advance`."""
+        ...
+
+    def lost(self, state: Checkpoint) -> Sequence[str]:
+        """What the run counts on, beside its open calls, and is gone since it stopped, in words."""
+        ...
+
+    def refuse_async(self, method: str) -> None:
+        """Refuse what a sync call cannot run. Raises `AsyncRequired`."""
+        ...
+
+    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> Mapping[str, Any]:
+        """The fields of the first checkpoint of a run of this input that goes on from `parent`. Raises `ConfigurationError`."""
+        ...
+
+    @property
+    def breakpoints(self) -> Iterable[Breakpoint]:
+        """Where its runs are to stop."""
+        ...
+
+    @property
+    def hold(self) -> Holding | None:
+        """How a call waits at a breakpoint; None: it returns, and the run is suspended."""
+        ...
+
+    @property
+    def policy(self) -> tuple[Rule, ...]:
+        """The approval rules, in the order in which they are asked."""
+        ...
+
+    @property
+    def input_guardrails(self) -> tuple[Guardrail, ...]:
+        """The guardrails that look at what a user says."""
+        ...
+
+    @property
+    def output_guardrails(self) -> tuple[Guardrail, ...]:
+        """The guardrails that look at the answer."""
+        ...
+
+    @property
+    def tool_guardrails(self) -> tuple[Guardrail, ...]:
+        """The guardrails that look at the calls of its tools and at their results."""
+        ...
+
+    def inside(self) -> Sequence[Spec]:
+        """The specs of the runs that may be inside runs of this one."""
+        ...
+
+    def shown_state(self, state: Checkpoint) -> Any:
+        """A plain copy of the state of a graph; None for an agent."""
+        ...
+
+    def node_of(self, call: Call) -> str | None:
+        """The node of a graph that a call runs, or stands after."""
+        ...
+
+    def edits(self, runner: Runner, at: datetime, by: Principal | None) -> Sequence[Outcome]:
+        """What whoever resumes the run changes in it."""
+        ...
+
+
+class Holding(Protocol):
+    """How a call that has come to a breakpoint waits there, instead of returning."""
+
+    def holds(self, runner: Runner) -> bool:
+        """Whether it waits where the run stands now."""
+        ...
+
+    def note(self, runner: Runner) -> None:
+        """Take note of what is stored."""
+        ...
+
+    def stay(self, runner: Runner) -> Sequence[Outcome]:
+        """Wait until there is something to go on with: what was said here. What others said is in the ledger's inbox."""
+        ...
+
+    async def astay(self, runner: Runner) -> Sequence[Outcome]:
+        """As `stay`."""
+        ...
+
+    def left(self, runner: Runner) -> None:
+        """Nobody waits any more."""
+        ...
+
+
+class Advancing(Protocol):
+    """The work of `Advance`: it may call code of the user's, and raises `RunFailed` for what that raises."""
+
+    @property
+    def acts(self) -> bool:
+        """Whether there is such code, so that all before it is to be stored first."""
+        ...
+
+    def outcome(self, at: datetime) -> Outcome:
+        """Do the work, and give its outcome."""
+        ...
+
+    async def aoutcome(self, at: datetime) -> Outcome:
+        """As `outcome`, in an event loop."""
+        ...
+
+
+class Nested(Protocol):
+    """A run inside a call: its spec, and how it begins."""
+
+    @property
+    def spec(self) -> Spec:
+        """The spec of the run inside."""
+        ...
+
+    def begin(self, parent: Checkpoint, path: str, at: datetime) -> Checkpoint:
+        """The first checkpoint of the run inside."""
+        ...

@@ -1,0 +1,89 @@
+"""What a run has used, with what the runs inside it use while they are under way: their own record says so, until they are through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from phronomy.engine.ledger import Ledger
+from phronomy.errors import LimitExceeded, OutputError, RunFailed
+from phronomy.records.calls import AskModel, CallSettled, Fail, Move, Run
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.messages import Usage
+from phronomy.rules.limits import used_up
+
+if TYPE_CHECKING:
+    from phronomy.engine.run import Runner
+
+
+class Spent(NamedTuple):
+    """What a run has used: `elapsed` is the milliseconds in which it worked."""
+
+    usage: Usage
+    elapsed: int
+
+
+def spent(ledger: Ledger, state: Checkpoint) -> Spent:
+    """What the run that stands so has used, with what the runs inside it have that are not through."""
+    usage, elapsed = state.usage, state.elapsed
+    through = {each.id: each for each in state.journal if isinstance(each, CallSettled)}  # where nobody drives it yet
+    for each in through.values():
+        usage, elapsed = usage + each.usage, elapsed + each.elapsed
+    for call in state.calls:
+        if call.result is None and call.id not in through:
+            path = f"{state.path}/{call.id}".lstrip("/")
+            driven = ledger.driven.get(path)
+            inside = driven.state if driven is not None else ledger.nested.get(path)
+            more = spent(ledger, inside) if inside is not None else Spent(call.usage, 0)
+            usage, elapsed = usage + more.usage, elapsed + more.elapsed
+    return Spent(usage, elapsed)
+
+
+def over_above(around: Iterable[Runner], move: Move) -> Fail | None:
+    """The failure of a move by which a run would use more than those around it may; None if it would not."""
+    if not isinstance(move, AskModel | Run):
+        return None
+    for run in around:
+        usage, elapsed = spent(run.ledger, run.state)
+        if (fail := used_up(run.home.limits, usage, elapsed, asks=isinstance(move, AskModel))) is not None:
+            return replace(fail, path=run.state.path)
+    return None
+
+
+def seconds_left(runner: Runner) -> float | None:
+    """How long the model may take, by the limits of the run and of those around it; None: for ever."""
+    left = [left for left, _ in _times(runner)]
+    return max(min(left), 0.001) if left else None
+
+
+def out_of_time(runner: Runner, took: int) -> Fail:
+    """The failure of a run whose model has taken so many milliseconds, until the time of the run, or of one around it, was over."""
+    _, run = min(_times(runner), key=itemgetter(0))
+    most, used = run.home.limits.seconds or 0.0, spent(run.ledger, run.state).elapsed + took
+    return Fail(limit="seconds", maximum=most, used=used / 1000, path=run.state.path)
+
+
+def _times(runner: Runner) -> list[tuple[float, Runner]]:
+    """The seconds that are left to the run, and to each around it whose limits say so."""
+    bounds = [(run, run.home.limits.seconds) for run in (runner, *runner.bounds)]
+    return [(most - spent(run.ledger, run.state).elapsed / 1000, run) for run, most in bounds if most is not None]
+
+
+def limit_reached(runner: Runner, move: Fail) -> RunFailed:
+    """The error for a run that has used up one of its limits."""
+    run_id = runner.state.run_id
+    if move.limit == "output_retries":
+        return OutputError(
+            f"run {run_id}: {move.used:g} answers were not of the output type, and output_retries is {move.maximum:g};"
+            " raise it and resume the checkpoint to go on"
+        )
+    used = "how much it used is not known" if move.used is None else f"it used {move.used:g}"
+    return LimitExceeded(
+        f"run {run_id} reached the limit {move.limit}={move.maximum:g}: {used}; raise it and resume the checkpoint to go on",
+        limit=move.limit,
+        maximum=move.maximum,
+        used=move.used,
+        path=runner.state.path if move.path is None else move.path,
+    )

@@ -1,0 +1,311 @@
+"""Names that are near an option: what was meant is said, and a misspelt gate in a class is no gate that is open."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
+from functools import lru_cache
+from itertools import chain
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, ForwardRef, Self, Union, get_args, get_origin
+from weakref import WeakKeyDictionary
+
+from phronomy.errors import ConfigurationError
+
+_GATES: Final = {"approval", "breakpoint", "guardrail"}
+"""Words of which each says by itself that something is to be held back."""
+
+GATES_OF: Final = {
+    "requires_approval": "a tool, a node, a step or a handoff",
+    "approval_policy": "an agent or a graph",
+    "on_approval_required": "an agent or a graph",
+    "breakpoints": "an agent or a graph",
+    "input_guardrails": "an agent",
+    "output_guardrails": "an agent",
+    "tool_guardrails": "an agent",
+}
+"""The options that hold something back, each with what it is an option of."""
+
+_ANYBODYS: Final = {"Any", "Callable", "Iterable", "Literal", "Mapping", "None", "Sequence"}
+"""Names in the types of options that say nothing of what an option is for."""
+
+
+def near(name: str, options: Iterable[str], alike: float = 0.8, *, by_gate: bool = True) -> str | None:
+    """The option that a name may have been meant for; None if it is like none.
+
+    It is like an option if it has the same words, whatever their case, their number and what joins them; if the two are alike by this
+    part, as `difflib` counts; and, `by_gate`, if a word of both is that of a gate (`needs_approval`), or if it is `policy`.
+    """
+    return _near(name, tuple(options), alike, by_gate)
+
+
+@lru_cache(maxsize=1024)
+def _near(name: str, options: tuple[str, ...], alike: float, by_gate: bool) -> str | None:
+    import difflib  # noqa: PLC0415  # where nothing is misspelt, nothing is compared
+
+    words, known = _words(name), {option: _words(option) for option in options}
+    for option, its in known.items():
+        if its == words:
+            return option
+    found = difflib.get_close_matches(name.lower(), known, 1, alike)
+    if found or not by_gate:
+        return next(iter(found), None)
+    shared = [option for option, its in known.items() if _GATES & {*words} & {*its} or words == its[-1:] == ["policy"]]
+    return next(iter(difflib.get_close_matches(name.lower(), shared, 1, 0.0)), None)
+
+
+def _words(name: str) -> list[str]:
+    parts = re.split(r"[_-]|(?<=[a-z0-9])(?=[A-Z])", name)
+    return [part.lower().removesuffix("s") for part in parts if part]
+
+
+def told(unknown: Iterable[str], options: Iterable[str]) -> str:
+    """The names, each with the option that it may have been meant for."""
+    known = list(options)
+    meant = {name: near(name, known, 0.7) for name in sorted(map(str, unknown))}
+    return ", ".join(name if option is None else f"{name} (did you mean {option}?)" for name, option in meant.items())
+
+
+def misplaced(name: str) -> str | None:
+    """What is said of the name of a gate, well or badly spelt, where it is none; None of any other name."""
+    gate = near(name, GATES_OF, by_gate=False)
+    if gate is None:
+        return None
+    meant = "that" if gate == name else f"did you mean {gate}? It"
+    return f"{meant} is an option of {GATES_OF[gate]}."
+
+
+def check_function(function: Callable[..., Any], refuse: Callable[[str], Exception]) -> None:
+    """Refuse a function that has a gate as an attribute, and is to become a tool: nobody would look at it."""
+    for name in vars(function) if hasattr(function, "__dict__") else ():
+        if (why := misplaced(name)) is not None:
+            raise refuse(
+                f"function {function.__name__} has the attribute {name}, which would be ignored: {why} Write @tool(...)"
+            )
+
+
+class Options:
+    """The options of a class that users derive from, or set attributes on: what would be ignored there is refused.
+
+    `options` has the type of each; `typed` is the TypedDict that they are written in: their types tell what is one. `elsewhere` are
+    options that are heard in another place alone, each with which.
+    """
+
+    def __init__(
+        self,
+        base: type,
+        options: Mapping[str, Any],
+        refuse: Callable[[str], Exception],
+        *,
+        typed: type | None = None,
+        elsewhere: Mapping[str, str] | None = None,
+    ) -> None:
+        self._base = base
+        self._options = tuple(options)
+        self._refuse = refuse
+        self._elsewhere = {} if elsewhere is None else elsewhere
+        public = {name: value for owner in reversed(base.__mro__) for name, value in _public(owner)}
+        self.known: KeysView[str] = public.keys()
+        # What is worked out from the options, and is none: with another value there the options would say nothing.
+        self._made = {name for name, value in public.items() if name not in options and _is_data(value)}
+        self._types = set() if typed is None else _types(options)
+        module = {} if typed is None else vars(sys.modules[typed.__module__])
+        self._aliases = {
+            name: module[name] for name in self._types & module.keys() if not isinstance(module[name], type)
+        }
+        self._seen: WeakKeyDictionary[type, list[str]] = WeakKeyDictionary()
+
+    def check(self, made: type) -> None:
+        """Refuse a class that has what may be a misspelt option, or one where it is not heard: nobody would know.
+
+        What is annotated as a `ClassVar`, or begins with an underscore, is the class's own. Looked at again only if there is
+        something new in the class, or in one that it is made of.
+        """
+        names = list(chain.from_iterable(owner.__dict__ for owner in made.__mro__))
+        if self._seen.get(made) == names:
+            return
+        behind = False
+        for owner in made.__mro__:
+            behind = behind or owner is self._base
+            if owner in self._base.__mro__ or not _is_ours(owner):
+                for name, annotation in _attributes(owner):
+                    self._check_name(made, owner, name, annotation, behind=behind)
+        self._seen[made] = names
+
+    def _check_name(self, made: type, owner: type, name: str, annotation: Any, *, behind: bool) -> None:
+        its_base = owner in self._base.__mro__
+        if name in self.known:
+            if its_base or name not in owner.__dict__:
+                return
+            if behind:
+                winner = next(each for each in made.__mro__ if name in each.__dict__)
+                if name in self._options and (winner in self._base.__mro__ or _is_ours(winner)):
+                    raise self._refuse(
+                        f"class {made.__name__}: {name} of {owner.__name__} would be ignored, since {winner.__name__} has one and comes"
+                        f" first: put {owner.__name__} in front of it"
+                    )
+            elif name in self._made:
+                raise self._refuse(
+                    f"class {owner.__name__}: {name} is no option of {self._base.__name__}, which makes it of its options: write those"
+                )
+            if name not in self._elsewhere:
+                return
+        if "ClassVar" in _words_of(annotation):
+            return
+        why = self.why(name)
+        if why is None and self._has_type_of_option(annotation):
+            why = "it has the type of an option, and is none."
+        if why is not None:
+            raise self._refuse(
+                f"class {owner.__name__}: {name} {self._what(name)}: {why} "
+                f"If it is the class's own, call it _{name}, or annotate it as a ClassVar"
+            )
+
+    def check_attribute(self, name: str, owner: object) -> None:
+        """Refuse to set what an object does not have, and what may be a misspelt option of it."""
+        kind = type(owner)
+        if name.startswith("_") or name in self.known or hasattr(kind, name):
+            return
+        if name in getattr(kind, "__annotations__", ()):
+            return
+        if (why := self.why(name)) is not None:
+            if name in self._options:
+                raise self._refuse(f"{kind.__name__}: {name} {self._what(name)}: {why}")
+            raise self._refuse(f"{kind.__name__} has no option {name}, and it would be ignored: {why}")
+
+    def _what(self, name: str) -> str:
+        return (
+            "would be ignored here"
+            if name in self._options
+            else f"is no option of {self._base.__name__}, and would be ignored"
+        )
+
+    def why(self, name: str) -> str | None:
+        """Why the name would be ignored; None if it is the user's own."""
+        if name in self._elsewhere:
+            return self._elsewhere[name]
+        if name in self._options:
+            return None
+        meant = None if name in GATES_OF else near(name, self._options)
+        return misplaced(name) if meant is None else f"did you mean {meant}?"
+
+    def _has_type_of_option(self, annotation: Any) -> bool:
+        if self._types & set(_words_of(annotation)):
+            return True
+        wanted = [_members(alias) for alias in self._aliases.values()] if not isinstance(annotation, str) else []
+        parts = [_members(part) for part in _parts(annotation)] if wanted else []
+        return any(all(each in part for each in alias) for alias in wanted for part in parts)
+
+
+def where_made(kind: str, options: Iterable[str]) -> dict[str, str]:
+    """What is said of options that are heard where one of this kind is made, and nowhere else."""
+    return {name: f"give it where one is made, as in {kind}(..., {name}=...)." for name in options}
+
+
+class Given:
+    """A base of classes that hear of an option where one is made, and nowhere else: written in another place it is refused.
+
+    Those of a class are the parameters of its `__init__`; `elsewhere` are options of what is made of it, each with where to give it.
+    Raises `ConfigurationError`.
+    """
+
+    __slots__ = ()
+
+    _given: ClassVar[Options]
+
+    _takes: ClassVar[tuple[str, ...]]
+    """The parameters; none where others are looked at later."""
+
+    def __init_subclass__(cls, elsewhere: Mapping[str, str] | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not _is_ours(cls):
+            cls._given.check(cls)
+            return
+        given = list(inspect.signature(cls.__init__).parameters.values())[1:]
+        parameters = [each.name for each in given if each.kind is not each.VAR_KEYWORD]
+        cls._takes = tuple(parameters) if len(parameters) == len(given) else ()
+        alone = [name for name in parameters if not callable(getattr(cls, name, None))]  # a method may be overridden
+        cls._given = Options(
+            cls,
+            dict.fromkeys([*parameters, *(elsewhere or {})]),
+            ConfigurationError,
+            elsewhere={**(elsewhere or {}), **where_made(cls.__name__, alone)},
+        )
+
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __new__(cls, *_: Any, **given: Any) -> Self:
+            cls._given.check(cls)  # it may have been given more since it was made
+            if cls._takes and _is_ours(cls.__init__) and (unknown := given.keys() - {*cls._takes}):
+                why = [found for name in sorted(unknown) if (found := cls._given.why(name)) is not None]
+                raise ConfigurationError(
+                    f"{cls.__name__} has no option {', '.join(sorted(unknown))}: {why[0] if why else 'it has ' + ', '.join(cls._takes)}"
+                )
+            return super().__new__(cls)
+
+        def __getattr__(self, name: str) -> Any:
+            if name in self._given.known:
+                raise ConfigurationError(f"{type(self).__name__} is not built: call super().__init__() in its __init__")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            self._given.check_attribute(name, self)
+            super().__setattr__(name, value)
+
+
+def _is_ours(owner: Any) -> bool:
+    return str(owner.__module__).partition(".")[0] == "phronomy"
+
+
+def _is_data(value: Any) -> bool:
+    return isinstance(value, property) or value is None or not (callable(value) or hasattr(type(value), "__get__"))
+
+
+def _public(owner: type) -> Iterator[tuple[str, Any]]:
+    """The public names in the body of a class, each with its value; None for an annotation alone."""
+    for name in dict.fromkeys((*owner.__dict__, *inspect.get_annotations(owner))):
+        if not name.startswith("_"):
+            yield name, owner.__dict__.get(name)
+
+
+def _attributes(owner: type) -> Iterator[tuple[str, Any]]:
+    """The public names in the body of a class, each with its annotation, which may be text."""
+    annotations = inspect.get_annotations(owner)
+    for name, _ in _public(owner):
+        yield name, annotations.get(name, "")
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """An annotation and what it is made of, without what `Annotated` says of it."""
+    yield annotation
+    inner = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    for each in annotation if isinstance(annotation, list) else inner:
+        yield from _parts(each)
+
+
+def _members(annotation: Any) -> list[Any]:
+    return list(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else [annotation]
+
+
+def _words_of(annotation: Any) -> list[str]:
+    """The names in an annotation, be it text or not."""
+    if isinstance(annotation, str):
+        return re.findall(r"\w+", annotation)
+    found: list[str] = []
+    for part in _parts(annotation):
+        if isinstance(part, ForwardRef):
+            found += re.findall(r"\w+", part.__forward_arg__)
+        else:
+            found += [
+                name for name in (getattr(part, "__name__", ""), getattr(get_origin(part), "__name__", "")) if name
+            ]
+            found += ["ClassVar"] if "ClassVar" in str(get_origin(part) or part) else []
+    return found
+
+
+def _types(options: Mapping[str, Any]) -> set[str]:
+    """The names of the types that are of options alone."""
+    texts = [getattr(annotation, "__forward_arg__", str(annotation)) for annotation in options.values()]
+    return {word for text in texts for word in re.findall(r"\b[A-Z]\w+", text)} - _ANYBODYS

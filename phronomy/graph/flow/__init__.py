@@ -1,0 +1,1 @@
+"""The flow of a graph: nodes, edges, and the waves in which they run."""

@@ -1,0 +1,226 @@
+"""One channel of a state: its type and its reducer, read from a class, and its values, written and read as text."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, NotRequired, Required, cast, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+from typing_extensions import ReadOnly, is_typeddict
+
+from phronomy.errors import GraphError, PhronomyError
+from phronomy.foundation.json_text import JsonError, canonical
+from phronomy.graph.state.channels import STARTS, Reducer, kind_of, reducer_of
+from phronomy.graph.state.registry import SLOT
+from phronomy.graph.state.values import NotStorable, cleaned, exact, found_at, lost, slotted
+from phronomy.tools.arguments import Form, Owner, Parameter, brief
+
+_NOTHING: Final = inspect.Parameter.empty
+
+_CONFIG: Final = (
+    "arbitrary_types_allowed",
+    "coerce_numbers_to_str",
+    "json_encoders",
+    "regex_engine",
+    "revalidate_instances",
+    "ser_json_bytes",
+    "ser_json_temporal",
+    "ser_json_timedelta",
+    "str_max_length",
+    "str_min_length",
+    "str_strip_whitespace",
+    "str_to_lower",
+    "str_to_upper",
+    "strict",
+    "use_enum_values",
+    "val_json_bytes",
+    "val_temporal_unit",
+)
+"""What of a model's configuration says how its values are read and written."""
+
+
+def _alone(name: str, text: str) -> str:
+    """The text of an object that holds this alone."""
+    return "".join(("{", canonical(name), ":", text, "}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One channel. `start` is what it begins with, as text (None: nothing); `required` is one that must be there to be read."""
+
+    name: str
+    hint: Any
+    reducer: Reducer
+    form: Form
+    start: str | None
+    required: bool
+    has_factory: bool
+
+    def begin(self) -> str | None:
+        """What the channel begins with, in a run that begins now."""
+        return self._text(self.form.load("{}")) if self.has_factory else self.start
+
+    def write(self, value: Any) -> str:
+        """The text of a value. Raises pydantic's `ValidationError`, or `NotStorable` where it would not be read back as the same."""
+        try:
+            return self._written(value)
+        except (NotStorable, ValidationError):
+            again = cleaned(value)
+            if again is value:
+                raise
+        return self._written(again)
+
+    def _written(self, value: Any) -> str:
+        model = self.form.take({self.name: value})
+        taken = self.form.values(model)[self.name]
+        try:
+            text = self._text(model)
+            if exact(self.hint):
+                return text
+            differs = lost(taken, back := self.read(text), "")
+            # Where two readings of one text differ as well, the type has no equality that could tell.
+            if differs is not None and lost(back, self.read(text), "") != differs:
+                raise NotStorable("what is there is lost when it is written and read back", differs, taken)
+        except (NotStorable, PhronomyError):
+            raise
+        except Exception as error:
+            cause = error.__cause__
+            if isinstance(cause, NotStorable):
+                raise NotStorable(cause.why, found_at(taken, cause.root, "") + cause.path, taken) from error
+            why = brief(error) if isinstance(error, JsonError | ValidationError) else type(error).__name__
+            raise NotStorable(f"it cannot be written and read back ({why})", "", taken) from error
+        return text
+
+    def read(self, text: str) -> Any:
+        """The value of a text, made afresh. Raises pydantic's `ValidationError`, and `UnknownType`."""
+        return self.form.values(self.form.load(_alone(self.name, text)))[self.name]
+
+    def _text(self, model: BaseModel) -> str:
+        # As deep as it will stand in what a node gave, and in what a human is shown.
+        text = canonical([self.form.dump(model)])
+        return text[len(_alone(self.name, "")) : -2]
+
+
+def of_model(graph: str, state: type) -> list[Channel]:
+    """The channels of a pydantic model. Raises `GraphError`."""
+    model = cast("type[BaseModel]", state)
+    where = f"graph {graph}: the state {model.__name__}"
+    try:
+        model.model_rebuild(raise_errors=True)
+    except Exception as error:
+        raise GraphError(f"{where} is not whole: {brief(error)}") from error
+    if issubclass(model, RootModel):
+        raise GraphError(f"{where} is a root model, which has no fields; a field is a channel")
+    told = model.__pydantic_decorators__
+    if told.model_validators or told.field_validators or told.root_validators or told.validators:
+        raise GraphError(
+            f"{where} has validators of its own, but nodes write channel by channel: put them on the type of the channel, as in"
+            " Annotated[int, AfterValidator(check)]"
+        )
+    if told.field_serializers or told.model_serializers:
+        raise GraphError(
+            f"{where} has serializers of its own: put them on the type of the channel, as in Annotated[...]"
+        )
+    if model.__private_attributes__ or model.model_config.get("extra") == "allow":
+        raise GraphError(
+            f"{where} has private attributes or takes extra fields, which no channel keeps: make each a field"
+        )
+    if model.model_post_init is not BaseModel.model_post_init:
+        raise GraphError(f"{where} has a model_post_init, which would run at each reading: take it out")
+    config = ConfigDict(**{key: value for key, value in model.model_config.items() if key in _CONFIG})  # type: ignore[typeddict-item]
+    found = []
+    for name, field in model.model_fields.items():
+        default: Any = field.default
+        if field.default_factory is not None:
+            if field.default_factory_takes_validated_data:
+                raise GraphError(
+                    f"{where}: the default of {name!r} is made of other fields, but channels begin one by one"
+                )
+            default = Field(default_factory=cast("Any", field.default_factory))
+        elif default is PydanticUndefined:
+            default = _NOTHING
+        marks = (
+            field.metadata
+            if field.discriminator is None
+            else [*field.metadata, Field(discriminator=field.discriminator)]
+        )
+        channel = _channel(where, name, field.annotation, marks, default, config, required=True)
+        found.append(channel)
+    return found
+
+
+def of_typed_dict(graph: str, state: Any) -> list[Channel]:
+    """The channels of a `TypedDict`. Raises `GraphError`, also for what is neither that nor a model."""
+    if not is_typeddict(state):
+        shown = state.__name__ if isinstance(state, type) else f"a {type(state).__name__}"
+        raise GraphError(f"graph {graph}: the state is {shown}; make it a pydantic model or a TypedDict")
+    where = f"graph {graph}: the state {state.__name__}"
+    try:
+        hints = typing.get_type_hints(state, include_extras=True)
+    except Exception as error:
+        raise GraphError(f"{where} is not whole ({brief(error)}): define its types at the top of the module") from error
+    found = []
+    for name, hint in hints.items():
+        required = False
+        marks: list[Any] = []
+        while get_origin(hint) in _QUALIFIERS or get_origin(hint) is Annotated:
+            if get_origin(hint) is Annotated:
+                marks = [*get_args(hint)[1:], *marks]
+            required = required or get_origin(hint) is Required
+            hint = get_args(hint)[0]
+        if name.startswith("_"):
+            raise GraphError(f"{where}: the channel {name!r} begins with an underscore; rename it")
+        found.append(_channel(where, name, hint, marks, _NOTHING, ConfigDict(), required=required))
+    return found
+
+
+_QUALIFIERS: Final = (Required, NotRequired, ReadOnly)
+
+
+def _channel(
+    where: str, name: str, hint: Any, marks: Sequence[Any], default: Any, config: ConfigDict, *, required: bool
+) -> Channel:
+    reducer, rest = reducer_of(f"{where}: the channel {name!r}", hint, marks)
+    hint = slotted(hint, SLOT)
+    if rest:
+        hint = Annotated[(hint, *rest)]
+    owner = Owner(where, "channel", GraphError, "be stored")
+    form = Form(owner, (Parameter(name, hint, default),), config)
+    form.check()
+    if default is not _NOTHING:
+        start: str | None = canonical(form.dump(form.load("{}"))[name])
+    elif reducer.name in ("append", "merge"):
+        start = "[]" if reducer.name == "append" else "{}"
+    else:
+        start = STARTS.get(kind_of(hint)) if reducer.name == "add" else None
+        if start is not None:
+            start = _start(form, name, start)
+    return Channel(name, hint, reducer, form, start, required and start is None, isinstance(default, FieldInfo))
+
+
+def _start(form: Form, name: str, text: str) -> str | None:
+    """Nought or nothing of the type, as it is written; None if the type does not hold it."""
+    try:
+        return canonical(form.dump(form.load(_alone(name, text)))[name])
+    except ValidationError:
+        return None
+
+
+def explained(error: ValidationError) -> str:
+    """What is wrong, without the values. The words of a user's validator may quote them."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(
+        f"{path_of(each['loc'])}: "
+        + ("a validator refused it" if each["type"] in ("value_error", "assertion_error") else each["msg"])
+        for each in found[:5]
+    )
+
+
+def path_of(loc: tuple[int | str, ...]) -> str:
+    """The place that pydantic names, as a path."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).removeprefix(".")

@@ -1,0 +1,143 @@
+"""Nodes that give their update piece by piece: which channels may come so, and what the pieces come to.
+
+A node that is a generator yields partial updates. It is drained within its call, and its update is the concatenation of what it
+yielded: so a checkpoint holds whole values only, and a stop, a crash or a resume never shows half of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from pydantic_core import to_jsonable_python
+
+from phronomy.concurrency.pieces import feed_here
+from phronomy.errors import GraphError, InvalidUpdate
+from phronomy.foundation.checks import is_series
+from phronomy.foundation.json_text import JsonError, JsonText, canonical
+from phronomy.foundation.quoting import quoted_name
+from phronomy.graph.signals import Abort, Continue, Pause, Replan
+from phronomy.graph.state.state import StateSchema, origin_of
+from phronomy.graph.state.streams import Unmergeable, is_generator, kind_of_pieces, kind_or_none, merged
+
+
+def streams_of(name: str, function: Any, given: Any, schema: StateSchema) -> Mapping[str, type[Any]]:
+    """The channels that a node gives in pieces, each with the class that these are merged by. Raises `GraphError`."""
+    given = () if given is None else given
+    if not is_series(given) or not all(isinstance(channel, str) for channel in given):
+        raise GraphError(f"node {name!r}: streams is a list of channels")
+    if not is_generator(function):
+        if given:
+            raise GraphError(
+                f"node {name!r} has streams, but its function returns its update: make it a generator, which yields pieces"
+            )
+        return {}
+    if not given:
+        shown = next((each for each in schema.names if kind_or_none(schema.channels[each].hint)), "answer")
+        raise GraphError(
+            f"node {name!r} is a generator: name the channels that it gives in pieces, as in"
+            f" add_node({name!r}, function, streams=({shown!r},)), or return the whole update"
+        )
+    found: dict[str, type[Any]] = {}
+    for channel in given:
+        if channel not in schema.names:
+            raise GraphError(
+                f"node {name!r}: streams names {quoted_name(channel)}; the channels are {', '.join(schema.names)}"
+            )
+        try:
+            found[channel] = kind_of_pieces(schema.channels[channel].hint)
+        except Unmergeable as error:
+            raise GraphError(
+                f"node {name!r}: pieces of the channel {channel!r} cannot be put together: {error.why}; take it out of streams and"
+                " yield it once, or say how by register_concat(cls, function)"
+            ) from None
+    return found
+
+
+class Gathering:
+    """The pieces of one call of a node, on their way to one update, and to whoever watches."""
+
+    def __init__(self, node: str, schema: StateSchema, streams: Mapping[str, type[Any]]) -> None:
+        self._node = node
+        self._schema = schema
+        self._streams = streams
+        self._parts: dict[str, list[Any]] = {}
+        self._signal: Any = None
+        self._feed = feed_here()
+
+    def take(self, piece: Any) -> None:
+        """Take what the node yielded. Raises `InvalidUpdate`."""
+        if self._signal is not None:
+            raise self._invalid(f"gave a piece after {type(self._signal).__name__}, which is the last")
+        update = piece
+        if isinstance(piece, Continue | Pause | Abort | Replan):
+            self._signal, update = piece, piece.update
+        if origin_of(update) is not None:
+            raise self._invalid("gave the state that it was given as a piece: yield a dict of what is new, by channel")
+        if update is None:
+            return
+        values = self._schema.by_channel(self._node, f"node {self._node!r}", update, whole=False)
+        for name, value in values.items():
+            self._add(name, value)
+        if self._feed is not None and values and (text := _shown(values)) is not None:
+            self._feed.give(text)
+
+    def _add(self, name: str, value: Any) -> None:
+        parts, kind = self._parts.setdefault(name, []), self._streams.get(name)
+        if kind is None and parts:
+            raise self._invalid(
+                f"gave the channel {name!r} a second time: name it in streams= to have its pieces put together", name
+            )
+        if kind is not None and value is not None and not isinstance(value, _TAKEN.get(kind, kind)):
+            raise self._invalid(
+                f"gave a {type(value).__name__} as a piece of {name!r}, which is a {kind.__name__}", name
+            )
+        parts.append(_held(list(value) if kind is list and isinstance(value, tuple) else value))
+
+    def whole(self, returned: Any = None) -> Any:
+        """What a function would have returned: the update, in the signal if there was one. Raises `InvalidUpdate`."""
+        if returned is not None:
+            raise self._invalid("returned a value, which nobody would see: a generator yields its last piece as well")
+        update = {name: self._merged(name, parts) for name, parts in self._parts.items()}
+        return update if self._signal is None else replace(self._signal, update=update)
+
+    def _merged(self, name: str, parts: list[Any]) -> Any:
+        try:
+            return merged(parts) if name in self._streams else parts[0]
+        except Unmergeable as error:
+            path = name + error.path
+            raise self._invalid(
+                f"gave pieces that do not become one value, at {path}: {error.why}", name, path
+            ) from None
+        except Exception as error:
+            why = f"gave pieces of {name!r} whose concat raised {type(error).__name__}"
+            raise self._invalid(why, name) from error
+
+    def _invalid(self, why: str, channel: str | None = None, path: str | None = None) -> InvalidUpdate:
+        told = f"graph {self._schema.name}: node {self._node!r} {why}"
+        return InvalidUpdate(told, node=self._node, channel=channel, path=path or channel)
+
+
+_TAKEN: Final[Mapping[type[Any], Any]] = {list: (list, tuple), dict: Mapping}
+
+
+def _held(value: Any) -> Any:
+    """A value as it is now, whatever the node does to its lists and dicts afterwards."""
+    if type(value) is list:
+        return [_held(item) for item in value]
+    return {key: _held(inner) for key, inner in value.items()} if type(value) is dict else value
+
+
+def _shown(values: Mapping[str, Any]) -> JsonText | None:
+    """The piece as JSON text; null stands for what has no JSON form. It is only looked at: the update is checked as a whole."""
+    try:
+        return canonical(
+            to_jsonable_python(dict(values), bytes_mode="base64", inf_nan_mode="strings", fallback=_no_form)
+        )
+    except (JsonError, ValueError, TypeError, RecursionError):
+        return None
+
+
+def _no_form(_: Any) -> None:
+    """What is shown of a value that has no JSON form."""

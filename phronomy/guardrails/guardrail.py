@@ -1,0 +1,567 @@
+"""Guardrails: what looks at an input, an answer or a tool call before it counts, and lets it pass, changes it or refuses it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    overload,
+)
+
+from phronomy.errors import ConfigurationError
+from phronomy.foundation import checks, spelling
+from phronomy.foundation.json_text import JsonError, JsonValue, canonical, parse, plain
+from phronomy.foundation.quoting import HIDDEN, hidden, quoted, quoted_name
+from phronomy.records.decisions import Then
+from phronomy.records.messages import Message
+from phronomy.tools.arguments import is_async_callable, takes_context
+from phronomy.tools.tool import Deps
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Stage = Literal["input", "output", "tool"]
+"""What a guardrail looks at: what the run is asked, what it answers, or one call of a tool."""
+
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+# What a guardrail says
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Let it through as it is. A guardrail that returns None says the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Go on with this value instead: an input, the text of an answer, or the arguments of a tool as a mapping."""
+
+    value: JsonValue = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Do not let it through.
+
+    `message` is for people, or for the model where a tool call is refused: put nothing in it that they must not see. `code` tells
+    refusals apart. `then` is for tool calls: the model goes on (`"continue"`), it goes on and the same call is refused from now on
+    (`"block"`), or the run ends (`"end"`). A refused input or answer always ends the run. Raises `ConfigurationError`.
+    """
+
+    message: str
+    code: str = field(default="refused", kw_only=True)
+    then: Then = field(default="continue", kw_only=True)
+
+    def __post_init__(self) -> None:
+        for option in ("message", "code"):
+            value = getattr(self, option)
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigurationError(f"Refuse: {option} is a text that is not empty")
+        if self.then not in get_args(Then):
+            raise ConfigurationError("Refuse: then is 'continue', 'block' or 'end'")
+
+
+Answer: TypeAlias = Pass | Transform | Refuse | None
+"""What a guardrail may return. Anything else fails the run: nothing is let through by a slip."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GuardrailContext(Generic[Deps]):
+    """What a guardrail may know of the run. A second parameter of it is filled with this.
+
+    `agent` is the name of the agent and `path` where its run is nested, empty for the outermost. `tool_name` is there for tool
+    calls alone. `messages` are those said so far, and `deps` is what `invoke(deps=...)` was given.
+    """
+
+    stage: Stage
+    run_id: str
+    thread_id: str | None
+    agent: str
+    path: str = ""
+    tool_name: str | None = None
+    deps: Deps = field(repr=False)
+    messages: tuple[Message, ...] = field(default=(), repr=False)
+
+
+# Guardrails of yours
+
+
+class GuardrailOptions(TypedDict, total=False):
+    """What `@guardrail(...)` accepts: the attributes of `Guardrail`, for one function."""
+
+    name: str
+    retries: int
+    retry_wait: float
+
+
+class Guardrail:
+    """Something that looks before a thing counts. Subclass it and write `check`, or put `@guardrail` on a function.
+
+        class NoCards(Guardrail):
+            def check(self, value, context): ...
+
+    Everything is checked when an instance is built, and fixed from then on: a subclass with an `__init__` of its own
+    calls `super().__init__()`. Raises `ConfigurationError`.
+    """
+
+    name: str = ""
+    """What records and errors call it: letters, digits, `_` and `-`, at most 64. The class or function name if not given."""
+
+    retries: int = 0
+    """How often it is asked again when it raises. Then the run fails, and nothing is let through."""
+
+    retry_wait: float = 0.1
+    """Seconds before it is first asked again. They double with each, up to 5."""
+
+    stages: Sequence[Stage] = STAGES
+    """What it can look at. In a list for something else it is refused."""
+
+    is_async: bool
+    """Whether `check` is async."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _SPELT.check(cls)
+
+    def __init__(self) -> None:
+        _SPELT.check(type(self))  # it may have been given more since it was made
+        body = self._target()
+        self.name = self.name or _spaced(self._default_name())
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ConfigurationError(
+                f"{quoted_name(self.name)} cannot name a guardrail; give a name of 1 to 64 letters, digits, '_' and '-'"
+            )
+        self._check_options()
+        what = f"guardrail {self.name}"
+        if not callable(body) or isinstance(body, type):
+            raise ConfigurationError(f"{what}: {quoted(body)} is not a function that is called with what to look at")
+        inner = _innermost(body)
+        if any(kind(each) for each in (inner, type(inner).__call__) for kind in _GENERATORS):
+            raise ConfigurationError(f"{what} is a generator; return one Pass, Transform or Refuse")
+        self._takes_context = takes_context(body, what, "value", ConfigurationError)
+        if next(iter(inspect.signature(body).parameters), "") in ("self", "cls"):
+            raise ConfigurationError(
+                f"{what} is a method that is bound to nothing; pass the bound one, as in desk.check"
+            )
+        self.is_async = is_async_callable(inner)
+        self._body = body
+        self._built = True
+
+    def check(self, *args: Any, **kwargs: Any) -> Any:
+        """Say what becomes of the value: a `Pass`, `Transform` or `Refuse`, or None to let it pass.
+
+        Write it in a subclass, sync or async, as `check(self, value)` or `check(self, value, context)`. The value is a copy of
+        its own: what the run was asked, the text of the answer, or the arguments of the tool.
+        """
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            _SPELT.check_attribute(name, self)
+            if name in _FIXED and self.__dict__.get("_built"):
+                raise ConfigurationError(f"guardrail {self.name}: {name} is fixed once it is built; build another")
+            super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {getattr(self, 'name', '')!r}>"
+
+    def _asked(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer | Awaitable[Answer]:
+        """What it says, or what is to be awaited for that."""
+        said: Answer | Awaitable[Answer] = self._body(value, context) if self._takes_context else self._body(value)
+        return said
+
+    def _target(self) -> Callable[..., Any]:
+        if type(self).check is Guardrail.check:
+            raise ConfigurationError(
+                f"{type(self).__name__} has no check method; write one, or put @guardrail on a function"
+            )
+        return self.check
+
+    def _default_name(self) -> str:
+        return type(self).__name__
+
+    def _check_options(self) -> None:
+        if not checks.is_count(self.retries):
+            raise ConfigurationError(f"guardrail {self.name}: retries is 0 or a whole number above it")
+        if not checks.is_number(self.retry_wait) or self.retry_wait < 0:
+            raise ConfigurationError(f"guardrail {self.name}: retry_wait is a number of seconds, 0 or more")
+        given = tuple(self.stages) if checks.is_series(self.stages) else ()
+        if not given or not all(stage in STAGES for stage in given):
+            raise ConfigurationError(f"guardrail {self.name}: stages are some of 'input', 'output' and 'tool'")
+        self.retries, self.retry_wait, self.stages = (
+            self.retries,
+            self.retry_wait,
+            given,
+        )  # those of the class may change
+
+
+_SPELT: Final = spelling.Options(
+    Guardrail,
+    {**GuardrailOptions.__annotations__, "stages": Sequence[Stage]},
+    ConfigurationError,
+    typed=GuardrailOptions,
+)
+
+_FIXED: Final = frozenset({"name", "retries", "retry_wait", "stages", "is_async", "check", "_body", "_takes_context"})
+
+_GENERATORS: Final = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+
+
+class FunctionGuardrail(Guardrail, Generic[P, R]):
+    """A function as a guardrail. Calling it calls the function, so it stays as testable as it was."""
+
+    def __init__(self, function: Callable[P, R], /, **options: Unpack[GuardrailOptions]) -> None:
+        if unknown := sorted(options.keys() - GuardrailOptions.__annotations__.keys()):
+            known = GuardrailOptions.__annotations__
+            raise ConfigurationError(
+                f"a guardrail has no option {spelling.told(unknown, known)}; it has {', '.join(known)}"
+            )
+        if not callable(function) or isinstance(function, type | Guardrail):
+            raise ConfigurationError(
+                f"{quoted(function)} cannot be made a guardrail: @guardrail goes on a function, and a class of guardrails is "
+                "a subclass of Guardrail"
+            )
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        for option, value in options.items():
+            setattr(self, option, value)
+        super().__init__()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def check(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    def _target(self) -> Callable[..., Any]:
+        return self.function
+
+    def _default_name(self) -> str:
+        inner = _innermost(self.function)
+        return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+@overload
+def guardrail(function: Callable[P, R], /) -> FunctionGuardrail[P, R]: ...
+
+
+@overload
+def guardrail(**options: Unpack[GuardrailOptions]) -> Callable[[Callable[P, R]], FunctionGuardrail[P, R]]: ...
+
+
+def guardrail(function: Callable[P, R] | None = None, /, **options: Unpack[GuardrailOptions]) -> Any:
+    """Make a function a guardrail: `@guardrail`, or `@guardrail(retries=2)` with options of `Guardrail`.
+
+    The function takes what it looks at, or that and a `GuardrailContext`; it is sync or async, and returns a `Pass`, `Transform`
+    or `Refuse`, or None to let it pass. Raises `ConfigurationError`.
+    """
+    if function is not None:
+        return FunctionGuardrail(function, **options)
+    return lambda function: FunctionGuardrail(function, **options)
+
+
+def as_guardrails(option: str, given: Any) -> tuple[Guardrail, ...]:
+    """The guardrails in an option, `input_guardrails` say: instances, classes that need no arguments, or functions, in a list.
+
+    Raises `ConfigurationError` for anything else, for two of one name, and for one that does not look at this.
+    """
+    if not checks.is_series(given):
+        raise ConfigurationError(f"{option} is a list of guardrails, not {type(given).__name__}: write {option}=[...]")
+    found: dict[str, Guardrail] = {}
+    for item in given:
+        each = _as_guardrail(option, item)
+        if each.name in found:
+            raise ConfigurationError(
+                f"{option}: two guardrails are named {each.name!r}; give one of them another, as in name='...'"
+            )
+        if (stage := option.removesuffix("_guardrails")) not in each.stages:
+            fitting = " or ".join(f"{stage}_guardrails" for stage in each.stages)
+            raise ConfigurationError(
+                f"{option}: guardrail {each.name!r} does not look at {stage}s; it goes into {fitting}"
+            )
+        found[each.name] = each
+    return tuple(found.values())
+
+
+def _as_guardrail(option: str, item: Any) -> Guardrail:
+    if isinstance(item, type) and issubclass(item, Guardrail):
+        try:
+            item = item()
+        except TypeError as error:
+            raise ConfigurationError(f"{option}: {item.__name__} needs arguments; pass an instance") from error
+    if isinstance(item, Guardrail):
+        if "_built" not in item.__dict__:
+            raise ConfigurationError(
+                f"{option}: {type(item).__name__} is not built: call super().__init__() in its __init__"
+            )
+        return item
+    if callable(item) and not isinstance(item, type):
+        return FunctionGuardrail(item)
+    raise ConfigurationError(
+        f"{option}: {quoted(item)} is no guardrail; pass a Guardrail, or a function of what to look at"
+    )
+
+
+def _innermost(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _spaced(name: str) -> str:
+    """The name of a class as one of a function: `MaxLength` as `max_length`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower() if name[:1].isupper() else name
+
+
+# Guardrails that are there
+
+
+class MaxLength(Guardrail):
+    """Refuse what is longer than so many characters: of the text, or of the compact JSON of what is no text.
+
+    The code of the refusal is `too_long`. Put it before guardrails that are slow, or whose patterns are. Raises `ConfigurationError`.
+    """
+
+    def __init__(
+        self, characters: int, *, message: str | None = None, then: Then = "continue", name: str | None = None
+    ) -> None:
+        if not checks.is_count(characters) or characters == 0:
+            raise ConfigurationError("MaxLength: characters is a whole number above 0")
+        self._characters = characters
+        self._refusal = Refuse(
+            f"This is longer than {characters} characters." if message is None else message, code="too_long", then=then
+        )
+        _named(self, name)
+
+    def check(self, value: JsonValue) -> Answer:
+        """Refuse it if it is too long."""
+        text = value if isinstance(value, str) else canonical(value)
+        return self._refusal if len(text) > self._characters else Pass()
+
+
+class RedactPatterns(Guardrail):
+    """Replace what a regular expression finds, in the text, or in every text and number inside what is no text.
+
+    Every pattern is matched against the text as it was; where matches overlap, they are replaced as one by `with_`, as it is
+    written. What `with_` stands for already is not replaced again. A match in a key of an object cannot be replaced, so it is
+    refused, with the code `in_a_key`. Patterns are texts, or what `re.compile` gave. A slow pattern holds the run up for as long as
+    it takes: put a `MaxLength` before it. Raises `ConfigurationError`.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str | re.Pattern[str]],
+        with_: str = HIDDEN,
+        *,
+        then: Then = "continue",
+        name: str | None = None,
+    ) -> None:
+        self._patterns = _compiled("RedactPatterns", patterns)
+        if any(pattern.search("") for pattern in self._patterns):
+            raise ConfigurationError(
+                "RedactPatterns: a pattern that matches the empty text says nothing of what to hide"
+            )
+        if not isinstance(with_, str) or not with_:
+            raise ConfigurationError("RedactPatterns: with_ is a text that is not empty")
+        self._with = with_
+        self._refusal = Refuse("A key of an object holds what must not be in it.", code="in_a_key", then=then)
+        _named(self, name)
+
+    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+        """Replace what the patterns find."""
+        try:
+            redacted = self._redacted_parts(value) if _is_parts(value, context) else self._redacted(value)
+        except _InKey:
+            return self._refusal
+        return Pass() if redacted == value else Transform(redacted)
+
+    def _redacted_parts(self, parts: list[dict[str, JsonValue]]) -> JsonValue:
+        return [
+            {key: inner if key == "type" else self._redacted(inner) for key, inner in part.items()} for part in parts
+        ]
+
+    def _redacted(self, value: JsonValue) -> JsonValue:
+        if isinstance(value, str):
+            return self._replaced(value)
+        if isinstance(value, list):
+            return [self._redacted(inner) for inner in value]
+        if isinstance(value, dict):
+            if any(self._replaced(key) != key for key in value):
+                raise _InKey
+            return {key: self._redacted(inner) for key, inner in value.items()}
+        if value is None or isinstance(value, bool):
+            return value
+        number = canonical(value)
+        replaced = self._replaced(number)
+        return value if replaced == number else replaced
+
+    def _replaced(self, text: str) -> str:
+        spans = (match.span() for pattern in self._patterns for match in pattern.finditer(text))
+        return hidden(text, spans, self._with)
+
+
+class RefusePatterns(Guardrail):
+    """Refuse what a regular expression finds something in: the text, or any key, text and number inside what is no text.
+
+    Patterns are texts, or what `re.compile` gave. A slow pattern holds the run up for as long as it takes: put a `MaxLength`
+    before it. Raises `ConfigurationError`.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str | re.Pattern[str]],
+        message: str = "This holds what is not allowed here.",
+        *,
+        code: str = "refused",
+        then: Then = "continue",
+        name: str | None = None,
+    ) -> None:
+        self._patterns = _compiled("RefusePatterns", patterns)
+        self._refusal = Refuse(message, code=code, then=then)
+        _named(self, name)
+
+    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+        """Refuse it if a pattern finds something in it."""
+        if _is_parts(value, context):
+            value = [inner for part in value for key, inner in part.items() if key != "type"]
+        found = any(pattern.search(text) for text in _texts(value) for pattern in self._patterns)
+        return self._refusal if found else Pass()
+
+
+class AllowedTools(Guardrail):
+    """Refuse calls of any tool but these, with the code `tool_not_allowed`. Raises `ConfigurationError`."""
+
+    stages: Sequence[Stage] = ("tool",)
+
+    def __init__(self, names: Iterable[str], *, then: Then = "continue", name: str | None = None) -> None:
+        listed = tuple(names) if checks.is_series(names) else ("",)
+        if not all(isinstance(each, str) and each for each in listed):
+            raise ConfigurationError("AllowedTools: names are the names of tools, in a list")
+        self._names = frozenset(listed)
+        self._refusal = Refuse("This tool is not allowed here.", code="tool_not_allowed", then=then)
+        _named(self, name)
+
+    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+        """Refuse the call if its tool is not one of these."""
+        return Pass() if context.tool_name in self._names else self._refusal
+
+
+class JsonSchemaOutput(Guardrail):
+    """Refuse an answer that is not JSON, and nothing else, that is valid by this JSON Schema (2020-12).
+
+    The code of the refusal is `not_by_schema`; its message says where the answer does not fit, and quotes no value. `format` is
+    checked for dates, times, durations and UUIDs. No reference is fetched: one that leads out of the schema fails the run. For an
+    answer that is read as a type, and asked for anew, use `output_type`. Raises `ConfigurationError` for what is no JSON Schema.
+    """
+
+    stages: Sequence[Stage] = ("output",)
+
+    def __init__(self, schema: Mapping[str, Any], *, message: str | None = None, name: str | None = None) -> None:
+        if not isinstance(schema, Mapping):
+            raise ConfigurationError(f"JsonSchemaOutput: the schema is a mapping, not {type(schema).__name__}")
+        try:
+            self._validator = _validator_of(plain(canonical(dict(schema))))
+        except JsonError as error:
+            raise ConfigurationError(f"JsonSchemaOutput: the schema is not JSON: {error}") from None
+        self._refusal = Refuse("The answer is not as it must be." if message is None else message, code="not_by_schema")
+        self._tells = message is None
+        _named(self, name)
+
+    def check(self, value: JsonValue) -> Answer:
+        """Refuse the answer if it is not valid by the schema."""
+        try:
+            answer = parse(value) if isinstance(value, str) else value
+        except JsonError:
+            return self._because("it is not JSON alone")
+        wrong = next(self._validator.iter_errors(answer), None)
+        if wrong is None:
+            return Pass()
+        where = ".".join(str(part)[:80] for part in wrong.absolute_path) or "it"
+        return self._because(f"{where} does not fit {wrong.validator!r}")
+
+    def _because(self, why: str) -> Refuse:
+        if not self._tells:
+            return self._refusal
+        return Refuse(f"{self._refusal.message[:-1]}: {why}.", code=self._refusal.code)
+
+
+class _InKey(Exception):
+    """What must be replaced stands in a key."""
+
+
+def _named(shipped: Guardrail, name: str | None) -> None:
+    """Build it, under this name or the one of its class."""
+    if name is not None:
+        shipped.name = name
+    Guardrail.__init__(shipped)
+
+
+def _compiled(owner: str, patterns: Any) -> tuple[re.Pattern[str], ...]:
+    listed = tuple(patterns) if checks.is_series(patterns) else ()
+    if not listed:
+        raise ConfigurationError(f"{owner}: patterns is a list of one regular expression or more")
+    for each in listed:
+        if not isinstance(each, str) and not (isinstance(each, re.Pattern) and isinstance(each.pattern, str)):
+            raise ConfigurationError(f"{owner}: a pattern is a text, or one that was compiled from a text")
+    try:
+        return tuple(re.compile(each) for each in listed)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ConfigurationError(f"{owner}: a pattern cannot be compiled: {error}") from error
+
+
+def _is_parts(value: JsonValue, context: GuardrailContext[Any]) -> bool:
+    """Whether it is an input of content parts: their keys and types are the protocol's, and nobody's text."""
+    return context.stage == "input" and isinstance(value, list) and all(isinstance(part, dict) for part in value)
+
+
+def _texts(value: JsonValue) -> Iterator[str]:
+    """Every key, text and number in the value, as text."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif value is not None and not isinstance(value, bool):
+        yield canonical(value)
+
+
+def _validator_of(schema: Any) -> Any:
+    """What finds errors by the schema, and fetches nothing."""
+    from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import, and seldom needed
+    from referencing import Registry  # noqa: PLC0415
+
+    from phronomy.tools.json_schema.answers import FORMATS  # noqa: PLC0415
+
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        where = ".".join(map(str, error.absolute_path)) or "it"
+        raise ConfigurationError(
+            f"JsonSchemaOutput: the schema is none: {where} does not fit {error.validator!r}"
+        ) from None
+    nowhere: Registry[Any] = Registry()
+    return Draft202012Validator(schema, registry=nowhere, format_checker=FORMATS)

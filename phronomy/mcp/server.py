@@ -1,0 +1,405 @@
+"""Tools of MCP servers, over stdio and streamable HTTP: gated, validated and recorded as any other tool is."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from os import PathLike, fspath
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeAlias
+
+from phronomy.concurrency.workers import ain_thread
+from phronomy.errors import ConfigurationError, MCPError
+from phronomy.foundation import checks
+from phronomy.foundation.json_text import canonical, clean, plain
+from phronomy.foundation.quoting import quoted_name, without
+from phronomy.foundation.spelling import Given
+from phronomy.records.calls import CallResult
+from phronomy.records.decisions import ToolIdentity
+from phronomy.stops.interrupts import asker_here
+from phronomy.tools.arguments import Arguments
+from phronomy.tools.images import Image
+from phronomy.tools.json_schema.arguments import Misfit, SchemaArguments
+from phronomy.tools.tool import OutcomeUnknown, Predicate, Tool, ToolContext
+
+if TYPE_CHECKING:
+    from phronomy.mcp.elicitation import Asking
+    from phronomy.mcp.session import Connection, Listed
+
+Asked: TypeAlias = bool | Predicate | Mapping[str, bool | Predicate]
+"""When a human is asked: always, never, as a function says, or by the tool's name, with `"*"` for all that are not named."""
+
+_REST: Final = "*"
+_ATTEMPTS: Final = 2
+
+
+class MCPServer(Given):
+    """Offers the tools of an MCP server to agents: `Agent(tools=[*server.tools()])`.
+
+    Give a `command`, which is started with `env` (beside a few harmless variables of this process) in `cwd` and spoken to over its
+    standard input and output, or the `url` of a server that speaks streamable HTTP, with `headers` for each request. `name` is yours:
+    it is part of the identity of every tool, so an approval of one server's tool is none of another's.
+
+    **Every call is gated** unless `requires_approval` says otherwise: False, a predicate as for any tool, or a mapping from the
+    names of tools to these, with `"*"` for the rest; a tool that it does not name is gated. What a server says of its own
+    tools, such as that they only read, is in `tool.annotations` and is never believed.
+
+    `tools` are the names of those to offer (None: all), `exclude` of those to leave out, both as the server has them; a name that the
+    server does not have is refused. `prefix` goes before each name. A tool in `idempotent` may be sent again when nobody knows
+    whether it took effect; of all others a human is asked. `redact` names, by tool, the parameters whose values stay out of logs and
+    errors, and `risk` is a text for all tools, or by tool.
+
+    With `elicitation` the server may ask a human for input in the middle of a call: the run is suspended with a question, as by
+    `interrupt`. A server that asks by a request of its own is sent the call again from its start when the answer is there, so what it
+    did before it asked happens twice; one that ends the call to ask, as in the protocol's version of 2026-07-28, goes on from there.
+
+    `timeout` is the seconds that one call may take, `connect_timeout` those for reaching the server and listing its tools. Over HTTP,
+    silence of more than five minutes, or of more than `timeout` if that is longer, is a lost connection. `errlog` is a file with a
+    descriptor that takes what a started server writes to its standard error; it is thrown away unless given. The model sees images in
+    results; with `images=False`, for a model that takes none, it reads their types and sizes.
+
+    The server is reached when it is first needed, in a daemon thread of its own, and again when the connection was lost; use it as a
+    context manager, sync or async, or `close` it. It may be shared by threads, tasks and agents. Requests of the server for
+    models and roots are refused, and for input without `elicitation`. Raises `ConfigurationError`, also where the package is missing
+    (`pip install 'phronomy[mcp]'`).
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        command: Sequence[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: str | PathLike[str] | None = None,
+        url: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        requires_approval: Asked = True,
+        tools: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        prefix: str = "",
+        idempotent: Iterable[str] = (),
+        redact: Mapping[str, Iterable[str]] | None = None,
+        risk: str | Mapping[str, str] | None = None,
+        elicitation: bool = False,
+        timeout: float | None = None,
+        connect_timeout: float = 30.0,
+        errlog: TextIO | None = None,
+        images: bool = True,
+    ) -> None:
+        if not isinstance(name, str) or not name or clean(name) != name:
+            raise ConfigurationError(f"an MCP server is named by a text that is not empty, not {quoted_name(name)}")
+        self.name = name
+        _check_place(name, command, env, cwd, url, headers)
+        for option, value in {"timeout": timeout, "connect_timeout": connect_timeout}.items():
+            if not checks.is_timeout(value) or (value is None and option == "connect_timeout"):
+                raise ConfigurationError(f"MCP server {name!r}: {option} is a number of seconds above 0")
+        if not isinstance(prefix, str):
+            raise ConfigurationError(f"MCP server {name!r}: prefix is a text, not {type(prefix).__name__}")
+        if not isinstance(images, bool):
+            raise ConfigurationError(f"MCP server {name!r}: images is True or False, not {type(images).__name__}")
+        _check_gates(name, requires_approval)
+        self._requires_approval, self._risk, self._prefix = requires_approval, risk, prefix
+        self._tools = None if tools is None else _names(name, "tools", tools)
+        self._exclude = _names(name, "exclude", exclude)
+        self._idempotent = _names(name, "idempotent", idempotent)
+        if redact is not None and not isinstance(redact, Mapping):
+            raise ConfigurationError(f"MCP server {name!r}: redact maps names of tools to names of parameters")
+        self._redact = {each: _names(name, "redact", parameters) for each, parameters in (redact or {}).items()}
+        self._timeout, self._connect_timeout = timeout, connect_timeout
+        if elicitation is not True and elicitation is not False:
+            raise ConfigurationError(f"MCP server {name!r}: elicitation is exactly True or exactly False")
+        try:
+            from phronomy.mcp import session  # noqa: PLC0415  # a process without MCP servers needs no package for them
+            from phronomy.mcp.elicitation import Asking  # noqa: PLC0415
+        except ImportError:
+            raise ConfigurationError(
+                f"MCP server {name!r} needs the mcp package: pip install 'phronomy[mcp]'"
+            ) from None
+        self._open, self._new_asking = session.Connection.open, Asking
+        self._where = session.Where(
+            name=name,
+            command=tuple(command or ()),
+            env=dict(env or {}),
+            cwd=None if cwd is None else fspath(cwd),
+            url=url or "",
+            headers=dict(headers or {}),
+            errlog=errlog,
+            silence=max(300.0, (timeout or 0) + 10),
+            images=images,
+            asks=elicitation,
+        )
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<MCPServer {self.name!r}, {'stdio' if self._where.command else 'http'}>"
+
+    @property
+    def endpoint(self) -> str:
+        """Where its tools run, as requests show it: the origin of the URL or the name of the program, and a hash of the rest.
+
+        The rest is the path and the query, or the arguments and the working directory; what may be secret in it is not told.
+        """
+        return self._where.endpoint
+
+    # The connection
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a session with the server now."""
+        connection = self._connection
+        return connection is not None and connection.alive
+
+    def connect(self) -> None:
+        """Start or reach the server, if that is not done. Raises `MCPError`."""
+        with self._lock:
+            self._closed = False
+        self._connected()
+
+    async def aconnect(self) -> None:
+        """As `connect`, without holding up the event loop."""
+        await ain_thread(self.connect, None)
+
+    def close(self) -> None:
+        """End the session, and the server if it was started here. Calls under way are lost; later ones fail until `connect`."""
+        with self._lock:
+            self._closed = True
+            connection, self._connection = self._connection, None
+        atexit.unregister(self.close)
+        if connection is not None:
+            connection.close()
+
+    async def aclose(self) -> None:
+        """As `close`, without holding up the event loop."""
+        await ain_thread(self.close, None)
+
+    def __enter__(self) -> Self:
+        self.connect()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        await self.aconnect()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _connected(self) -> Connection:
+        """The session; a new one where it was lost. Raises `MCPError`."""
+        with self._lock:
+            if self._closed:
+                raise MCPError(f"the MCP server {self.name!r} is closed; connect() it again", server=self.name)
+            if self._connection is None or not self._connection.alive:
+                lost, self._connection = self._connection, None
+                if lost is not None:
+                    lost.retire()
+                self._connection = self._open(self._where, self._connect_timeout)
+                atexit.unregister(self.close)
+                atexit.register(self.close)
+            return self._connection
+
+    # The tools
+
+    def tools(self) -> list[MCPTool]:
+        """The tools that the server lists now, as tools of an agent.
+
+        Raises `MCPError` where it cannot be reached, `ConfigurationError` for names that do not go together, and `ToolDefinitionError`
+        for a tool whose schema cannot be used: name it in `exclude`.
+        """
+        listed = self._listed()
+        self._refuse_unknown(listed)
+        found: dict[str, MCPTool] = {}
+        for each in listed.values():
+            if each.name in self._exclude or (self._tools is not None and each.name not in self._tools):
+                continue
+            made = MCPTool(self, each)
+            if made.name in found:
+                both = f"{found[made.name].remote_name!r} and {each.name!r}"
+                raise ConfigurationError(
+                    f"MCP server {self.name!r}: its tools {both} would both be named {made.name!r}; exclude one"
+                )
+            found[made.name] = made
+        return list(found.values())
+
+    async def atools(self) -> list[MCPTool]:
+        """As `tools`, without holding up the event loop."""
+        return await ain_thread(self.tools, None)
+
+    def _listed(self) -> dict[str, Listed]:
+        """What the server lists now. One that does not know the session any more is asked again in a new one."""
+        connection = self._connected()
+        try:
+            return connection.refresh(self._connect_timeout)
+        except MCPError:
+            if not connection.forgotten:
+                raise
+        return self._connected().refresh(self._connect_timeout)
+
+    def _refuse_unknown(self, listed: Mapping[str, Listed]) -> None:
+        """Refuse names that the server does not have: one that is misspelt would gate, or leave out, nothing."""
+        mapped = self._requires_approval if isinstance(self._requires_approval, Mapping) else {}
+        risks = self._risk if isinstance(self._risk, Mapping) else {}
+        named: dict[str, Iterable[str]] = {
+            "requires_approval": mapped.keys() - {_REST},
+            "tools": self._tools or (),
+            "exclude": self._exclude,
+            "idempotent": self._idempotent,
+            "redact": self._redact.keys(),
+            "risk": risks.keys() - {_REST},
+        }
+        for option, names in named.items():
+            if unknown := sorted(set(names) - listed.keys()):
+                known = ", ".join(sorted(listed)) or "none"
+                raise ConfigurationError(
+                    f"MCP server {self.name!r}: {option} names {', '.join(map(quoted_name, unknown))}, but its tools are: {known}"
+                )
+
+    def _call(
+        self, tool: MCPTool, values: Mapping[str, Any], context: ToolContext[Any]
+    ) -> str | list[str | Image] | CallResult:
+        """The result of a call, or how it failed where nothing is in doubt. Raises `MCPError` where something is."""
+        told, asking = "", self._asking()
+        for _ in range(_ATTEMPTS):  # a second one only where the first has certainly reached nobody
+            try:
+                connection = self._connected()
+            except MCPError as error:
+                return tool.failure(f"{error}. Nothing was run.", values)
+            answer = connection.call(
+                tool._listed, dict(values), context.idempotency_key, lambda: context.cancelled, asking
+            )
+            if answer.kind == "completed":
+                return answer.value
+            if answer.kind == "asked" and asking is not None and asking.unanswered is not None:
+                raise asking.unanswered
+            if answer.kind == "failed":
+                return tool.failure(answer.text, values)
+            if answer.kind == "lost":
+                raise OutcomeUnknown(f"MCP server {self.name!r}: {answer.text}")
+            told = answer.text
+        return tool.failure(f"MCP server {self.name!r}: {told}", values)
+
+    def _asking(self) -> Asking | None:
+        """Who is asked what the server asks meanwhile; None if nobody is."""
+        asker = asker_here() if self._where.asks else None
+        return None if asker is None else self._new_asking(self.name, asker, self._where.scrubbed)
+
+
+class MCPTool(Tool):
+    """A tool of an MCP server. Made by `MCPServer.tools`.
+
+    `remote_name` is what its server calls it. `annotations` are the hints that the server gives (`readOnlyHint`, `destructiveHint` and
+    others): show them if you like, and decide nothing by them.
+    """
+
+    def __init__(self, server: MCPServer, listed: Listed) -> None:
+        self.server = server
+        self._listed = listed
+        self.remote_name: str = listed.name
+        self._hints = canonical(listed.annotations)
+        self.name: str = re.sub(r"[^a-zA-Z0-9_-]", "_", server._prefix + listed.name)[:64]
+        self.description: str = clean(listed.description)
+        self.source: str = f"mcp:{server.name}"
+        self.requires_approval: bool | Predicate = _of(server._requires_approval, listed.name, True)
+        self.risk: str | None = _of(server._risk, listed.name, None)
+        self.idempotent: bool = listed.name in server._idempotent
+        self.retries = 2 if self.idempotent else 0
+        self.timeout: float | None = server._timeout
+        self.redact: frozenset[str] = server._redact.get(listed.name, frozenset())
+        super().__init__()
+
+    def identity(self, path: str = "") -> ToolIdentity:
+        """Which tool this is, for an agent at `path` within the run: whose, where it runs, and by which description."""
+        return self._there.evolve(path=path) if path else self._there
+
+    @cached_property
+    def _there(self) -> ToolIdentity:
+        """The identity where it is no run's inside; worked out once, since it is asked for at each step of a call."""
+        told = hashlib.sha256(self.description.encode()).hexdigest()
+        return super().identity().evolve(endpoint=self.server.endpoint, description_hash=told)
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """What the server says of the tool, unproven, as a fresh copy."""
+        hints: dict[str, Any] = plain(self._hints)
+        return hints
+
+    def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+        """Have the server run it, and wait. Raises `MCPError` where nobody knows whether it did."""
+        return self.server._call(self, values, context)
+
+    def render(self, value: Any) -> CallResult:
+        """The result as the model reads it."""
+        return value if isinstance(value, CallResult) else super().render(value)
+
+    def failure(self, text: str, values: Mapping[str, Any]) -> CallResult:
+        """A failed result that says so, without the values of redacted parameters."""
+        return CallResult(kind="failed", content=self._cut(clean(without(text, self._secrets(values)))))
+
+    def _target(self) -> Callable[..., Any]:
+        return self.call
+
+    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        return "", {}
+
+    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        return SchemaArguments(f"{self.name} of MCP server {self.server.name!r}", self._listed.schema), None
+
+    def _why_invalid(self, error: Exception) -> str:
+        return error.told(self.redact) if isinstance(error, Misfit) else super()._why_invalid(error)
+
+
+def _of(option: Any, name: str, default: Any) -> Any:
+    """What an option says of the tool of this name."""
+    return option.get(name, option.get(_REST, default)) if isinstance(option, Mapping) else option
+
+
+def _names(server: str, option: str, names: Any) -> frozenset[str]:
+    found: list[Any] = list(names) if checks.is_series(names) else [None]
+    if not all(isinstance(each, str) for each in found):
+        raise ConfigurationError(f"MCP server {server!r}: {option} is a list of names")
+    return frozenset(found)
+
+
+def _check_gates(server: str, asked: Any) -> None:
+    for each in asked.values() if isinstance(asked, Mapping) else (asked,):
+        if each is not True and each is not False and not callable(each):
+            raise ConfigurationError(
+                f"MCP server {server!r}: requires_approval is exactly True, exactly False, a function of the arguments,"
+                " or a mapping from names of tools to these"
+            )
+
+
+def _check_place(name: str, command: Any, env: Any, cwd: Any, url: Any, headers: Any) -> None:
+    """Refuse what names no server, without naming what may be secret."""
+    if (command is None) == (url is None):
+        raise ConfigurationError(f"MCP server {name!r} needs a command to start or a url to reach, one of the two")
+    foreign = {"headers": headers} if url is None else {"env": env, "cwd": cwd}
+    if wrong := [option for option, value in foreign.items() if value is not None]:
+        raise ConfigurationError(
+            f"MCP server {name!r}: {', '.join(wrong)} is for servers that are {'reached' if url is None else 'started'}"
+        )
+    if url is not None and not (isinstance(url, str) and re.match(r"https?://[^/]", url)):
+        raise ConfigurationError(f"MCP server {name!r}: url begins with http:// or https://")
+    if command is not None and not (
+        checks.is_series(command) and (parts := list(command)) and all(isinstance(part, str) for part in parts)
+    ):
+        raise ConfigurationError(
+            f"MCP server {name!r}: command is a list of texts, as in command=['npx', 'server'], and no shell reads it"
+        )
+    for option, values in {"env": env, "headers": headers}.items():
+        if values is not None and not (
+            isinstance(values, Mapping) and all(isinstance(each, str) for pair in values.items() for each in pair)
+        ):
+            raise ConfigurationError(f"MCP server {name!r}: {option} maps texts to texts")

@@ -1,0 +1,49 @@
+"""Which model a name means, by what is installed and what the environment says."""
+
+from __future__ import annotations
+
+import os
+
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.quoting import quoted, quoted_word
+from phronomy.models.base import Model
+from phronomy.models.providers import has_litellm
+
+
+def as_model(model: str | Model) -> Model:
+    """The model itself, or the one of that name: a `LiteLLMModel` where litellm is installed, else `ChatCompletionsModel.from_name`.
+
+    `PHRONOMY_MODEL_BACKEND` says which, whatever is installed: `litellm`, `chat_completions`, or `responses` for a `ResponsesModel`,
+    which is asked for `gpt-5` where the name is `openai/gpt-5`. If it is `chat_completions`, and there is an `OPENAI_BASE_URL`, every
+    name goes there.
+
+    Raises `ConfigurationError` for anything that is neither a name nor a `Model`, for a backend that is not known, and for a name
+    that needs litellm where there is none.
+    """
+    if isinstance(model, str):
+        return _named(model, os.environ.get("PHRONOMY_MODEL_BACKEND") or None)
+    if isinstance(model, type) or not isinstance(model, Model):
+        raise ConfigurationError(
+            f"a model is a name or has `name`, `complete` and `acomplete`; this is {quoted(model)}"
+        )
+    return model
+
+
+def _named(name: str, backend: str | None) -> Model:
+    if backend == "litellm" or (backend is None and has_litellm()):
+        from phronomy.models.litellm import LiteLLMModel  # noqa: PLC0415  # loads HTTP or litellm, which `import phronomy` does not
+
+        return LiteLLMModel(name)
+    if backend in (None, "chat_completions"):
+        from phronomy.models.chat_completions import ChatCompletionsModel  # noqa: PLC0415  # loads HTTP or litellm, which `import phronomy` does not
+
+        if backend is not None and os.environ.get("OPENAI_BASE_URL"):
+            return ChatCompletionsModel(name.removeprefix("openai/"))
+        return ChatCompletionsModel.from_name(name)
+    if backend == "responses":
+        from phronomy.models.responses import ResponsesModel  # noqa: PLC0415  # loads HTTP or litellm, which `import phronomy` does not
+
+        return ResponsesModel(name.removeprefix("openai/"))
+    raise ConfigurationError(
+        f"PHRONOMY_MODEL_BACKEND is litellm, chat_completions or responses, not {quoted_word(backend)}"
+    )

@@ -1,0 +1,268 @@
+"""The chat-completions wire shape: records to request bodies, reply bodies to records. Pure.
+
+What a reply holds beside the fields we know is kept in `Message.provider`, in its order, and sent back where it stood:
+
+- an unknown field of the message, under its own name;
+- the unknown fields of its calls, under `RESERVED`: `{"calls": {"0": {..., "function": {...}}}}`, by the call's place;
+- a provider's own field of the name `RESERVED`, under `RESERVED` too, as `own`.
+
+The shape is that of https://platform.openai.com/docs/api-reference/chat.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from phronomy.errors import ContentFilterError, ModelError
+from phronomy.foundation.json_text import JsonError, canonical, clean
+from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
+from phronomy.records.messages import Message, ToolCall, Usage, told_text
+
+RESERVED = "phronomy"
+"""The one key in `Message.provider` that is ours."""
+
+_KNOWN = ("role", "content", "tool_calls")
+_NOISE = ("function_call", "refusal")  # every reply of some providers has them as null
+
+
+_OF_TOOLS = "What follows is part of the results of tool calls. The user has not sent it."
+
+
+Spread: TypeAlias = Callable[[Message, dict[str, Any]], list[dict[str, Any]]]
+"""A message and its form on the wire: what goes in place of that."""
+
+
+def request_messages(
+    request: ModelRequest, *, whole_results: bool = False, spread: Spread | None = None
+) -> list[dict[str, Any]]:
+    """The messages of the request as they go over the wire, instructions first.
+
+    A tool message of this protocol is text. What else is in it goes into a user message after the tool messages of its turn; with
+    `whole_results` it stays, for a translator to another protocol. `spread` gives the messages that one of them goes as.
+    """
+    system = [{"role": "system", "content": request.system}] if request.system else []
+    messages: Iterable[dict[str, Any]] = (wire_message(message) for message in request.messages)
+    if spread is not None:
+        messages = (each for one, sent in zip(request.messages, messages, strict=True) for each in spread(one, sent))
+    return [*system, *(messages if whole_results else _in_text(messages))]
+
+
+def _in_text(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The messages, with what is no text in tool messages in one of the user after those of the turn."""
+    beside: list[Any] = []
+    for message in messages:
+        if message["role"] != "tool":
+            yield from _beside(beside)
+            beside = []
+        elif others := _others(message["content"]):
+            beside += [{"type": "text", "text": f"In the result of call {message['tool_call_id']}:"}, *others]
+            message["content"] = told_text(message["content"])
+        yield message
+    yield from _beside(beside)
+
+
+def _others(content: Any) -> list[Any]:
+    """The parts of a content that are no text."""
+    return [part for part in content if object_of(part).get("type") != "text"] if isinstance(content, list) else []
+
+
+def _beside(parts: list[Any]) -> Iterator[dict[str, Any]]:
+    if parts:
+        yield {"role": "user", "content": [{"type": "text", "text": _OF_TOOLS}, *parts]}
+
+
+def is_of_tools(message: dict[str, Any]) -> bool:
+    """Whether a user message on the wire is what was beside the text of tool messages."""
+    content = message.get("content")
+    return isinstance(content, list) and content[:1] == [{"type": "text", "text": _OF_TOOLS}]
+
+
+def wire_message(message: Message) -> dict[str, Any]:
+    """One message as it goes over the wire, with the provider's own fields back in their places."""
+    provider = message.provider
+    ours = object_of(provider.get(RESERVED))
+    wire: dict[str, Any] = {"role": message.role}
+    if message.tool_call_id is not None:
+        wire["tool_call_id"] = message.tool_call_id
+    wire["content"] = message.content
+    if message.tool_calls:
+        wire["content"] = wire["content"] or None
+        extras = object_of(ours.get("calls"))
+        wire["tool_calls"] = [
+            _wire_call(call, object_of(extras.get(str(n)))) for n, call in enumerate(message.tool_calls)
+        ]
+    elif wire["content"] is None:
+        wire["content"] = ""
+    if "own" in ours:
+        provider[RESERVED] = ours["own"]
+    else:
+        provider.pop(RESERVED, None)
+    return _with(wire, provider)
+
+
+def _wire_call(call: ToolCall, extra: dict[str, Any]) -> dict[str, Any]:
+    function = _with({"name": call.name, "arguments": call.arguments}, object_of(extra.get("function")))
+    return _with({"id": call.id, "type": extra.get("type", "function"), "function": function}, extra)
+
+
+def _with(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """What is known first, then the rest in its order; the rest never stands over what the record itself says."""
+    return {**known, **{key: value for key, value in more.items() if key not in known}}
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """The value if it is an object: what a checkpoint from outside holds under our key need not be."""
+    return value if isinstance(value, dict) else {}
+
+
+def request_options(settings: ModelSettings, *, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """The options of the request as they go over the wire. Those about tools go only where there are tools."""
+    choice = settings.tool_choice
+    options: dict[str, Any] = {
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "max_tokens": settings.max_tokens,
+        "stop": None if settings.stop is None else list(settings.stop),
+        "seed": settings.seed,
+    }
+    if tools:
+        named = choice not in (None, "auto", "required", "none")
+        options["tools"] = list(tools)
+        options["tool_choice"] = {"type": "function", "function": {"name": choice}} if named else choice
+        options["parallel_tool_calls"] = settings.parallel_tool_calls
+    return {**settings.extra, **{name: value for name, value in options.items() if value is not None}}
+
+
+def read_completion(body: Any) -> ModelReply:
+    """The reply in the body of a whole answer: its first choice, with its usage.
+
+    Raises `ContentFilterError` where the provider withheld the reply, and `ModelError` as `reply_from` does.
+    """
+    choices = body.get("choices") if isinstance(body, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict):
+        raise ModelError("the model's answer holds no message")
+    reply = reply_from(choice.get("message"), body.get("usage"), choice.get("finish_reason"))
+    if reply.finish_reason == "content_filter":
+        raise withheld()
+    return replace(reply, id=name_of(body.get("id")), model=name_of(body.get("model")))
+
+
+def withheld() -> ContentFilterError:
+    """The error for a reply that the provider did not let through."""
+    return ContentFilterError("the provider withheld the reply, or a part of it, by its content policy")
+
+
+def reply_from(message: Any, usage: Any = None, finish_reason: Any = None) -> ModelReply:
+    """The reply in an assistant message as it came over the wire.
+
+    Raises `ModelError` for what is no assistant message, or cannot be kept in a record.
+    """
+    if not isinstance(message, dict) or not any(key in message for key in _KNOWN):
+        raise ModelError("the model's answer holds no message")
+    if message.get("role") not in (None, "assistant"):
+        raise ModelError("the model's answer is not a message of the role assistant")
+    raw_calls = message.get("tool_calls") or []
+    if not isinstance(raw_calls, list):
+        raise ModelError("the tool calls in the model's answer are not a list")
+    calls = tuple(_read_call(call) for call in raw_calls)
+    return ModelReply(
+        message=record_of(message.get("content"), calls, _unknown(message, raw_calls)),
+        usage=read_usage(usage, "prompt_tokens", "completion_tokens"),
+        finish_reason=finish_reason if isinstance(finish_reason, str) else None,
+    )
+
+
+def record_of(content: Any, calls: tuple[ToolCall, ...], provider: dict[str, Any]) -> Message:
+    """The record of what the model said. Raises `ModelError` for what no record can hold."""
+    try:
+        return Message(
+            role="assistant",
+            content="" if content is None and not calls else content,
+            tool_calls=calls,
+            provider=provider,
+        )
+    except ValueError as error:  # pydantic's error is one; its text would quote the answer
+        raise ModelError("the model's answer cannot be kept: it is no text or parts, too deep, or holds NaN") from error
+
+
+def _read_call(call: Any) -> ToolCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not isinstance(name, str) or not name:
+        raise ModelError("a tool call in the model's answer names no function")
+    call_id = call.get("id")
+    # An id that is missing or no string becomes empty: whoever drives the run replaces empty ids.
+    return ToolCall(
+        id=call_id if isinstance(call_id, str) else "", name=name, arguments=arguments_text(function.get("arguments"))
+    )
+
+
+def arguments_text(value: Any) -> str:
+    """The arguments of a call as text: the provider's own where it sent text, as the protocols have it."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    try:
+        return canonical(value)
+    except JsonError:
+        pass
+    try:
+        # What no record could hold still goes to the judging of the call as text, so that the model hears of it.
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ModelError("the arguments of a tool call in the model's answer are not JSON") from error
+
+
+def _unknown(message: dict[str, Any], raw_calls: list[Any]) -> dict[str, Any]:
+    """What goes into `Message.provider`."""
+    kept: dict[str, Any] = {}
+    for key, value in message.items():
+        if key in _KNOWN or (key in _NOISE and value is None):
+            continue
+        kept[key] = {"own": value} if key == RESERVED else value
+    calls = {str(n): extra for n, call in enumerate(raw_calls) if (extra := _unknown_of_call(call))}
+    if calls:
+        kept.setdefault(RESERVED, {})["calls"] = calls
+    return kept
+
+
+def _unknown_of_call(call: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in call.items() if key not in ("id", "type", "function")}
+    if call.get("type") not in (None, "function"):
+        kept["type"] = call["type"]
+    function = {key: value for key, value in call["function"].items() if key not in ("name", "arguments")}
+    return {**kept, "function": function} if function else kept
+
+
+def read_usage(usage: Any, read: str, written: str) -> Usage:
+    """The usage of one request, where the protocol calls the tokens that the model read and wrote so."""
+    counts = object_of(usage)
+    return Usage(
+        requests=1,
+        input_tokens=_count(counts.get(read)),
+        output_tokens=_count(counts.get(written)),
+        cached_tokens=_count(object_of(counts.get(f"{read}_details")).get("cached_tokens")),
+        reasoning_tokens=_count(object_of(counts.get(f"{written}_details")).get("reasoning_tokens")),
+        cost=_cost(counts.get("cost")),
+    )
+
+
+def name_of(value: Any) -> str | None:
+    """The id or name that a provider gives something; None if it gives none."""
+    return clean(value) if isinstance(value, str) and value else None
+
+
+def _count(value: Any) -> int:
+    return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**53 else 0
+
+
+def _cost(value: Any) -> float | None:
+    """US dollars, where the provider says so: OpenRouter and those that follow it send `usage.cost`."""
+    return (
+        float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9 else None
+    )

@@ -1,0 +1,1 @@
+"""Calling a provider over HTTP: clients, requests, and server-sent events."""

@@ -1,0 +1,219 @@
+"""A model reached over HTTP without a provider's library: what the protocols that phronomy speaks itself have in common.
+
+The clients, the keys, one attempt sync and async, streamed and not. A protocol says where requests go, what is in them, and how what
+comes back is read.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, ClassVar, Self
+from urllib.parse import unquote
+
+from phronomy.concurrency.aclosing import aclosing
+from phronomy.errors import AuthenticationError, ConfigurationError
+from phronomy.foundation.json_text import clean
+from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
+from phronomy.models.formats.answer import StreamedReply, awhole, is_stream, read_answer, whole
+from phronomy.models.http.clients import CONNECT_SECONDS, READ_SECONDS, Clients
+from phronomy.models.http.sse import apieces, pieces
+from phronomy.models.patience import still
+from phronomy.models.providers import OPENAI
+from phronomy.models.retry import Background, Failure, RetriedModel
+
+
+class DirectModel(RetriedModel):
+    """The clients of a model, and one attempt at a reply, over what a protocol is."""
+
+    _PATH: ClassVar[str]
+    """Where requests go, under the base address."""
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        settings: ModelSettings | None = None,
+        max_attempts: int = 3,
+        retry_wait: float = 1.0,
+    ) -> None:
+        super().__init__(
+            model,
+            settings=settings,
+            max_attempts=max_attempts,
+            retry_wait=retry_wait,
+            key=_checked_key(api_key) if isinstance(api_key, str) else api_key,
+            base_url=base_url,
+        )
+        self._provider = OPENAI
+        self._asked_for = model
+        address, self._basic = _address(base_url or OPENAI.base_url(model))
+        self._url = address + self._PATH
+        self._clients = Clients(self._url)
+
+    @staticmethod
+    def prepare() -> None:
+        """Begin to load what the first call needs, in a background thread, and return at once."""
+        _SOON.begin()
+
+    def close(self) -> None:
+        """Close the connections of sync calls. Closing twice does nothing; a later call opens new ones."""
+        self._clients.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of sync calls, and those of the running event loop."""
+        await self._clients.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # What a protocol is
+
+    @abstractmethod
+    def _options(self, settings: ModelSettings, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+        """The options in the body of a request, those of `extra` among them."""
+
+    @abstractmethod
+    def _conversation(self, request: ModelRequest) -> dict[str, Any]:
+        """What was said, in the body of a request."""
+
+    @abstractmethod
+    def _streamed(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The body of a request for a stream."""
+
+    @abstractmethod
+    def _read(self, body: dict[str, Any]) -> ModelReply:
+        """The reply in the body of a whole answer."""
+
+    @abstractmethod
+    def _assembler(self) -> StreamedReply:
+        """What puts a stream together again."""
+
+    # One attempt
+
+    def _failure(self, error: Exception) -> Failure:
+        found = super()._failure(error)
+        if not isinstance(found.error, AuthenticationError) or self._api_key or self._basic:
+            return found
+        text = f"{found.error}. No key was sent: set {self._provider.keys[0]}, or give an api_key"
+        return replace(found, error=AuthenticationError(text, status_code=found.error.status_code))
+
+    def _load(self) -> None:
+        _SOON.wait()
+        if self._api_key is None:
+            self._api_key = _checked_key(self._provider.key())
+
+    def _ask(self, request: ModelRequest) -> ModelReply:
+        with self._clients.client().stream("POST", self._url, **self._call(request, stream=False)) as answer:
+            data = still(answer.iter_bytes(), request.patience)
+            return read_answer(answer.status_code, answer.headers, whole(data), self._read)
+
+    async def _aask(self, request: ModelRequest) -> ModelReply:
+        session = await self._clients.session()
+        async with session.post(self._url, **self._acall(request, stream=False)) as answer:
+            return read_answer(answer.status, answer.headers, await awhole(answer.content.iter_any()), self._read)
+
+    def _pieces(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
+        with self._clients.client().stream("POST", self._url, **self._call(request, stream=True)) as answer:
+            data = still(answer.iter_bytes(), request.patience)
+            if is_stream(answer.status_code, answer.headers):
+                yield from pieces(data, self._assembler())
+            else:
+                yield read_answer(answer.status_code, answer.headers, whole(data), self._read)
+
+    async def _apieces(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
+        session = await self._clients.session()
+        async with session.post(self._url, **self._acall(request, stream=True)) as answer:
+            if is_stream(answer.status, answer.headers):
+                async with aclosing(apieces(answer.content.iter_any(), self._assembler())) as stream:
+                    async for piece in stream:
+                        yield piece
+            else:
+                yield read_answer(answer.status, answer.headers, await awhole(answer.content.iter_any()), self._read)
+
+    def _call(self, request: ModelRequest, *, stream: bool) -> dict[str, Any]:
+        import httpx2  # noqa: PLC0415  # loads on the first call
+
+        body, headers, seconds = self._request(request, stream=stream)
+        timeout = httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
+        return {"content": body, "headers": headers, "timeout": timeout}
+
+    def _acall(self, request: ModelRequest, *, stream: bool) -> dict[str, Any]:
+        import aiohttp  # noqa: PLC0415  # loads on the first call
+
+        body, headers, seconds = self._request(request, stream=stream)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=min(seconds, CONNECT_SECONDS), sock_read=seconds)
+        return {"data": body, "headers": headers, "timeout": timeout, "allow_redirects": False}
+
+    def _request(self, request: ModelRequest, *, stream: bool) -> tuple[bytes, dict[str, str], float]:
+        """The body, the headers, and the seconds that the provider has for each piece of its answer."""
+        settings = self._settings.merged(request.settings)
+        options = self._options(settings, request.tools)
+        more = {name: options.pop(name, None) or {} for name in ("extra_headers", "extra_body")}
+        if not all(isinstance(part, dict) for part in more.values()):
+            raise ConfigurationError("extra_headers and extra_body in the settings are objects")
+        body: dict[str, Any] = {
+            **more["extra_body"],
+            **options,
+            "model": self._asked_for,
+            **self._conversation(request),
+        }
+        if stream:
+            body = self._streamed(body)
+        text = clean(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream" if stream else "application/json"}
+        if self._api_key:
+            headers["Authorization"] = f"Bearer {self._api_key}"
+        if self._basic:
+            headers["Authorization"] = f"Basic {self._basic}"
+        named = {str(name): str(value) for name, value in more["extra_headers"].items()}
+        return text.encode(), {**headers, **named}, settings.timeout or READ_SECONDS
+
+
+def _address(base_url: str) -> tuple[str, str]:
+    """The address up to the protocol's path, and what stood before its host as `user:password@`, in the form of the header."""
+    scheme, _, rest = base_url.partition("://")
+    if scheme not in ("http", "https"):
+        raise ConfigurationError("base_url is an address that begins with http:// or https://")
+    host, slash, path = rest.partition("/")
+    credentials, _, host = host.rpartition("@")
+    user, _, password = credentials.partition(":")
+    both = f"{unquote(user)}:{unquote(password)}".encode() if credentials else b""
+    return f"{scheme}://{host}{slash}{path}".rstrip("/"), b64encode(both).decode()
+
+
+def _checked_key(key: str | None) -> str | None:
+    """The key without the blanks around it. An HTTP library's error about any other would quote it."""
+    key = None if key is None else key.strip()
+    if key and not (key.isascii() and key.isprintable()):
+        raise ConfigurationError("the API key holds characters that no header can hold")
+    return key
+
+
+def _load() -> None:
+    import httpx2  # noqa: PLC0415
+    import tenacity  # noqa: PLC0415
+
+    _ = httpx2, tenacity
+
+
+_SOON = Background(_load)

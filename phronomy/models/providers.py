@@ -1,0 +1,108 @@
+"""The providers that speak chat completions: where each is, and which variables of the environment hold its address and key.
+
+The names before the slash, and the variables, are those that litellm has, so that a name means the same with it and without it.
+The addresses are those of the providers' own references.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.quoting import quoted_name
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """Where a provider is reached, up to and with `/v1` or what stands for it, and what it needs.
+
+    `address` is a variable that names another place, `keys` those of which the first that is set holds the key. Without a
+    `url` there is no place but that. `path` is what the variable leaves out at the end.
+    """
+
+    url: str | None
+    keys: tuple[str, ...]
+    address: str | None = None
+    path: str = ""
+    counts_streams: bool = True
+    """Whether it takes `stream_options`, by which the usage of a stream is asked for. The others give it unasked."""
+
+    def base_url(self, name: str) -> str:
+        """The address for the model of this name. Raises `ConfigurationError` where nothing says it."""
+        if self.address is not None and (found := (os.environ.get(self.address) or "").rstrip("/")):
+            if not found.startswith(("http://", "https://")):
+                raise ConfigurationError(f"{self.address} is an address that begins with http:// or https://")
+            return found if found.endswith(self.path) else found + self.path
+        if self.url is None:
+            raise ConfigurationError(
+                f"nothing says where {quoted_name(name)} is: set {self.address}, or give a ChatCompletionsModel its base_url"
+            )
+        return self.url
+
+    def key(self) -> str:
+        """The key that the environment holds; empty without one."""
+        return next((found for name in self.keys if (found := os.environ.get(name))), "")
+
+
+OPENAI: Final = Provider("https://api.openai.com/v1", ("OPENAI_API_KEY",), "OPENAI_BASE_URL")
+
+_OLLAMA: Final = Provider("http://localhost:11434/v1", ("OLLAMA_API_KEY",), "OLLAMA_API_BASE", path="/v1")
+
+PROVIDERS: Final = {
+    "openai": OPENAI,
+    "cerebras": Provider("https://api.cerebras.ai/v1", ("CEREBRAS_API_KEY",), "CEREBRAS_API_BASE"),
+    "deepinfra": Provider("https://api.deepinfra.com/v1/openai", ("DEEPINFRA_API_KEY",), "DEEPINFRA_API_BASE"),
+    "deepseek": Provider("https://api.deepseek.com", ("DEEPSEEK_API_KEY",), "DEEPSEEK_API_BASE"),
+    "fireworks_ai": Provider(
+        "https://api.fireworks.ai/inference/v1", ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY"), "FIREWORKS_API_BASE"
+    ),
+    "groq": Provider("https://api.groq.com/openai/v1", ("GROQ_API_KEY",), "GROQ_API_BASE"),
+    "hosted_vllm": Provider(None, ("HOSTED_VLLM_API_KEY",), "HOSTED_VLLM_API_BASE"),
+    "lm_studio": Provider(None, ("LM_STUDIO_API_KEY",), "LM_STUDIO_API_BASE"),
+    "mistral": Provider("https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), counts_streams=False),
+    "moonshot": Provider("https://api.moonshot.ai/v1", ("MOONSHOT_API_KEY",), "MOONSHOT_API_BASE"),
+    "nvidia_nim": Provider("https://integrate.api.nvidia.com/v1", ("NVIDIA_NIM_API_KEY",), "NVIDIA_NIM_API_BASE"),
+    "ollama": _OLLAMA,
+    "ollama_chat": _OLLAMA,
+    "openrouter": Provider("https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY", "OR_API_KEY"), "OPENROUTER_API_BASE"),
+    "perplexity": Provider(
+        "https://api.perplexity.ai", ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"), "PERPLEXITY_API_BASE"
+    ),
+    "sambanova": Provider("https://api.sambanova.ai/v1", ("SAMBANOVA_API_KEY",), "SAMBANOVA_API_BASE"),
+    "together_ai": Provider(
+        "https://api.together.ai/v1", ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY"), "TOGETHER_AI_API_BASE"
+    ),
+    "xai": Provider("https://api.x.ai/v1", ("XAI_API_KEY",), "XAI_API_BASE"),
+}
+
+_OPENAIS_OWN: Final = re.compile(r"(gpt|chatgpt|o\d)[\w.-]*")
+"""Names of models that need none of a provider before them."""
+
+
+def provider_of(name: str) -> tuple[Provider, str]:
+    """The provider of the model of this name, and the provider's own name for the model.
+
+    Raises `ConfigurationError` for a name of which the table knows no provider.
+    """
+    if not isinstance(name, str):
+        raise ConfigurationError(f"a model is named by text, such as 'openai/gpt-4o-mini', not by {quoted_name(name)}")
+    before, slash, model = name.partition("/")
+    if slash and model and before in PROVIDERS:
+        return PROVIDERS[before], model
+    if _OPENAIS_OWN.fullmatch(name):
+        return OPENAI, name
+    gateway = "; PHRONOMY_MODEL_BACKEND=chat_completions has every name go to OPENAI_BASE_URL"
+    raise ConfigurationError(
+        f"{quoted_name(name)} names no provider that is reached without litellm: pip install 'phronomy[litellm]', "
+        f"begin the name with one of {', '.join(sorted(PROVIDERS))} and a slash, or give a ChatCompletionsModel its base_url"
+        f"{gateway if os.environ.get('OPENAI_BASE_URL') else ''}"
+    )
+
+
+def has_litellm() -> bool:
+    """Whether litellm is installed, which this does not load."""
+    return find_spec("litellm") is not None

@@ -1,0 +1,1 @@
+"""Drawings, as Mermaid text and as SVG."""

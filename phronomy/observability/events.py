@@ -1,0 +1,517 @@
+"""Events: what happens in a run, as it happens, for whoever watches it.
+
+All but pieces of replies and of nodes are read off the store's log, so the same events can be read again later, with the same ids:
+a page that lost its connection asks for those after the last it has seen (`replay`). `seq` is the place in the log of the branch that
+the event was read off, `part` tells apart those of one place.
+"""
+
+from collections.abc import Iterator
+from operator import not_
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, assert_never
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from phronomy.concurrency.pieces import Piece
+from phronomy.errors import ConfigurationError, PhronomyError
+from phronomy.foundation.json_text import clean
+from phronomy.foundation.quoting import quoted_id
+from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from phronomy.records.calls import CallFailed, CallSettled, CallStarted, Guarded, Next, Outcome, Status
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Decision, PendingApproval
+from phronomy.records.messages import Message, Settlement, Usage
+from phronomy.records.record import NULL, Json, JsonObject, Record, Text, Time
+from phronomy.stores.base import Store
+from phronomy.stores.log.log import rows_of
+from phronomy.stores.log.row_delta import outcome_from
+from phronomy.stores.rows import Lineage
+
+
+class _Event(Record):
+    """What every event has. `path` names the nested run it is of, empty for the run itself."""
+
+    wire_adds: ClassVar[tuple[str, ...]] = ("id",)
+
+    version: Literal[1] = 1
+    run_id: str
+    branch_id: str
+    thread_id: Text | None = None
+    path: str = ""
+    seq: int
+    part: int = 0
+
+    @property
+    def id(self) -> str:
+        """Where the event stands in its branch, as text: the `id:` of a server-sent event, and what `replay` goes on after."""
+        return f"{self.seq}.{self.part}"
+
+    @property
+    def key(self) -> str:
+        """What to tell the event from every other by, whatever the run: the same each time it is told."""
+        return f"{self.branch_id}:{self.id}"
+
+
+class RunStarted(_Event):
+    """A run began, with this input."""
+
+    type: Literal["run_started"] = "run_started"
+    agent: Text
+    input: Json = Field(default=NULL, repr=False)
+
+
+class ModelStarted(_Event):
+    """The model of this name is asked. Only in the live stream."""
+
+    type: Literal["model_started"] = "model_started"
+    model: Text = ""
+
+
+class TextPiece(_Event):
+    """The next piece of the reply's text. Only in the live stream."""
+
+    type: Literal["text_delta"] = "text_delta"
+    text: Text
+
+
+class ReasoningPiece(_Event):
+    """The next piece of what the model lets be seen of its reasoning. Only in the live stream."""
+
+    type: Literal["reasoning_delta"] = "reasoning_delta"
+    text: Text
+
+
+class ToolCallPiece(_Event):
+    """The next piece of a tool call: `index` is its place in the reply. Only in the live stream."""
+
+    type: Literal["tool_call_delta"] = "tool_call_delta"
+    index: int
+    call_id: Text
+    tool_name: Text
+    arguments: Text = Field(repr=False)
+
+
+class ModelReplied(_Event):
+    """The model replied with this message; `usage` is the run's so far, `spent` what of it this reply cost.
+
+    `unknown` are the ids of calls of tools that there are none of: the names of those are the model's own text.
+    """
+
+    type: Literal["model_replied"] = "model_replied"
+    message: Message
+    usage: Usage
+    spent: Usage = Usage()
+    unknown: tuple[Text, ...] = Field(default=(), exclude_if=not_)
+
+    @property
+    def text(self) -> str:
+        """The text of the reply."""
+        return self.message.text
+
+
+class ApprovalRequested(_Event):
+    """A call waits for a human: `pending` is what to show, and what the decision is bound to."""
+
+    type: Literal["approval_requested"] = "approval_requested"
+    pending: PendingApproval
+    checkpoint_id: str
+
+
+class Decided(_Event):
+    """A pending approval was decided."""
+
+    type: Literal["decided"] = "decided"
+    decision: Decision
+
+
+class ToolCallStarted(_Event):
+    """A tool is about to be entered, for the `attempt`-th time. `inside` is the path of the run inside the call, if there is one."""
+
+    type: Literal["tool_call_started"] = "tool_call_started"
+    call_id: Text
+    tool_name: Text
+    attempt: int
+    at: Time
+    args: JsonObject | None = Field(default=None, repr=False)
+    inside: str = ""
+
+
+class NodePiece(_Event):
+    """The next piece of what a node of a graph gives, by channel. Only in the live stream.
+
+    What a node has given is whole once its call has settled: another `attempt` begins anew.
+    """
+
+    type: Literal["node_piece"] = "node_piece"
+    call_id: Text
+    node: Text
+    attempt: int
+    update: JsonObject = Field(repr=False)
+
+
+class ToolCallFailed(_Event):
+    """An attempt failed; `next` says what follows: the same tool again, a fallback, the error to the model, a human."""
+
+    type: Literal["tool_call_failed"] = "tool_call_failed"
+    call_id: Text
+    tool_name: Text
+    error: Text = Field(repr=False)
+    next: Next
+
+
+class ToolCallSettled(_Event):
+    """A call has its result: `kind` says how it ended, `content` is what the model reads.
+
+    `unknown` says that there is no tool of that name: it is the model's own text.
+    """
+
+    type: Literal["tool_call_settled"] = "tool_call_settled"
+    call_id: Text
+    tool_name: Text
+    kind: Settlement
+    content: Text = Field(repr=False)
+    unknown: bool = Field(default=False, exclude_if=not_)
+
+
+class GuardrailsAsked(_Event):
+    """Guardrails looked at the input, the answer, or the call `call_id`: `said` is what each said, by name.
+
+    `code` and `message` are of the one that refused it.
+    """
+
+    type: Literal["guardrail"] = "guardrail"
+    stage: Literal["input", "output", "tool"]
+    said: dict[str, Literal["passed", "transformed", "refused"]]
+    call_id: Text | None = None
+    code: Text | None = None
+    message: Text | None = Field(default=None, repr=False)
+
+
+class HandedOver(_Event):
+    """The conversation went from one agent to another, by a call of that id; the target is asked next."""
+
+    type: Literal["handoff"] = "handoff"
+    source: Text
+    target: Text
+    call_id: Text
+
+
+class CheckpointSaved(_Event):
+    """A checkpoint is stored."""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    checkpoint_id: str
+    step: int
+    status: Status
+
+
+class Suspended(_Event):
+    """The run waits for a human: resume this checkpoint. The end of a stream."""
+
+    type: Literal["suspended"] = "suspended"
+    checkpoint_id: str
+    pending: tuple[PendingApproval, ...]
+
+
+class Ended(_Event):
+    """The run ended: `type` says how. The end of a stream."""
+
+    type: Literal["completed", "rejected", "cancelled", "superseded", "skipped"]
+    checkpoint_id: str
+    output: Json = Field(default=NULL, repr=False)
+    usage: Usage
+
+
+class Failed(_Event):
+    """The run stopped on a failure, which the stream raises next; resume the checkpoint. Only in the live stream."""
+
+    type: Literal["failed"] = "failed"
+    error: Text
+    message: Text
+    checkpoint_id: str | None
+
+
+Event: TypeAlias = (
+    RunStarted
+    | ModelStarted
+    | TextPiece
+    | ReasoningPiece
+    | ToolCallPiece
+    | ModelReplied
+    | ApprovalRequested
+    | Decided
+    | ToolCallStarted
+    | NodePiece
+    | ToolCallFailed
+    | ToolCallSettled
+    | GuardrailsAsked
+    | HandedOver
+    | CheckpointSaved
+    | Suspended
+    | Ended
+    | Failed
+)
+"""Whatever a stream gives. `event.type` tells them apart; `to_wire(event)` is the form to send, `model_dump_json()` that to keep."""
+
+_ANY: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+
+
+def event_from(text: str | bytes) -> Event:
+    """The event in a text. Raises `ConfigurationError` for anything else."""
+    try:
+        return _ANY.validate_json(text)
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"this is no event of version 1: {error.errors(include_input=False)[0]['msg']}"
+        ) from None
+
+
+class Reader:
+    """Reads events off what is written to a branch, in order: of a live run as it is written, of a stored one afterwards.
+
+    `base` is the checkpoint that a live run goes on from, with what was journaled after it: none of that is told again.
+    """
+
+    def __init__(self, branch_id: str, base: Checkpoint | None = None, *, seq: int = 0) -> None:
+        self._branch_id = branch_id
+        self._seq = seq
+        self._part = 0
+        self._before: dict[str, Checkpoint] = {}
+        self._told: dict[str, set[str]] = {}
+        self._unsaid: dict[str, Usage] = {}  # what replies cost that guardrails have not let through
+        if base is not None:
+            for part in (*base.nested, base):
+                self._before[part.path] = part
+                told = {item.id for item in part.journal if isinstance(item, CallSettled)}
+                self._told[part.path] = told | {call.id for call in part.calls if call.result is not None}
+
+    def outcome(self, seq: int, path: str, outcome: Outcome) -> list[Event]:
+        """What a journal entry says."""
+        self._at(seq)
+        before = self._before.get(path)
+        match outcome:
+            case CallStarted():
+                call = next((call for call in before.calls if call.id == outcome.id), None) if before else None
+                facts: dict[str, Any] = {"attempt": outcome.attempt, "at": outcome.at, **_call(before, outcome.id)}
+                facts |= {"inside": f"{path}/{outcome.id}".lstrip("/"), "args": call.__dict__["args"] if call else None}
+                return [self._make(ToolCallStarted, path, **facts)]
+            case CallFailed():
+                named = _call(before, outcome.id)
+                return [self._make(ToolCallFailed, path, error=outcome.error, next=outcome.next, **named)]
+            case CallSettled():
+                self._told.setdefault(path, set()).add(outcome.id)
+                named, result = _call(before, outcome.id), outcome.result
+                facts = {**named, "kind": result.kind, "content": result.content}
+                return [self._make(ToolCallSettled, path, unknown=_is_unknown(named["tool_name"], before), **facts)]
+            case Guarded():
+                return [self._make(GuardrailsAsked, path, **_said(before, outcome))]
+            case _:
+                return []
+
+    def checkpoint(self, seq: int, now: Checkpoint) -> list[Event]:
+        """What a checkpoint says that the one before it, and the journal between, did not."""
+        self._at(seq)
+        before = self._before.get(now.path)
+        if before is not None and before.run_id != now.run_id:
+            before = None
+        if before is None:
+            self._told.pop(now.path, None)
+        found = [*self._begun(before, now), *self._decided(before, now), *self._replied(before, now)]
+        found += [*self._settled(before, now), *self._handed_over(before, now), *self._asked(before, now)]
+        found.append(self._make(CheckpointSaved, now.path, now, checkpoint_id=now.id, step=now.step, status=now.status))
+        if now.ended is not None:
+            facts = {"type": now.ended, "output": now.__dict__["output"], "usage": now.usage}
+            found.append(self._make(Ended, now.path, now, checkpoint_id=now.id, **facts))
+        elif now.path == "" and _waits(now) and not _is_copy(before, now):
+            found.append(self._make(Suspended, now.path, now, checkpoint_id=now.id, pending=now.pending))
+        self._before[now.path] = now
+        if not now.calls:
+            self._told.pop(now.path, None)
+        return found
+
+    def piece(self, delta: Delta | Piece, at: str = "") -> Event:
+        """A piece of a reply in the run at this path, or of what a node gives, after all that was written."""
+        made: Event
+        match delta:
+            case TextDelta(text=text):
+                made = self._make(TextPiece, at, text=text)
+            case ReasoningDelta(text=text):
+                made = self._make(ReasoningPiece, at, text=text)
+            case ToolCallDelta(index=index, arguments=arguments):
+                named = {"call_id": delta.id, "tool_name": delta.name}
+                made = self._make(ToolCallPiece, at, index=index, arguments=arguments, **named)
+            case Piece(path=path, text=text):
+                named = {"call_id": delta.call_id, "node": delta.name}
+                made = self._make(NodePiece, path, update=text, attempt=delta.attempt, **named)
+            case unknown:
+                assert_never(unknown)
+        return made
+
+    def asking(self, path: str, model: str) -> Event:
+        """That the model is asked now."""
+        made: Event = self._make(ModelStarted, path, model=model)
+        return made
+
+    def failed(self, error: BaseException) -> Event:
+        """That the run stopped on this error."""
+        last = self._before.get("")
+        name, id = type(error).__name__, last.id if last is not None else None
+        told = str(error) if isinstance(error, PhronomyError) else ""  # what others say may quote anything
+        made: Event = self._make(Failed, "", error=name, message=told, checkpoint_id=id)
+        return made
+
+    def _begun(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        if before is None:
+            yield self._make(RunStarted, now.path, now, agent=now.agent.name, input=now.__dict__["original_input"])
+
+    def _decided(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        known = {item.pending_id for item in before.decisions} if before is not None else set()
+        for decision in now.decisions:
+            if decision.pending_id not in known:
+                yield self._make(Decided, now.path, now, decision=decision)
+
+    def _replied(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        spent = now.usage.since(before.usage if before is not None else Usage())
+        if now.unguarded == "output":
+            self._unsaid[now.path] = spent
+        elif spent.requests == 0:  # what guardrails have let through by now was paid for before
+            spent = self._unsaid.pop(now.path, spent)
+        for message in _replies(before, now):
+            unknown = tuple(call.id for call in message.tool_calls if _is_unknown(call.name, before, now))
+            facts = {"usage": now.usage, "spent": spent, "unknown": unknown}
+            yield self._make(ModelReplied, now.path, now, message=message, **facts)
+
+    def _settled(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        """Calls that settled without being run, in this checkpoint or in the turn that it closed."""
+        told = self._told.setdefault(now.path, set())
+        calls = {call.call_id: call for call in (before.calls if before is not None else ())}
+        calls |= {call.call_id: call for call in now.calls}
+        results: dict[str, tuple[Settlement, str]] = {}
+        for call in now.calls:
+            if call.result is not None and not call.gate:
+                results[call.call_id] = (call.result.kind, call.result.content)
+        for message in _new_messages(before, now):
+            if message.tool_call_id is not None and message.settlement is not None:
+                results[message.tool_call_id] = (message.settlement, message.text)
+        for call_id, (kind, content) in results.items():
+            id = calls[call_id].id if call_id in calls else call_id
+            if id not in told:
+                told.add(id)
+                name = calls[call_id].name if call_id in calls else _name_of(now, call_id)
+                facts = {"call_id": call_id, "tool_name": name, "kind": kind, "content": content}
+                yield self._make(ToolCallSettled, now.path, now, unknown=_is_unknown(name, before, now), **facts)
+
+    def _handed_over(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        for made in now.handoffs[len(before.handoffs) :] if before is not None else ():
+            call_id = _call(before, made.call)["call_id"]
+            yield self._make(HandedOver, now.path, now, source=made.source, target=made.target, call_id=call_id)
+
+    def _asked(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        known = {item.id for item in before.pending} if before is not None else set()
+        for item in now.pending:
+            if item.id not in known and item.path == now.path:
+                yield self._make(ApprovalRequested, now.path, now, pending=item, checkpoint_id=now.id)
+
+    def _at(self, seq: int) -> None:
+        if seq != self._seq:
+            self._seq, self._part = seq, 0
+
+    def _make(self, kind: Any, path: str, now: Checkpoint | None = None, /, **facts: Any) -> Any:
+        of = now or self._before.get("") or self._before.get(path)
+        assert of is not None, "a log begins with a checkpoint"
+        place = {"branch_id": self._branch_id, "path": path, "seq": self._seq, "part": self._part}
+        self._part += 1
+        return kind(run_id=of.run_id, thread_id=of.thread_id, **place, **facts)
+
+
+def _new_messages(before: Checkpoint | None, now: Checkpoint) -> tuple[Message, ...]:
+    """What was said since; what a run begins with is none of it."""
+    return now.messages[len(before.messages) :] if before is not None else ()
+
+
+def _replies(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
+    """What the model said since, without an answer that guardrails have not let through; with one that they have by now."""
+    new = [message for message in _new_messages(before, now) if message.role == "assistant"]
+    if now.unguarded == "output":
+        return new[:-1]
+    late = before is not None and before.unguarded == "output" and len(now.messages) >= len(before.messages)
+    return [now.messages[len(before.messages) - 1], *new] if late and before is not None else new
+
+
+def _said(before: Checkpoint | None, outcome: Guarded) -> dict[str, Any]:
+    """What an event tells of guardrails: what they looked at is not in it."""
+    facts: dict[str, Any] = {"stage": outcome.stage, "said": outcome.said}
+    if outcome.id is not None:
+        facts["call_id"] = _call(before, outcome.id)["call_id"]
+    if outcome.refusal is not None:
+        facts |= {"code": outcome.refusal.code, "message": outcome.refusal.message}
+    return facts
+
+
+def _waits(now: Checkpoint) -> bool:
+    """Whether the run stands still here until a human decides."""
+    if now.rejecting or now.ending is not None or not now.pending:
+        return False
+    return not any(call.status in ("new", "asking", "ready", "started") for call in now.calls)
+
+
+def _is_copy(before: Checkpoint | None, now: Checkpoint) -> bool:
+    """Whether the run stood still so before, and was only given a label: that it waits was told."""
+    return (
+        now.label is not None
+        and before is not None
+        and before.branch_id == now.branch_id
+        and before.pending == now.pending
+        and _waits(before)
+    )
+
+
+def _call(before: Checkpoint | None, id: str) -> dict[str, str]:
+    """How the call of this id is called by the provider, and what it is for."""
+    for call in before.calls if before is not None else ():
+        if call.id == id:
+            return {"call_id": call.call_id, "tool_name": call.tool.name if call.tool is not None else call.name}
+    return {"call_id": id, "tool_name": ""}
+
+
+def _is_unknown(name: str, *states: Checkpoint | None) -> bool:
+    """Whether none of these states of a run knows a tool of this name."""
+    return not any(state.has_tool(name) for state in states if state is not None)
+
+
+def _name_of(now: Checkpoint, call_id: str) -> str:
+    return next((call.name for message in now.messages for call in message.tool_calls if call.id == call_id), "")
+
+
+def replay(store: Store, branch_id: str, *, after: str | None = None) -> Iterator[Event]:
+    """The events of a branch that are in the store, oldest first; with `after`, those that follow the event of that id.
+
+    `branch_id` is a run's id, or a fork's. Raises `CheckpointNotFound`, and `ConfigurationError` for an id that is none.
+    """
+    if not isinstance(branch_id, str):
+        raise ConfigurationError(f"events are those of the id of a branch, as text, not of {type(branch_id).__name__}")
+    lineage = store.lineage(branch_id=clean(branch_id))
+    last = _place(after)
+    return (event for event in events_of(lineage) if (event.seq, event.part) > last)
+
+
+def events_of(lineage: Lineage) -> Iterator[Event]:
+    """The events of a branch, without those of the logs that it goes on from."""
+    reader = Reader(lineage.branch.id)
+    rows = rows_of(lineage.entries)
+    own = lineage.branch.id
+    for entry in lineage.entries:
+        if entry.checkpoint_id is None:
+            found = reader.outcome(entry.seq, entry.path, outcome_from(entry.body))
+        else:
+            found = reader.checkpoint(entry.seq, next(rows))
+        if entry.branch_id == own:
+            yield from found
+
+
+def _place(after: str | None) -> tuple[int, int]:
+    if after is None:
+        return (-1, -1)
+    seq, _, part = after.partition(".")
+    if not (seq.isdecimal() and part.isdecimal()):
+        raise ConfigurationError(f"{quoted_id(after)} is no id of an event: they look like '17.0'")
+    return int(seq), int(part)

@@ -1,0 +1,179 @@
+"""Hooks: a base class of no-ops, called with the events of every run of an agent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+from phronomy.models.base import ModelReply, ModelRequest
+from phronomy.records.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from phronomy.observability.events import (
+        ApprovalRequested,
+        CheckpointSaved,
+        Decided,
+        Ended,
+        Event,
+        Failed,
+        GuardrailsAsked,
+        HandedOver,
+        ModelReplied,
+        ModelStarted,
+        RunStarted,
+        Suspended,
+        ToolCallFailed,
+        ToolCallSettled,
+        ToolCallStarted,
+    )
+
+_log = logging.getLogger("phronomy")
+
+
+class Hooks:
+    """Override what you want to hear of, and give an instance to `Agent(hooks=[...])`.
+
+    A hook is told after what it is told of is stored, in the thread or task that drives the run: be quick. What it raises is
+    logged, and changes nothing. Events are those of `agent.stream`, without pieces of replies, and those of nested runs (`path`
+    names them), several of which may be told of at once, each in its own thread; arguments and contents in them are in the clear.
+    """
+
+    def on_event(self, event: Event) -> None:
+        """Anything happened: called before the method for the kind of event."""
+
+    def on_run_started(self, event: RunStarted) -> None:
+        """A run began."""
+
+    def on_run_suspended(self, event: Suspended) -> None:
+        """The run waits for a human."""
+
+    def on_run_ended(self, event: Ended) -> None:
+        """The run ended: completed, rejected, cancelled, superseded or skipped, by `event.type`."""
+
+    def on_run_failed(self, event: Failed) -> None:
+        """The run stopped on a failure, and can be resumed."""
+
+    def on_model_started(self, event: ModelStarted) -> None:
+        """The model is asked."""
+
+    def on_model_replied(self, event: ModelReplied) -> None:
+        """The model replied."""
+
+    def on_tool_started(self, event: ToolCallStarted) -> None:
+        """A tool is about to be entered."""
+
+    def on_tool_failed(self, event: ToolCallFailed) -> None:
+        """An attempt failed."""
+
+    def on_tool_settled(self, event: ToolCallSettled) -> None:
+        """A call has its result."""
+
+    def on_guardrail(self, event: GuardrailsAsked) -> None:
+        """Guardrails looked at the input, the answer or a call."""
+
+    def on_handoff(self, event: HandedOver) -> None:
+        """The conversation went to another agent."""
+
+    def on_approval_requested(self, event: ApprovalRequested) -> None:
+        """A call waits for a human."""
+
+    def on_decided(self, event: Decided) -> None:
+        """A pending approval was decided."""
+
+    def on_checkpoint(self, event: CheckpointSaved) -> None:
+        """A checkpoint is stored."""
+
+    def driving(self, at: Checkpoint) -> AbstractContextManager[Mapping[str, str] | None]:
+        """A drive of a run (an invoke, a resume, a stream) from this checkpoint on is inside the manager, however it ends.
+
+        What the manager gives is put into the metadata of the checkpoints of this drive, for whoever goes on from one.
+        """
+        return nullcontext()
+
+    def exchanged(self, branch_id: str, path: str, said: ModelRequest | ModelReply) -> None:
+        """What the model is asked in the run at this path, after `on_model_started`; what it replied, before that is stored.
+
+        The settings of a request are those that the model is asked with, its own included.
+        """
+
+    def _drives(self, at: Checkpoint, masks: Callable[[], Any]) -> AbstractContextManager[Mapping[str, str] | None]:
+        """As `driving`, for those who show arguments: `masks` gives what hides those that the tools of the run redact."""
+        return self.driving(at)
+
+    def running(self, branch_id: str, path: str, call_id: str) -> AbstractContextManager[None]:
+        """The body of a call is inside the manager, in the thread or task that it runs in: after `on_tool_started`."""
+        return nullcontext()
+
+
+_METHODS: Final = {
+    "run_started": "on_run_started",
+    "suspended": "on_run_suspended",
+    "completed": "on_run_ended",
+    "rejected": "on_run_ended",
+    "cancelled": "on_run_ended",
+    "superseded": "on_run_ended",
+    "skipped": "on_run_ended",
+    "failed": "on_run_failed",
+    "model_started": "on_model_started",
+    "model_replied": "on_model_replied",
+    "tool_call_started": "on_tool_started",
+    "tool_call_failed": "on_tool_failed",
+    "tool_call_settled": "on_tool_settled",
+    "guardrail": "on_guardrail",
+    "handoff": "on_handoff",
+    "approval_requested": "on_approval_requested",
+    "decided": "on_decided",
+    "checkpoint": "on_checkpoint",
+}
+"""The method for each type of event; pieces of replies are for streams alone."""
+
+
+def tell(hooks: Hooks, event: Event) -> None:
+    """Call the methods of `hooks` that the event is for."""
+    hooks.on_event(event)
+    if (method := _METHODS.get(event.type)) is not None:
+        getattr(hooks, method)(event)
+
+
+class Inside:
+    """The managers that hooks put around something. What they raise is logged, and changes nothing."""
+
+    def __init__(self, managers: Mapping[Hooks, Callable[[], AbstractContextManager[Any]]]) -> None:
+        self._managers = managers
+        self._entered: list[tuple[Hooks, AbstractContextManager[Any]]] = []
+
+    def __enter__(self) -> tuple[Any, ...]:
+        given: list[Any] = []
+        for hook, make in self._managers.items():
+            try:
+                manager = make()
+                given.append(manager.__enter__())
+                self._entered.append((hook, manager))
+            except Exception as error:
+                raised(hook, error, "on entering")
+        return tuple(each for each in given if each is not None)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._entered:
+            hook, manager = self._entered.pop()
+            try:
+                manager.__exit__(kind, error, trace)
+            except Exception as own:
+                if own is not error:
+                    raised(hook, own, "on leaving")
+
+
+def raised(hook: Hooks, error: Exception, when: str) -> None:
+    """Say in the log that a hook raised: the type alone, as what it says may quote anything."""
+    _log.error("hook %s raised %s %s", type(hook).__name__, type(error).__name__, when)
+
+
+def around_call(hooks: tuple[Hooks, ...], branch_id: str, path: str, call_id: str) -> Inside:
+    """What hooks put around the body of a call."""
+    return Inside({hook: partial(hook.running, branch_id, path, call_id) for hook in hooks})

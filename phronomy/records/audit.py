@@ -1,0 +1,85 @@
+"""The audit trail: who decided what, when, through which channel, why, and the digests of what was shown and of what ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from phronomy.records.calls import Decided, Ending
+from phronomy.records.decisions import DecisionKind, Principal, Why
+from phronomy.records.record import Record, Text, Time, digest_of
+
+if TYPE_CHECKING:
+    from phronomy.records.checkpoint import Checkpoint
+
+
+class AuditRecord(Record):
+    """One decision, as the audit trail keeps it.
+
+    `agent` is the name of the agent or graph that asks, as in the request, whoever decides: that of the run at `path`, or of the agent
+    that the conversation was handed over to there; where a whole run was ended, that which it began with. `checkpoint_id` is the
+    boundary that it was taken at, `digest` that of the tool and the arguments that were shown, None where a whole run was ended; of an
+    `edit`, that of the state which a graph was given. `why` is that of the request. `ran_digest` is the digest of the tool and the
+    arguments that go on by it, None where none do: another than `digest` if they were `edited`. `content_digest` is that of what a
+    human answered in place of a tool. Neither arguments nor results are in it; lines from before there were `why` and these two
+    digests have none.
+    """
+
+    version: Literal[1] = 1
+    at: Time
+    kind: DecisionKind
+    by: Principal | None = None
+    channel: Text | None = None
+    reason: Text | None = None
+    run_id: str
+    thread_id: Text | None = None
+    branch_id: str
+    checkpoint_id: str
+    agent: Text
+    path: str = ""
+    pending_id: str | None = None
+    tool_name: Text | None = None
+    why: Why | None = None
+    digest: str | None = None
+    ran_digest: str | None = None
+    content_digest: str | None = None
+    edited: bool = False
+
+
+def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRecord:
+    """What the trail says of a decision, or of the end that somebody made, in this state; `inside` are its nested runs, by path."""
+    facts: dict[str, Any] = {
+        "run_id": state.run_id,
+        "thread_id": state.thread_id,
+        "branch_id": state.branch_id,
+        "checkpoint_id": state.id,
+    }
+    if isinstance(outcome, Ending):
+        kind: DecisionKind = "cancel" if outcome.status == "cancelled" else "supersede"
+        return AuditRecord(
+            **facts, agent=state.agent.name, at=outcome.at, kind=kind, by=outcome.by, reason=outcome.reason
+        )
+    decision = outcome.decision
+    requests: dict[str | None, tuple[str, Why | None, str | None]] = {
+        call.pending_id: (call.tool.name, call.why, state.speaker) for call in state.calls if call.tool is not None
+    }
+    requests |= {item.id: (item.tool_name, item.why, item.agent) for item in state.pending}
+    tool_name, why, agent = requests.get(decision.pending_id, (None, None, None))
+    goes_on = outcome.edited if outcome.edited is not None else decision
+    return AuditRecord(
+        **facts,
+        agent=agent or inside.get(decision.path, state).speaker,
+        at=decision.at,
+        kind=decision.kind,
+        by=decision.by,
+        channel=decision.channel,
+        reason=decision.reason,
+        path=decision.path,
+        pending_id=decision.pending_id,
+        tool_name=tool_name,
+        why=why,
+        digest=decision.digest,
+        ran_digest=goes_on.digest if decision.kind == "approve" else None,
+        content_digest=digest_of(decision.json_text("content")) if decision.kind == "respond" else None,
+        edited=decision.args is not None,
+    )

@@ -1,0 +1,109 @@
+"""The links of a chain of checkpoints: the first of a run, the next one, the first of a branch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from phronomy.records.calls import Call, HandedOver, Unguarded
+from phronomy.records.checkpoint import AgentRef, Checkpoint
+from phronomy.records.decisions import ToolIdentity
+from phronomy.records.messages import Message
+
+
+def begin(
+    parent: Checkpoint | None,
+    *,
+    id: str,
+    run_id: str,
+    branch_id: str,
+    thread_id: str | None,
+    at: datetime,
+    agent: AgentRef,
+    original_input: Any,
+    messages: tuple[Message, ...] = (),
+    state: Any = None,
+    calls: tuple[Call, ...] = (),
+    kind: str = "agent",
+    path: str = "",
+    unguarded: Unguarded | None = None,
+    label: str | None = None,
+    metadata: Any = None,
+) -> Checkpoint:
+    """The first state of a run: its input is accepted. `messages` are all of them, the input included."""
+    return Checkpoint(
+        id=id,
+        parent_id=parent.id if parent is not None else None,
+        run_id=run_id,
+        branch_id=branch_id,
+        thread_id=thread_id,
+        kind=kind,
+        path=path,
+        created_at=at,
+        label=label,
+        metadata=metadata or {},
+        agent=agent,
+        original_input=original_input,
+        messages=messages,
+        state=state,
+        calls=calls,
+        unguarded=unguarded,
+    )
+
+
+def seal(state: Checkpoint, *, id: str, at: datetime) -> Checkpoint:
+    """The state as a new checkpoint that goes on from the last one."""
+    update = {"id": id, "parent_id": state.id, "step": state.step + 1, "created_at": at, "label": None}
+    return state.evolve(**update)
+
+
+def branch_off(
+    checkpoint: Checkpoint,
+    *,
+    id: str,
+    branch_id: str,
+    at: datetime,
+    salt: str,
+    ids: Mapping[str, str],
+    nested: Mapping[str, Checkpoint],
+) -> Checkpoint:
+    """The first state of a fork: as the checkpoint was sealed, without an approval that has not been used.
+
+    `ids` gives each call that waits, or that was approved, a new pending id by its call id, so that one approval never runs two
+    branches; `nested` are the forks of the runs inside, by call id.
+    """
+    unused = {call.approved for call in checkpoint.calls if call.id in ids}
+    kept = [item for item in checkpoint.decisions if item.pending_id not in unused and item.path == checkpoint.path]
+    calls = []
+    for call in checkpoint.calls:
+        if call.id in ids:
+            lapses = call.expires_at and call.requested_at and at + (call.expires_at - call.requested_at)
+            again = {"pending_id": ids[call.id], "requested_at": at, "expires_at": lapses}
+            call = call.evolve(status="pending", approved=None, **again)
+        elif call.id in nested and call.result is None:
+            call = call.evolve(status="nested" if (waits := nested[call.id].pending) else "ready", waiting=waits)
+        elif call.waiting:  # its body asks anew
+            call = call.evolve(status="ready", waiting=())
+        calls.append(call)
+    update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt}
+    return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
+
+
+HANDOFF: Final = "handoff:"
+"""What the source of a handoff's tool begins with; the name of the target follows."""
+
+
+def target_of(tool: ToolIdentity) -> str | None:
+    """The agent that a handoff's tool hands over to; None for any other tool."""
+    return tool.source.removeprefix(HANDOFF) if tool.source.startswith(HANDOFF) else None
+
+
+def handed_over(state: Checkpoint, calls: Iterable[Call]) -> Checkpoint:
+    """The state after a turn of these calls: the conversation is another agent's, if one of them was a handoff that was made."""
+    for call in calls:
+        target = target_of(call.tool) if call.tool is not None else None
+        if target is not None and call.result is not None and call.result.kind == "completed":
+            made = HandedOver(source=state.speaker, target=target, call=call.id, said=len(state.messages))
+            return state.evolve(handoffs=(*state.handoffs, made))
+    return state

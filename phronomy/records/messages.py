@@ -1,0 +1,203 @@
+"""What was said: messages, the tool calls in them, and the tokens they cost."""
+
+import re
+from collections.abc import Iterable, Sequence
+from operator import not_
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text
+
+Role = Literal["user", "assistant", "tool"]
+"""Who says a message."""
+
+Settlement = Literal[
+    "completed", "responded", "failed", "invalid", "rejected", "skipped", "expired", "cancelled", "superseded"
+]
+"""How a call ended. `responded`: a human gave the result; `invalid`: the call itself was wrong, nothing ran."""
+
+
+class ToolCall(Record):
+    """A model's request to call a tool, as it arrived.
+
+    `arguments` is the provider's text, byte for byte, valid or not. `original_id` is the provider's call id where it was empty
+    or had been used before and `id` replaces it.
+    """
+
+    id: Text
+    name: Text
+    arguments: Text = Field(repr=False)
+    original_id: Text | None = None
+
+
+class Message(Record):
+    """One message of the conversation. Instructions are not among them: they are rendered for each model call.
+
+    `content` is text, a list of content parts, or None. `provider` keeps what the provider sent beside the known fields
+    (thinking blocks, signatures, refusals), exactly and in order. `settlement` says how the call of a tool message ended.
+    """
+
+    role: Role
+    content: Json = Field(default=NULL, repr=False)
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: Text | None = None
+    settlement: Settlement | None = None
+    provider: JsonObject = Field(default=EMPTY, repr=False)
+
+    @model_validator(mode="after")
+    def _fits_role(self) -> Self:
+        if self.json_text("content")[:1] not in ('"', "[", "n"):
+            raise ValueError("content is text, a list of content parts, or null")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"a {self.role} message has no tool calls")
+        if (self.tool_call_id is None) == (self.role == "tool"):
+            raise ValueError("a tool message, and no other, names the call it answers")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The text of the message: its content, or the text parts of it, joined; empty if there is none."""
+        content = self.content
+        if content is None:
+            return ""
+        if isinstance(content, str):
+            return content
+        texts: list[Any] = [
+            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
+        ]
+        return "".join(text for text in texts if isinstance(text, str))
+
+
+_DATA: Final = re.compile(r"data:([a-z]{1,20}/[a-zA-Z0-9.+-]{1,60});base64,")
+
+
+def told_text(content: Any) -> str:
+    """A content as text: its texts, and for each other part a note such as `[image/png, 12 kB]`, with nothing of what is in it."""
+    if isinstance(content, list):
+        return "\n".join(_told(part) for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def _told(part: Any) -> str:
+    part = part if isinstance(part, dict) else {}
+    kind, text, image = part.get("type"), part.get("text"), part.get("image_url")
+    if kind == "text" and isinstance(text, str):
+        return text
+    url = image.get("url") if isinstance(image, dict) else image
+    if isinstance(url, str) and (data := _DATA.match(url)) is not None:
+        size = (len(url) - data.end()) * 3 // 4 - url[-2:].count("=")
+        told = f"{size} bytes" if size < 1000 else f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
+        return f"[{data[1]}, {told}]"
+    return f"[{kind[:40]}]" if isinstance(kind, str) and kind.isidentifier() else "[a part of an unknown type]"
+
+
+class Conversation(tuple[Message, ...]):
+    """The messages of a run; beside them, for the rules alone, the ids of the calls in them, so that no turn reads them all anew.
+
+    Whoever makes a plain tuple of one loses that, and nothing else.
+    """
+
+    call_ids: frozenset[str]
+
+    def __new__(cls, messages: Iterable[Message], call_ids: frozenset[str] | None = None) -> "Conversation":
+        """The messages; `call_ids` are those in them, where they are known."""
+        new = super().__new__(cls, messages)
+        new.call_ids = (
+            frozenset([call.id for said in new for call in said.tool_calls]) if call_ids is None else call_ids
+        )
+        return new
+
+    @classmethod
+    def of(cls, messages: tuple[Message, ...]) -> "Conversation":
+        """The messages as a conversation."""
+        return messages if isinstance(messages, cls) else cls(messages)
+
+    def plus(self, *messages: Message) -> "Conversation":
+        """The conversation with these messages after it."""
+        new = [call.id for said in messages for call in said.tool_calls]
+        return type(self)(self + messages, self.call_ids.union(new) if new else self.call_ids)
+
+
+def with_unique_ids(message: Message, used: frozenset[str], turn: int) -> Message:
+    """The message with empty and repeated call ids replaced: a provider pairs calls and results by them."""
+    ids = {call.id for call in message.tool_calls}
+    if len(ids) == len(message.tool_calls) and "" not in ids and ids.isdisjoint(used):
+        return message
+    seen = set(used)
+    calls = []
+    for index, call in enumerate(message.tool_calls):
+        if not call.id or call.id in seen:
+            fresh = f"call_{turn}_{index}"
+            while fresh in seen:
+                fresh += "_"
+            call = call.evolve(id=fresh, original_id=call.id)
+        seen.add(call.id)
+        calls.append(call)
+    return message.evolve(tool_calls=tuple(calls))
+
+
+def unique_ids(messages: Sequence[Message]) -> list[Message]:
+    """A history from elsewhere, with empty and repeated call ids replaced in each call and in its result."""
+    done: list[Message] = []
+    used: frozenset[str] = frozenset()
+    renamed: dict[str, list[str]] = {}
+    for turn, message in enumerate(messages):
+        if message.role == "assistant":
+            fresh = with_unique_ids(message, used, turn)
+            used = used.union([call.id for call in fresh.tool_calls])
+            renamed = {}
+            for before, after in zip(message.tool_calls, fresh.tool_calls, strict=True):
+                renamed.setdefault(before.id, []).append(after.id)
+            message = fresh
+        elif message.role == "tool" and renamed.get(message.tool_call_id or ""):
+            message = message.evolve(tool_call_id=renamed[message.tool_call_id or ""].pop(0))
+        done.append(message)
+    return done
+
+
+class Usage(Record):
+    """What a run has cost so far, over all its resumes. Tokens as the provider counted them.
+
+    Of the input tokens, `cached_tokens` came from the provider's cache; of the output tokens, `reasoning_tokens` were spent on
+    reasoning. `cost` is in US dollars; None where the cost of any request is not known.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = Field(default=0, exclude_if=not_)  # the format of the first version has no such key
+    reasoning_tokens: int = Field(default=0, exclude_if=not_)  # nor this one
+    cost: float | None = Field(default=None, ge=0)
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            requests=self.requests + other.requests,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cost=self._cost_with(other),
+        )
+
+    def since(self, before: "Usage") -> "Usage":
+        """What of this usage has come since it was `before`."""
+        known = self.cost is not None and (before.cost is not None or before == Usage())
+        return Usage(
+            requests=self.requests - before.requests,
+            input_tokens=self.input_tokens - before.input_tokens,
+            output_tokens=self.output_tokens - before.output_tokens,
+            cached_tokens=self.cached_tokens - before.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens - before.reasoning_tokens,
+            cost=max((self.cost or 0) - (before.cost or 0), 0) if known else None,
+        )
+
+    def _cost_with(self, other: "Usage") -> float | None:
+        if Usage() in (self, other):
+            return other.cost if self == Usage() else self.cost
+        return None if self.cost is None or other.cost is None else self.cost + other.cost
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens

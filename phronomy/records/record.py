@@ -1,0 +1,268 @@
+"""`Record`, the base of everything that is stored, and the field types that keep JSON as text.
+
+A field marked `Json` or `JsonObject` holds canonical JSON text; reading the attribute gives a fresh plain copy, so nobody can
+change a record through what they read from it. A dump holds the text itself, as a string: other tools may parse and rewrite
+the outer document without touching a byte of it.
+
+Modules with many records have no `from __future__ import annotations`: pydantic would evaluate each annotation, a text then, by
+itself, which is a tenth of what an import of phronomy takes.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias, get_args
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticSerializationError, core_schema
+
+from phronomy.errors import InvalidDecision, InvalidField
+from phronomy.foundation.deferred_records import building, leave_if_told
+from phronomy.foundation.json_text import JsonError, JsonText, JsonValue, canonical, clean, is_canonical, parse, plain
+
+
+class _Clean:
+    """Marks a string in which lone surrogates are replaced. JSON text is refused where it holds one, so nothing is called then."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        text = handler(source)
+        return core_schema.json_or_python_schema(
+            json_schema=text, python_schema=core_schema.no_info_after_validator_function(clean, text)
+        )
+
+
+Text: TypeAlias = Annotated[str, _Clean()]
+"""A string in which lone surrogates have become U+FFFD."""
+
+
+_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
+_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC)
+
+Time: TypeAlias = Annotated[AwareDatetime, Field(ge=_FIRST, le=_LAST)]
+"""A time with a zone, a day from either end of what there is, so that it can be written in every zone."""
+
+
+def later(at: datetime, **by: float) -> datetime:
+    """The time so much later, as `timedelta` takes it; the last that a record holds, where that is too late for it."""
+    try:
+        return min(at + timedelta(**by), _LAST)
+    except (OverflowError, ValueError):  # the latter is for what is no number
+        return _LAST
+
+
+class _JsonField:
+    """Marks a field whose value is kept as canonical JSON text."""
+
+    def __init__(self, *, object_only: bool, as_text: bool = True) -> None:
+        self.object_only = object_only
+        self.as_text = as_text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        call = core_schema.no_info_plain_validator_function
+        return core_schema.json_or_python_schema(
+            json_schema=call(self._read_text if self.as_text else self._read),
+            python_schema=call(self._read),
+            serialization=core_schema.plain_serializer_function_ser_schema(str if self.as_text else plain),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string", "contentMediaType": "application/json"}
+
+    def _read(self, value: Any) -> JsonText:
+        """The text of a value."""
+        return self._checked(canonical(value))
+
+    def _read_text(self, value: Any) -> JsonText:
+        """The text that stands in a JSON document, as a string."""
+        if not isinstance(value, str):
+            raise ValueError("this field holds JSON as text, so its value must be a string")
+        if not is_canonical(value) and canonical(parse(value)) != value:
+            raise JsonError("the JSON text is not in canonical form")
+        return self._checked(JsonText(value))
+
+    def _checked(self, text: JsonText) -> JsonText:
+        if self.object_only and text[:1] != "{":
+            raise ValueError("an object with string keys is needed here")
+        return text
+
+
+Json: TypeAlias = Annotated[Any, _JsonField(object_only=False)]
+"""Any JSON value, kept as canonical text."""
+
+JsonObject: TypeAlias = Annotated[dict[str, Any], _JsonField(object_only=True)]
+"""A JSON object, kept as canonical text."""
+
+
+OpenJson: TypeAlias = Annotated[Any, _JsonField(object_only=False, as_text=False)]
+"""As `Json`, for what people send rather than what is stored: dumped as the value itself."""
+
+OpenObject: TypeAlias = Annotated[dict[str, Any], _JsonField(object_only=True, as_text=False)]
+"""As `JsonObject`, for what people send rather than what is stored."""
+
+
+EMPTY: Any = JsonText("{}")
+"""The default of a `JsonObject` field."""
+
+NULL: Any = JsonText("null")
+"""The default of a `Json` field."""
+
+
+class _Plain:
+    """Reads a JSON field as a fresh plain copy; a data descriptor, so it stands before the stored text."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, record: Any, owner: type | None = None) -> JsonValue:
+        if record is None:
+            raise AttributeError(self.name)
+        try:
+            text = record.__dict__[self.name]
+        except KeyError:
+            raise AttributeError(self.name) from None
+        return None if text is None else plain(text)
+
+    def __set__(self, record: Any, value: Any) -> None:
+        raise AttributeError(f"{type(record).__name__} is frozen: make a new record instead of setting {self.name!r}")
+
+
+_put = object.__setattr__
+
+
+class Record(BaseModel):
+    """A stored value: frozen, keyword-only, strict, valid once built."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=False,
+        hide_input_in_errors=True,
+        defer_build=True,  # when it is first used: most of them are used by none of a program's first steps
+    )
+
+    _fields_set: ClassVar[set[str]] = set()
+    """What counts as set in a record that was made from another: all of it. Nobody changes it."""
+
+    json_fields: ClassVar[frozenset[str]] = frozenset()
+    """The fields that keep JSON as text."""
+
+    _refused_as: ClassVar[type[InvalidField | InvalidDecision]] = InvalidField
+    """What is raised where one is made of wrong values."""
+
+    wire_adds: ClassVar[tuple[str, ...]] = ()
+    """Properties that are sent beside the fields: see `to_wire`."""
+
+    wire_omits: ClassVar[tuple[str, ...]] = ("version",)
+    """Fields that are not sent. The form that is sent has a version of its own."""
+
+    if not TYPE_CHECKING:  # a type checker knows the fields
+
+        def __init__(self, /, **fields: Any) -> None:
+            """Make one of these fields. Raises `InvalidField`, or for what somebody decides `InvalidDecision`."""
+            __tracebackhide__ = True
+            try:
+                self.__pydantic_validator__.validate_python(fields, self_instance=self)
+            except ValidationError as error:
+                raise self._refused_as(f"{type(self).__name__}: {explain(error, type(self).model_fields)}") from None
+
+        __init__.__pydantic_base_init__ = True  # what is read from a text is made without it, as without pydantic's own
+
+    @classmethod
+    def model_rebuild(cls, **options: Any) -> bool | None:
+        """As pydantic's, which calls it when the class is first used. No name is looked up among the variables of whoever does."""
+        with building():
+            return super().model_rebuild(**{**options, "_parent_namespace_depth": 0})
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        super().__pydantic_init_subclass__(**kwargs)
+        type.__setattr__(cls, "_fields_set", set(cls.model_fields))
+        found = [name for name, field in cls.model_fields.items() if _holds_json(field)]
+        type.__setattr__(cls, "json_fields", frozenset(found))
+        for name in found:
+            type.__setattr__(cls, name, _Plain(name))
+
+    def evolve(self, **changes: Any) -> Self:
+        """A new record with these fields changed. The values must be valid: as with `model_copy`, they are not looked at."""
+        new = object.__new__(type(self))
+        _put(new, "__dict__", {**self.__dict__, **changes})
+        _put(new, "__pydantic_fields_set__", self._fields_set)
+        _put(new, "__pydantic_extra__", None)
+        _put(new, "__pydantic_private__", None)
+        return new
+
+    def model_dump(self, **options: Any) -> dict[str, Any]:
+        """As pydantic's. Ctrl-C in the middle is one."""
+        try:
+            return super().model_dump(**options)
+        except PydanticSerializationError as error:
+            leave_if_told(error)
+            raise
+
+    def model_dump_json(self, **options: Any) -> str:
+        """As pydantic's. Ctrl-C in the middle is one."""
+        try:
+            return super().model_dump_json(**options)
+        except PydanticSerializationError as error:
+            leave_if_told(error)
+            raise
+
+    def json_text(self, field: str) -> str:
+        """The canonical text that a JSON field keeps."""
+        text: str = self.__dict__[field]
+        return text
+
+
+def _holds_json(field: FieldInfo) -> bool:
+    return _is_json(field.metadata) or any(_is_json(get_args(part)) for part in get_args(field.annotation))
+
+
+def _is_json(marks: Iterable[Any]) -> bool:
+    return any(isinstance(mark, _JsonField) for mark in marks)
+
+
+def explain(error: Exception, fields: Iterable[str] | None = None) -> str:
+    """What is wrong and where, without any value: none belongs in an error. `fields` are those that there might be at the top."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    told = []
+    for item in found[:3]:
+        name = ".".join(str(part)[:80] for part in item["loc"])
+        where = f"{name or 'checkpoint'}: " if name or fields is None else ""
+        match item["type"]:
+            case "union_tag_invalid":  # its text quotes the value
+                told.append(f"{where}this is of an unknown type")
+            case "extra_forbidden" if fields is not None and len(item["loc"]) == 1:
+                from phronomy.foundation import spelling  # noqa: PLC0415  # where nothing is misspelt, nothing is compared
+
+                known = list(fields)
+                told.append(f"there is no field {spelling.told([name], known)}; there are {', '.join(known) or 'none'}")
+            case _:
+                told.append(f"{where}{item['msg'].removeprefix('Value error, ')}")
+    return "; ".join(told) + (f" (and {len(found) - 3} more)" if len(found) > 3 else "")
+
+
+@cache
+def reader_of(shape: Any) -> TypeAdapter[Any]:
+    """What reads values of this type, made when it is first needed: all records that it holds are built for it."""
+    with building():
+        return TypeAdapter(shape)
+
+
+def digest_of(*parts: str) -> str:
+    """The SHA-256, in hexadecimal, over the parts, each preceded by its length so that no two lists of parts collide."""
+    return hashlib.sha256("".join([f"{len(part)}:{part}" for part in parts]).encode()).hexdigest()

@@ -1,0 +1,75 @@
+"""The gate: whether a call, as it stands in the record, may run; and the key of what it changes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from phronomy.errors import NotAuthorized
+from phronomy.records.calls import Call
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import ToolIdentity, call_digest
+from phronomy.records.record import digest_of
+
+
+def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) -> str:
+    """The key that a tool can give to whatever it changes: the same for every attempt, resume and replay of this call.
+
+    `digest` is that of the call, where it has none yet.
+    """
+    parts = (state.run_id, state.path, state.salt, call.id, digest or call.digest or "")
+    if state.kind == "graph":  # what a node does depends on all that it sees
+        return digest_of(*parts, _state_digest(state.json_text("state")))[:32]
+    return digest_of(*parts)[:32]
+
+
+@lru_cache(maxsize=64)
+def _state_digest(text: str) -> str:
+    return digest_of(text)
+
+
+def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
+    """The gate. Returns if `call`, as it stands in `state`, may run as `tool`; raises `NotAuthorized` otherwise."""
+    if (why := refusal(state, call, tool)) is not None:
+        raise refused(state, call, why)
+
+
+def refusal(state: Checkpoint, call: Call, tool: ToolIdentity) -> str | None:
+    """Why the gate does not let the call run; None if it does."""
+    if not any(call is mine for mine in state.calls) or call.status not in ("ready", "started"):
+        return f"it is {call.status}, or not a call of this run"
+    recorded = call.tool
+    if tool.external or (recorded is not None and recorded.external):
+        return "its tool is external, and nothing here runs it; respond with what came of it"
+    if (
+        recorded is None
+        or call.__dict__["args"] is None
+        or (recorded.path, recorded.source, recorded.endpoint, recorded.name)
+        != (tool.path, tool.source, tool.endpoint, tool.name)
+    ):
+        return "it was judged for another tool"
+    if call.digest != call_digest(recorded, call.json_text("args")):
+        return "its arguments are not the ones that were judged"
+    passed = call.why == "breakpoint" and call.approved is not None  # to let a run go on approves of nothing
+    if call.approved is None or passed:
+        asked = call.asked_by or "always" in (tool.gate, recorded.gate)
+        if asked or (call.pending_id is not None and not passed):
+            return "it needs an approval, and none is recorded"
+        if (tool.gate, recorded.gate) == ("predicate", "never"):
+            return "its tool was given a gate after it was judged"
+    if call.approved is None:
+        return None
+    for decision in state.decisions:
+        if decision.pending_id == call.approved == call.pending_id and decision.kind == "approve":
+            shown = decision.digest
+            if decision.args is not None:
+                shown = call_digest(recorded, decision.json_text("args"))
+            if shown == call.digest:
+                return None
+    return "no recorded approval covers exactly this call"
+
+
+def refused(state: Checkpoint, call: Call, why: str) -> NotAuthorized:
+    """The error for a call that the gate does not let run."""
+    return NotAuthorized(
+        f"call {call.call_id} of {call.name} was not run: {why}", run_id=state.run_id, call_id=call.call_id
+    )

@@ -1,0 +1,86 @@
+"""Limits: what one logical run may use, over all its resumes, with no human's time in it."""
+
+from __future__ import annotations
+
+import json
+
+from pydantic import Field
+
+from phronomy.foundation.json_text import JsonError, parse
+from phronomy.records.calls import Fail, is_nothing
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.messages import Usage
+from phronomy.records.record import Record
+
+
+class Limits(Record):
+    """What one run may use, over all its resumes. None: no bound. The run fails with `LimitExceeded` when a limit is reached.
+
+    `turns` are model calls, `tool_calls` the calls asked for, `equal_calls` how often in a row one call may be made with the same
+    arguments, `tokens` input and output together. `cost` is in US dollars; where the cost of a reply is not known, the limit
+    counts as reached. `seconds` are those in which the model or tools worked; waiting for a human is not in them. A limit is looked
+    at before a model call and before calls run, so the last step may go beyond it; `seconds` also bounds each model call.
+    """
+
+    turns: int | None = Field(default=100, gt=0)
+    tool_calls: int | None = Field(default=None, ge=0)
+    equal_calls: int | None = Field(default=None, gt=0)
+    tokens: int | None = Field(default=None, gt=0)
+    cost: float | None = Field(default=None, ge=0)
+    seconds: float | None = Field(default=None, gt=0)
+
+
+def before_asking(state: Checkpoint, limits: Limits, output_retries: int | None) -> Fail | None:
+    """The limit, if there is one, that keeps the model from being asked."""
+    if output_retries is not None and state.refused > output_retries:
+        return Fail(limit="output_retries", maximum=output_retries, used=state.refused)
+    if limits.turns is not None and state.turn >= limits.turns:
+        return Fail(limit="turns", maximum=limits.turns, used=state.turn)
+    return used_up(limits, state.usage, state.elapsed, asks=True)
+
+
+def before_acting(state: Checkpoint, limits: Limits) -> Fail | None:
+    """The limit, if there is one, that keeps open calls from being judged or run. Those that wait, or run, are left alone."""
+    new = any(call.status == "new" for call in state.calls)
+    if new and limits.tool_calls is not None and state.called > limits.tool_calls:
+        return Fail(limit="tool_calls", maximum=limits.tool_calls, used=state.called)
+    if new and limits.equal_calls is not None and (used := _equal_calls(state)) > limits.equal_calls:
+        return Fail(limit="equal_calls", maximum=limits.equal_calls, used=used)
+    if limits.seconds is not None and (new or any(call.status == "ready" for call in state.calls)):
+        return used_up(limits, state.usage, state.elapsed, asks=False)
+    return None
+
+
+def used_up(limits: Limits, usage: Usage, elapsed: int, *, asks: bool) -> Fail | None:
+    """The limit of tokens, cost or seconds that is reached; of the first two nothing is said where no model is to be asked."""
+    if asks and limits.tokens is not None and usage.total_tokens >= limits.tokens:
+        return Fail(limit="tokens", maximum=limits.tokens, used=usage.total_tokens)
+    if asks and limits.cost is not None and not is_nothing(usage) and (usage.cost is None or usage.cost >= limits.cost):
+        return Fail(limit="cost", maximum=limits.cost, used=usage.cost)
+    if limits.seconds is not None and elapsed >= limits.seconds * 1000:
+        return Fail(limit="seconds", maximum=limits.seconds, used=elapsed / 1000)
+    return None
+
+
+def is_bounding(limits: Limits) -> bool:
+    """Whether they bound what the runs inside use as well: each run counts its turns and calls by itself."""
+    return (limits.tokens, limits.cost, limits.seconds) != (None, None, None)
+
+
+def _equal_calls(state: Checkpoint) -> int:
+    """The longest row of calls of this run, one after the other, that have one name and the same arguments."""
+    turns = [message.tool_calls for message in state.messages if message.role == "assistant"][-state.turn :]
+    longest, row, before = 0, 0, None
+    for call in (call for calls in turns for call in calls):
+        this = (call.name, _meant(call.arguments))
+        row = row + 1 if this == before else 1
+        longest, before = max(longest, row), this
+    return longest
+
+
+def _meant(arguments: str) -> str:
+    """The arguments in one way of writing them, as far as they can be read."""
+    try:
+        return json.dumps(parse(arguments), sort_keys=True)
+    except JsonError:
+        return arguments

@@ -1,0 +1,84 @@
+"""What the model reads of calls that were not run, or not run to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from phronomy.foundation.json_text import canonical
+from phronomy.records.calls import Call, CallResult, Decided
+from phronomy.records.decisions import PAST
+
+if TYPE_CHECKING:
+    from phronomy.records.checkpoint import Checkpoint
+
+BLOCKED: Final = "This exact call was rejected before and was not run. Do not ask for it again."
+
+ENDED: Final = "The run was ended when a human rejected another call."
+
+INTERRUPTED: Final = "The worker was lost while this call ran. It may have taken effect, or not."
+
+_EVENTS: Final[Mapping[str, tuple[str, str]]] = {
+    "rejected": ("A human rejected this call", "A human rejected this call, so it was not run."),
+    "skipped": ("A human left this call out", "A human left this call out, so it was not run."),
+    "expired": ("Nobody decided on this call in time", "Nobody decided on this call in time, so it was not run."),
+    "call cancelled": ("This call was cancelled", "This call was cancelled, so it was not run."),
+    "cancelled": ("The run was cancelled", "The run was cancelled, so this call was not run."),
+    "superseded": (
+        "A new message came before this call was decided",
+        "This call was not run: a new message came before it was decided.",
+    ),
+    "ended": (
+        "The run was ended when another call was rejected",
+        "This call was not run: the run was ended when another call was rejected.",
+    ),
+}
+"""What happened, and what that means for a call that has not run."""
+
+
+def left(call: Call, event: str, reason: str | None) -> str:
+    """What the model reads of a call that is not run, or not run again: it must not be told that nothing happened if it did."""
+    why = f" Reason: {reason}" if reason else ""
+    happened, not_run = _EVENTS[event]
+    if call.why == "outcome_unknown":
+        return f"Nobody knows whether this call took effect. {happened}, and it was left at that.{why}"
+    if call.why == "failed":
+        return f"This call failed: {call.reason} {happened}, and it was left at that.{why}"
+    if any(item.why == "question" and call.tool and item.path == call.tool.path for item in call.waiting):
+        return f"This call asked a human before it was through. {happened}, and it was left at that.{why}"
+    if call.tool is not None and call.tool.external and event not in ("rejected", "skipped"):
+        known = "This call was to be carried out elsewhere, and nobody here knows whether it was."
+        return f"{known} {happened}, and it was left at that.{why}"
+    if call.stopped:
+        return f"{happened}, and what this call had begun was left at that.{why}"
+    if call.attempt:
+        return f"This call was begun, and may have taken effect. {happened}, and it was left at that.{why}"
+    return f"{not_run}{why}"
+
+
+def told(call: Call, outcome: Decided) -> str:
+    """What the model reads of a decision that is no approval."""
+    decision = outcome.decision
+    if decision.kind == "respond":
+        content = decision.content
+        return content if isinstance(content, str) else decision.json_text("content")
+    return left(call, "call cancelled" if decision.kind == "cancel" else PAST[decision.kind], decision.reason)
+
+
+def noted(call: Call, result: CallResult) -> CallResult:
+    """The result as the model reads it: told when a human changed what it asked for, or it would ask again."""
+    if not call.edited:
+        return result
+    note = f"A human changed the arguments of this call to {call.json_text('args')} before it ran. Its result:"
+    told = result.evolve(content=f"{note}\n{result.content}")
+    parts: list[Any] | None = result.parts
+    return told if parts is None else told.evolve(parts=canonical([{"type": "text", "text": note}, *parts]))
+
+
+def refused_inside(state: Checkpoint, call: Call) -> CallResult | None:
+    """The result of a call that a human ended by what they refused in the run inside it; None of any other."""
+    path = f"{state.path}/{call.id}/".lstrip("/")
+    refused = (each for each in state.decisions if each.ends_all and f"{each.path}/".startswith(path))
+    if (decision := next(refused, None)) is None:
+        return None
+    return CallResult(kind="rejected", content=left(call, "rejected", decision.reason))

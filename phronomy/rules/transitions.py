@@ -1,0 +1,573 @@
+"""The rules of an agent's run. Everything that changes run state is in this file, and in `added_messages.py`; nothing in it acts.
+
+`plan` says what to do next, `apply` folds in what happened; both are pure. `TABLE` says which outcome is legal in which state: the
+state of the run (`phase`) and, for an outcome that concerns a call, the status of that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, Protocol, TypeAlias, assert_never, cast
+
+from phronomy.errors import IllegalOutcome
+from phronomy.foundation.json_text import canonical
+from phronomy.records.calls import (
+    Added,
+    AskModel,
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallStarted,
+    CallStatus,
+    CallUnknown,
+    CallWaits,
+    Consult,
+    Decided,
+    Deferred,
+    Done,
+    Ending,
+    Finish,
+    Finished,
+    Guard,
+    Guarded,
+    Halted,
+    Interrupted,
+    Judge,
+    Judged,
+    Judgement,
+    Move,
+    Outcome,
+    OutputRefused,
+    ReadOutput,
+    Replied,
+    Run,
+    Stop,
+    Wait,
+    Withdrawn,
+    gate_identity,
+    is_nothing,
+    place_of,
+)
+from phronomy.records.chain import handed_over
+from phronomy.records.checkpoint import Checkpoint, asked_next, result_message
+from phronomy.records.decisions import PAST, Decision, PendingApproval, Then, call_digest
+from phronomy.records.messages import Conversation, Message, Settlement, Usage, with_unique_ids
+from phronomy.rules.added_messages import added, guarded, is_ending, said_on, with_input, without_unguarded
+from phronomy.rules.limits import Limits, before_acting, before_asking
+from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED, left, noted, refused_inside, told
+
+Phase: TypeAlias = Literal["asking", "paused", "acting", "finishing", "ended"]
+"""Where a run stands: the model is to be asked · so, and somebody stops the run · calls are open · the end is to be recorded · over."""
+
+_OF_CALLS: Final = (Judged, Deferred, Decided, CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn)
+
+TABLE: Final[Mapping[str, frozenset[type]]] = {
+    "asking": frozenset({Replied, Added, Guarded, Halted, Interrupted, Ending}),
+    "paused": frozenset({Replied, Added, Decided, Halted, Interrupted, Ending}),
+    "acting": frozenset({*_OF_CALLS, Added, Guarded, Halted, Interrupted, Ending, Finished}),
+    "finishing": frozenset({Finished, OutputRefused, Guarded, Halted, Interrupted, Ending}),
+    "ended": frozenset(),
+    "call new": frozenset({Judged}),
+    "call asking": frozenset({Decided, Deferred}),
+    "call pending": frozenset({Decided}),
+    "call ready": frozenset({CallStarted, Decided}),
+    "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Decided}),
+    "call nested": frozenset({Decided}),
+    "call failed": frozenset({Decided}),
+    "call settled": frozenset(),
+}
+"""Which outcome is legal in which state."""
+
+
+class Rules(Protocol):
+    """What `plan` reads of a spec: the bounds of the logical run.
+
+    `output_retries` says how often an answer that is not of the output type is asked for anew; None: any text will do.
+    """
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of a logical run."""
+        ...
+
+    @property
+    def max_parallel(self) -> int:
+        """How many calls may run at once."""
+        ...
+
+    @property
+    def output_retries(self) -> int | None:
+        """How often the model is asked again for an answer of the output type; None: any text is an answer."""
+        ...
+
+
+def phase(state: Checkpoint) -> Phase:
+    """Where the run stands."""
+    if state.ended:
+        return "ended"
+    if state.calls:
+        replied = not state.messages or state.messages[-1].role == "assistant"
+        return "acting" if replied or not all(call.is_pause for call in state.calls) else "paused"
+    if state.ending or state.rejecting or state.skipping or (state.messages and state.messages[-1].role == "assistant"):
+        return "finishing"
+    return "asking"
+
+
+def plan(state: Checkpoint, spec: Rules) -> Move:
+    """What comes next. A checkpoint that carries a journal is brought up to date first."""
+    state = current(state)
+    match phase(state):
+        case "ended":
+            return Done(status=state.ended or "completed")
+        case "finishing":
+            return _finish(state, spec)
+        case "asking":
+            if state.unguarded is not None:
+                return Guard(stage="input")
+            return before_asking(state, spec.limits, spec.output_retries) or AskModel()
+        case "paused":
+            return Wait(pending=state.pending)
+        case "acting":
+            return before_acting(state, spec.limits) or plan_calls(state, spec)
+        case unknown:
+            assert_never(unknown)
+
+
+def plan_calls(state: Checkpoint, spec: Rules) -> Move:
+    """What comes next for the open calls: judge, consult, run, and only then wait. A rejection may have ended it all."""
+    if state.rejecting and not _with_status(state, "started"):
+        return Finish(status="rejected")
+    if any(call.is_pause for call in state.calls):  # nothing begins, not even a judgement
+        return Wait(pending=state.pending, running=_with_status(state, "started"))
+    if new := _with_status(state, "new"):
+        return Judge(calls=new)
+    if asking := _with_status(state, "asking"):
+        return Consult(calls=asking)
+    if ready := _with_status(state, "ready"):
+        return Run(calls=ready[: spec.max_parallel])
+    started, failed = _with_status(state, "started"), _with_status(state, "failed")
+    if failed and not started and not state.pending:
+        return Stop(calls=failed)
+    return Wait(pending=state.pending, running=started)
+
+
+def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
+    """The next state. Raises `IllegalOutcome` where the table does not allow the outcome; nothing changes then."""
+    return close_turn(fold(state, outcome))
+
+
+def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
+    """As `apply`, with calls that have settled left as they are."""
+    now = phase(state)
+    if type(outcome) not in TABLE[now]:
+        raise IllegalOutcome(now, type(outcome).__name__)
+    match outcome:
+        case Replied():
+            return _replied(state, outcome)
+        case Finished():
+            return _finished(state, outcome)
+        case Ending():
+            return _ending(state, outcome)
+        case Interrupted():
+            return _interrupted(state, outcome)
+        case Guarded():
+            return guarded(state, outcome, now)
+        case Added():
+            return added(state, outcome, now)
+        case Halted():
+            again = outcome.point is None and any(call.is_pause for call in state.calls)
+            return state if again or is_ending(state) else with_gate(state, outcome)
+        case OutputRefused():
+            said = Message(role="user", content=outcome.error)
+            messages = Conversation.of(state.messages).plus(said)
+            return state.evolve(messages=messages, refused=state.refused + 1)
+        case _:
+            return _fold_calls(state, outcome)
+
+
+def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
+    """The next state after an outcome that concerns open calls."""
+    match outcome:
+        case Judged():
+            state = _judged(state, outcome)
+        case Deferred():
+            for pending_id in outcome.pending_ids:
+                state = _with_call(state, _asked(state, pending_id, outcome).evolve(status="pending"))
+        case Decided():
+            state = _decided(state, outcome)
+        case CallStarted():
+            call = _call(state, outcome.id, outcome)
+            state = _with_call(state, call.evolve(status="started", attempt=outcome.attempt))
+        case Withdrawn():
+            state = _withdrawn(state, outcome)
+        case CallSettled():
+            call = _settled(_call(state, outcome.id, outcome), outcome.result)
+            state = _costs(_spent(_with_call(state, call), outcome.elapsed), outcome.usage)
+            state = state.evolve(rejecting=True) if outcome.then == "end" else state
+        case CallFailed():
+            call = _inside(_call(state, outcome.id, outcome), outcome.usage)
+            failed = _failed(call, outcome, is_ending(state))
+            state = _spent(_with_call(state, failed), outcome.elapsed)
+            state = _costs(state, call.usage) if failed.result is not None else state
+        case CallUnknown():
+            call = _ask_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
+            state = _spent(_with_call(state, call), outcome.elapsed)
+            state = _settled_by_ending(state)
+        case _:
+            assert isinstance(outcome, CallWaits), "the table has no other outcome for calls"
+            state = _with_call(state, _waits(_call(state, outcome.id, outcome), outcome, state))
+            state = _settled_by_ending(_spent(state, outcome.elapsed))
+    return state
+
+
+def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
+    for id in outcome.ids:
+        call = _call(state, id, outcome)
+        state = _with_call(state, call.evolve(status="ready", attempt=_untried(call), reason=outcome.reason))
+    return _settled_by_ending(state)
+
+
+def close_turn(state: Checkpoint) -> Checkpoint:
+    """The state with the results of a turn in the conversation, once every call of it has settled, and with what was said meanwhile."""
+    if any(call.result is None for call in state.calls):
+        return state
+    if not state.calls:
+        return said_on(state)
+    results = [
+        result_message(call.call_id, noted(call, call.result))
+        for call in state.calls
+        if call.result is not None and not call.gate
+    ]
+    messages = Conversation.of(state.messages).plus(*results)
+    return said_on(handed_over(state.evolve(messages=messages, calls=()), state.calls))
+
+
+def current(checkpoint: Checkpoint, fold: Callable[[Checkpoint, Outcome], Checkpoint] = apply) -> Checkpoint:
+    """The state of a checkpoint with its journal folded in."""
+    state = checkpoint
+    if checkpoint.journal:
+        state = checkpoint.evolve(journal=())
+        for outcome in checkpoint.journal:
+            state = fold(state, outcome)
+    return state
+
+
+def finish_of(state: Checkpoint) -> Finish:
+    """The end of a run that is ending."""
+    if state.ending:
+        return Finish(status=state.ending.status)
+    return Finish(status="rejected" if state.rejecting else "skipped")
+
+
+def _finish(state: Checkpoint, spec: Rules) -> Finish | Guard | ReadOutput:
+    if is_ending(state):
+        return finish_of(state)
+    if state.unguarded == "output":
+        return Guard(stage="output")
+    if spec.output_retries is not None:
+        return ReadOutput(text=state.messages[-1].text)
+    return Finish(status="completed", output=state.messages[-1].text)
+
+
+def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
+    turn = state.turn + 1
+    said = Conversation.of(state.messages)
+    message = with_unique_ids(outcome.message, said.call_ids, turn)
+    calls = tuple(
+        Call(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
+        for index, call in enumerate(message.tool_calls)
+    )
+    update = {
+        "messages": said.plus(message),
+        "turn": turn,
+        "called": state.called + len(calls),
+        "calls": (*state.calls, *calls),
+        "usage": state.usage + outcome.usage,
+        "elapsed": state.elapsed + outcome.elapsed,
+    }
+    if outcome.guarded and not calls:
+        update["unguarded"] = "output"
+    return state.evolve(**update)
+
+
+def with_gate(state: Checkpoint, outcome: Halted) -> Checkpoint:
+    """The state with a gate before what has not begun; it is a call that never runs, and settles when it is decided."""
+    tool = gate_identity(state.path, outcome.point or "operator")
+    args = outcome.__dict__["args"]
+    key = outcome.key or position_of(state, "operator")
+    gate = Call(
+        id=key,
+        call_id=key,
+        name=tool.name,
+        status="pending",
+        gate=True,
+        tool=tool,
+        args=args,
+        digest=call_digest(tool, args),
+        pending_id=outcome.pending_id,
+        why="breakpoint",
+        reason=outcome.reason,
+        point=outcome.point,
+        label=outcome.label,
+        requested_at=outcome.at,
+        repeatable=True,
+    )
+    return state.evolve(calls=(gate, *state.calls))
+
+
+def position_of(state: Checkpoint, point: str) -> str:
+    """The key of a point where the run stands now: it stops there once."""
+    return f"{point}@{state.turn}"
+
+
+def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
+    for judgement in outcome.judgements:
+        call = judged_call(_call(state, judgement.id, outcome), judgement, state.blocked)
+        state = _with_call(state, call)
+        if call.result is not None and call.result.kind == "rejected":
+            state = _after_rejection(state, call, judgement.then)
+    return state
+
+
+def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> Call:
+    """The call as it stands after it was judged. One that was rejected for good is rejected again, unasked."""
+    facts = {"tool": judgement.tool, "args": judgement.__dict__["args"], "digest": judgement.digest, "arguments": None}
+    call = call.evolve(**facts, repeatable=judgement.repeatable)
+    if judgement.digest is not None and judgement.digest in blocked:
+        return _settled(call, CallResult(kind="rejected", content=BLOCKED))
+    if judgement.result is not None:
+        return _settled(call, judgement.result)
+    if judgement.verdict == "run":
+        return call.evolve(status="ready")
+    return _asked_for(call, judgement)
+
+
+def _asked_for(call: Call, judgement: Judgement) -> Call:
+    request = ("pending_id", "why", "reason", "point", "label", "requested_at", "expires_at", "on_expiry", "asked_by")
+    asked = {name: getattr(judgement, name) for name in request}
+    return call.evolve(status="asking" if judgement.verdict == "ask" else "pending", **asked)
+
+
+def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
+    decision = outcome.decision
+    call = _asked(state, decision.pending_id, outcome)
+    state = state.evolve(decisions=(*state.decisions, decision))
+    question = _question(state, call, decision.pending_id)
+    if (call.digest if question is None else question.digest) != decision.digest and (question or not call.waiting):
+        raise IllegalOutcome(f"call {call.status}", "Decided", "its digest is not that of the call")
+    if call.waiting and (question is None or decision.kind in ("approve", "respond")):
+        waits = tuple(item for item in call.waiting if item.id != decision.pending_id)
+        status: CallStatus = "started" if call.status == "started" else "ready"
+        state = _with_call(state, call.evolve(status=status, waiting=waits))
+        return state.evolve(rejecting=True) if decision.ends_all else _ended_by(decision, state)
+    if call.gate:
+        return _passed(state, call, outcome)
+    if decision.kind == "approve":
+        request = outcome.edited or asked_next(call, decision)
+        if (edited := outcome.edited) is not None:
+            other = call.edited or edited.digest != call.digest
+            call = call.evolve(args=edited.__dict__["args"], digest=edited.digest, edited=other)
+        if call.why == "breakpoint":  # whoever lets a run go on has not approved what needs it
+            if request is not None and request.why == "approval" and request.pending_id is not None:
+                return _with_call(state, _asked_for(call, request))
+            if request is None and call.asked_by:
+                raise IllegalOutcome(f"call {call.status}", "Decided", "an approval comes next, and has no id")
+            call = call.evolve(asked_by=())
+        return _with_call(state, call.evolve(status="ready", approved=decision.pending_id))
+    result = CallResult(kind=cast(Settlement, PAST[decision.kind]), content=told(call, outcome))
+    state = _with_call(state, _settled(call, result))
+    if decision.kind == "reject":
+        return _after_rejection(state, call, decision.then)
+    return _ended_by(decision, state)
+
+
+def _ended_by(decision: Decision, state: Checkpoint) -> Checkpoint:
+    """The state after a decision which says that the run is not to outlive it: nobody answered whoever held it."""
+    if decision.kind != "expire" or decision.then != "end":
+        return state
+    return _ending(state, Ending(status="cancelled", reason=decision.reason, at=decision.at))
+
+
+def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
+    """The state after a decision on a gate: the run goes on, or ends there. Guardrails are to look at another input as well."""
+    decision = outcome.decision
+    state = state.evolve(calls=tuple(call for call in state.calls if call is not gate))
+    match decision.kind:
+        case "approve":
+            here = [key for key in state.passed if key.endswith(f"@{state.turn}")]
+            state = state.evolve(passed=(*here, gate.id))
+            given = decision.args or {}
+            if "input" not in given:
+                return state
+            if outcome.edited is not None and outcome.edited.verdict == "ask":
+                state = state.evolve(unguarded="input")
+            return with_input(state, canonical(given["input"]))
+        case "skip":
+            return state.evolve(skipping=True)
+        case "reject":
+            return state.evolve(rejecting=True)
+        case _:
+            reason = decision.reason or f"nobody let it go on at {gate.name} in time"
+            return _ending(state, Ending(status="cancelled", reason=reason, at=decision.at))
+
+
+def _question(state: Checkpoint, call: Call, pending_id: str) -> PendingApproval | None:
+    """What the body of the call itself asked under this id; None if it is something else, or of a run nested in the call."""
+    asked = (item for item in call.waiting if item.why == "question" and item.path == state.path)
+    return next((item for item in asked if item.id == pending_id), None)
+
+
+def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
+    if then == "block" and call.digest is not None and call.digest not in state.blocked:
+        return state.evolve(blocked=(*state.blocked, call.digest))
+    return state.evolve(rejecting=True) if then == "end" else state
+
+
+def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
+    """The call whose nested run has stopped, or whose body asks. What was decided while it ran is handed down at once.
+
+    It goes on where it was, so that was no attempt which failed: it costs no retry.
+    """
+    decided = {decision.pending_id for decision in state.decisions}
+    waits = tuple(item for item in outcome.pending if item.id not in decided)
+    status = "nested" if waits == outcome.pending else "ready"
+    noted = {"waiting": waits, "stopped": True, "note": outcome.__dict__["note"]}
+    return _inside(call, outcome.usage).evolve(status=status, attempt=_untried(call), **noted)
+
+
+def _untried(call: Call) -> int:
+    """How many attempts there were without the one that was just begun."""
+    return max(call.attempt - 1, 0)
+
+
+def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
+    match "model" if ending else outcome.next:
+        case "retry":
+            return call.evolve(status="ready")
+        case "fallback":
+            # A new request in every respect: the approval of one tool says nothing about another.
+            return Call(
+                id=call.id,
+                call_id=call.call_id,
+                name=call.name,
+                arguments=call.json_text("args"),
+                fallback=call.fallback + 1,
+                edited=call.edited,
+            )
+        case "model":
+            return _settled(call, CallResult(kind="failed", content=outcome.error))
+        case "human":
+            return _ask_again(call, "failed", outcome.error, outcome)
+        case "stop":
+            stopped = call.stopped or outcome.inside
+            return call.evolve(status="failed", why="failed", reason=outcome.error, stopped=stopped)
+        case unknown:
+            assert_never(unknown)
+
+
+def _ask_again(call: Call, why: str, reason: str, request: CallFailed | CallUnknown) -> Call:
+    """The call as a new request: what was approved before has been used."""
+    fields = {"pending_id": request.pending_id, "requested_at": request.requested_at, "expires_at": None}
+    return call.evolve(status="pending", why=why, reason=reason, approved=None, **fields)
+
+
+def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
+    if any(call.result is None for call in state.calls):
+        if not state.rejecting or _with_status(state, "started"):
+            raise IllegalOutcome("acting", "Finished", "calls are open")
+        state = _settle_unstarted(state, "cancelled", "ended")
+    if is_ending(state) and outcome.status != (
+        to := finish_of(state).status
+    ):  # written, unseen, after the run was ended
+        raise IllegalOutcome(phase(state), "Finished", f"the run is to end as {to}, not as {outcome.status}")
+    return without_unguarded(close_turn(state)).evolve(ended=outcome.status, output=outcome.__dict__["output"])
+
+
+def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
+    if state.ending is not None:  # the first one counts
+        return state
+    return _settled_by_ending(state.evolve(ending=outcome))
+
+
+def _settled_by_ending(state: Checkpoint) -> Checkpoint:
+    """The state with what has not started settled, if the run was ended meanwhile."""
+    return _settle_unstarted(state, state.ending.status, state.ending.status) if state.ending else state
+
+
+def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkpoint:
+    reason = state.ending.reason if state.ending is not None else None
+    calls = []
+    for call in state.calls:
+        if call.status not in ("started", "settled"):
+            state = _costs(state, call.usage)
+            call = _settled(
+                call, refused_inside(state, call) or CallResult(kind=kind, content=left(call, event, reason))
+            )
+        calls.append(call)
+    return state.evolve(calls=tuple(calls))
+
+
+def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
+    for call in _with_status(state, "started"):
+        if call.repeatable:
+            again = call.evolve(status="ready")
+        elif call.id in outcome.pending_ids:
+            request = CallUnknown(
+                id=call.id, reason=INTERRUPTED, pending_id=outcome.pending_ids[call.id], requested_at=outcome.at
+            )
+            again = _ask_again(call, "outcome_unknown", INTERRUPTED, request)
+        else:
+            raise IllegalOutcome(
+                "call started", "Interrupted", f"call {call.id} has no pending id to be asked about under"
+            )
+        state = _with_call(state, _inside(again, outcome.usages.get(call.id, Usage())))
+    for call in _with_status(state, "failed"):
+        state = _with_call(state, call.evolve(status="ready", attempt=0))  # why it is open is told if it ends here
+    return _settled_by_ending(state)
+
+
+def _with_status(state: Checkpoint, status: str) -> tuple[Call, ...]:
+    return tuple([call for call in state.calls if call.status == status])
+
+
+def _call(state: Checkpoint, id: str, outcome: Outcome) -> Call:
+    """The open call of this id, if the outcome is legal for it."""
+    if (place := place_of(state.calls, id)) is None:
+        raise IllegalOutcome(phase(state), type(outcome).__name__, f"there is no open call {id}")
+    call = state.calls[place]
+    if type(outcome) not in TABLE[f"call {call.status}"]:
+        raise IllegalOutcome(f"call {call.status}", type(outcome).__name__, f"call {id}")
+    return call
+
+
+def _asked(state: Checkpoint, pending_id: str, outcome: Outcome) -> Call:
+    """The call that waits under this pending id, itself or a run nested in it."""
+    for call in state.calls:
+        waits = call.status in ("asking", "pending") and call.pending_id == pending_id
+        if waits or (call.status != "settled" and any(item.id == pending_id for item in call.waiting)):
+            return _call(state, call.id, outcome)
+    raise IllegalOutcome(phase(state), type(outcome).__name__, f"nothing waits under {pending_id}")
+
+
+def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
+    place = place_of(state.calls, call.id)
+    assert place is not None, "it is one of these"
+    return state.evolve(calls=(*state.calls[:place], call, *state.calls[place + 1 :]))
+
+
+def _settled(call: Call, result: CallResult) -> Call:
+    return call.evolve(status="settled", result=result, arguments=None, waiting=(), usage=Usage())
+
+
+def _spent(state: Checkpoint, elapsed: int) -> Checkpoint:
+    return state.evolve(elapsed=state.elapsed + elapsed) if elapsed else state
+
+
+def _costs(state: Checkpoint, usage: Usage) -> Checkpoint:
+    return state if is_nothing(usage) else state.evolve(usage=state.usage + usage)
+
+
+def _inside(call: Call, usage: Usage) -> Call:
+    """The call with what the run inside it has cost; nothing is said where that is not known anew."""
+    return call if is_nothing(usage) else call.evolve(usage=usage)

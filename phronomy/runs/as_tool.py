@@ -1,0 +1,153 @@
+"""Agents and graphs as tools: a call of one is a run inside the call, which stops for a human as any run does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal, TypedDict
+
+from phronomy.concurrency.pieces import Piecewise
+from phronomy.engine.nested import begun, takes_value
+from phronomy.engine.spec import Spec
+from phronomy.errors import NodeFailed, PhronomyError, ToolDefinitionError
+from phronomy.foundation import spelling
+from phronomy.records.calls import Call
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import OnExpiry
+from phronomy.tools.arguments import Arguments, is_async_callable
+from phronomy.tools.docstrings import read_docstring
+from phronomy.tools.tool import Predicate, Tool
+
+
+class AgentToolOptions(TypedDict, total=False):
+    """What `as_tool` accepts, beside a name, a description and an input: as for any tool.
+
+    `requires_approval` gates the call itself, before the run begins; what the run calls is gated by its own tools, and by the
+    approval policies around it. `on_failure`: with `"stop"` a failure in the run stops the run around it as well, and a resume goes on
+    inside; with `"model"` the model is told, and that run is over.
+    """
+
+    requires_approval: bool | Predicate
+    approval_timeout: float | None
+    on_expiry: OnExpiry | None
+    risk: str | None
+    redact: Any
+    on_failure: Literal["model", "stop"]
+
+
+def _asked(input: str) -> str:
+    return input
+
+
+_OPTIONS = frozenset(AgentToolOptions.__annotations__)
+_INPUT = "What to ask, with everything there is to know: nothing else of this conversation is seen."
+
+
+class AgentTool(Piecewise, Tool):
+    """An agent or a graph that a model may call: the call is a run of its own, nested in the run that calls.
+
+    Made by `agent.as_tool()`. What the nested run waits for is pending in the run around it, with its path, and is decided there by
+    id; a resume goes on inside, at any depth. The answer of the nested run is the result of the call.
+    """
+
+    source = "agent"
+    idempotent = True
+    gives_pieces = True
+    on_failure: Literal["model", "human", "stop"] = "stop"
+
+    def __init__(
+        self,
+        inner: Any,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        input: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> None:
+        self.inner = inner
+        spec: Spec = inner.spec
+        where = f"{spec.kind} {spec.name!r} as a tool"
+        if unknown := options.keys() - _OPTIONS:
+            known = ", ".join(sorted({"name", "description", "input", *_OPTIONS}))
+            raise ToolDefinitionError(f"{where} has no option {spelling.told(unknown, _OPTIONS)}; it has {known}")
+        if options.get("on_failure", "stop") not in ("stop", "model"):
+            raise ToolDefinitionError(f"{where}: on_failure is 'stop' or 'model'")
+        if input is None and spec.kind == "graph" and not takes_text(spec):
+            raise ToolDefinitionError(
+                f"{where}: give input=, a function that makes the input of what the model fills in"
+            )
+        if input is not None and (not callable(input) or is_async_callable(input)):
+            raise ToolDefinitionError(f"{where}: input is a plain function, whose parameters the model fills in")
+        self.into: Callable[..., Any] = _asked if input is None else input
+        self._described = input is not None
+        self.name: str = re.sub(r"[^a-zA-Z0-9_-]+", "_", spec.name)[:64] if name is None else name
+        self.description: str = description if description is not None else getattr(inner, "description", "") or ""
+        for option, value in options.items():
+            setattr(self, option, value)
+        super().__init__()
+        if self._context_name is not None:
+            raise ToolDefinitionError(f"{where}: input has a ToolContext, but it only makes the input")
+
+    def execute(self, **values: Any) -> Any:
+        """It is driven as a run, and never called."""
+        raise AssertionError("the run behind a call is driven; it is never called")
+
+    def _target(self) -> Callable[..., Any]:
+        return self.into
+
+    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        while isinstance(body, partial):  # its own text is about partials
+            body = body.func
+        description, parameters = read_docstring(body.__doc__ or "")
+        return description or f"Asks {self.inner.spec.name}, and gives the answer.", parameters
+
+    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        if not self._described:
+            told = {"input": _INPUT}
+        return super()._signature(body, told)
+
+
+def takes_text(spec: Spec) -> bool:
+    """Whether a run of it can be asked in words."""
+    return spec.kind != "graph" or takes_value(spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delegated:
+    """The run behind a call of an agent, begun with what the model filled in."""
+
+    tool: AgentTool
+    call: Call
+
+    @property
+    def spec(self) -> Spec:
+        """Its configuration."""
+        spec: Spec = self.tool.inner.spec
+        return spec
+
+    def begin(self, parent: Checkpoint, path: str, at: datetime) -> Checkpoint:
+        """Its first checkpoint. Raises `NodeFailed` for an input that it cannot begin with."""
+        name = self.tool.name
+        try:
+            given = self.tool.into(**self.tool.bind(self.call.json_text("args")))
+        except Exception as error:
+            why = f"its input raised {type(error).__name__}"
+            raise NodeFailed(
+                f"tool {name!r}: {why}; mend it and resume the checkpoint", failures={name: why}
+            ) from error
+        try:
+            first = self.spec.first(given, None, None)
+        except PhronomyError as error:
+            why = f"the run behind it cannot begin: {error}"
+            raise NodeFailed(
+                f"tool {name!r}: {why}; mend it and resume the checkpoint", failures={name: why}
+            ) from error
+        return begun(self.spec, parent, path, at, first)
+
+
+def delegated(tool: Tool | None, call: Call) -> Delegated | None:
+    """The run behind a call of this tool, if it is an agent."""
+    return Delegated(tool=tool, call=call) if isinstance(tool, AgentTool) else None

@@ -1,0 +1,398 @@
+"""Holding a run while it is driven: taking it, letting it go whatever happens, and telling whoever watches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping
+from contextlib import (
+    AbstractContextManager,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final
+
+from phronomy.concurrency.aclosing import aclosing, acontextmanager
+from phronomy.concurrency.pieces import Heard, Piece
+from phronomy.concurrency.workers import whole
+from phronomy.engine.drive import asteps, steps
+from phronomy.engine.ledger import now
+from phronomy.engine.run import Asking, Moment, Runner, Written
+from phronomy.errors import RunFailed
+from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings
+from phronomy.observability import hooks
+from phronomy.observability.announcements import aannounce, announce
+from phronomy.observability.masking import Masking
+from phronomy.records.calls import Interrupted, Wait
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.result import Result
+from phronomy.runs.finding import results
+from phronomy.stops.interrupts import nobody_asks
+from phronomy.stores.log.log import journal_entry
+from phronomy.stores.native import in_store
+from phronomy.stores.rows import Append, Behind, BranchStatus, Claim, Held
+
+if TYPE_CHECKING:
+    from phronomy.observability.events import Event, Reader
+
+_log = logging.getLogger("phronomy")
+
+
+def claim(runner: Runner) -> bool:
+    """Take the run, storing what was recorded on it in the same write. False if somebody was first: look again."""
+    try:
+        return runner.commit(seal=runner.dirty)
+    except Held:
+        return False
+    except BaseException as error:
+        with suppress(Exception):
+            let_go(runner, leaves=not isinstance(error, Exception))
+        raise
+
+
+async def aclaim(runner: Runner) -> bool:
+    """As `claim`."""
+    try:
+        return await runner.acommit(seal=runner.dirty)
+    except Held:
+        return False
+    except BaseException as error:
+        with suppress(Exception):
+            await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
+        raise
+
+
+class Watch:
+    """Reads events off what a run does, and tells them to the agent's hooks and to the log. Does nothing if nobody listens."""
+
+    def __init__(self, runner: Runner, *, streams: bool) -> None:
+        self.first: list[Event] = []
+        self.failure: Event | None = None  # the event of the failure that ended it
+        self._hooks = runner.spec.hooks
+        self._live = streams or bool(self._hooks) or _log.isEnabledFor(logging.INFO)
+        self._lock = threading.Lock()
+        self._begun = (runner.ledger.branch.id, runner.origin, runner.origin_seq)
+        self._inner: Reader | None = None
+        self._ledger = runner.ledger
+        if streams:
+            runner.ledger.heard = deque()
+        if self._hooks:
+            runner.ledger.hear = self.hear_inside
+        if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
+            runner.ledger.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
+        if any(type(each).exchanged is not hooks.Hooks.exchanged for each in self._hooks):
+            runner.ledger.exchanged = self.exchanged
+        if self._live:
+            base, seq = runner.origin, runner.origin_seq
+            self._reader = _reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
+            if runner.begins:
+                self.first += self._reader.checkpoint(seq, base)
+                self._tell(self.first)
+            self.first += self.hear(runner.written)
+
+    def hear(self, moment: Moment) -> list[Event]:
+        """The events in what the loop gave."""
+        if not self._live:
+            return []
+        inside = list(self._inside(moment))
+        if isinstance(moment, Heard):
+            return inside
+        if not isinstance(moment, Written | Asking):
+            return [*inside, self._reader.piece(moment)]
+        found = _read(self._reader, moment)
+        self._tell(found)
+        return inside + found
+
+    def _inside(self, before: Moment) -> Iterator[Event]:
+        """The events of what was heard from inside calls, as far as it was before this."""
+        heard = self._ledger.heard
+        while heard:
+            moment = heard[0].moment
+            if isinstance(before, Written) and isinstance(moment, Written) and moment.seq > before.seq:
+                return
+            path = heard.popleft().path
+            if isinstance(moment, Written | Asking):
+                yield from _read(self._reader, moment)
+            elif not isinstance(moment, Heard):
+                yield self._reader.piece(moment, path)
+
+    def hear_inside(self, moment: Moment) -> None:
+        """Tell hooks of what the runs inside calls did; of several at once, each in its own thread."""
+        if not isinstance(moment, Written | Asking):
+            return
+        with self._lock:  # a reader of its own: the places of what the run itself gives stay in order
+            if self._inner is None:
+                branch_id, base, seq = self._begun
+                self._inner = _reader(branch_id, base, seq=seq)
+            found = _read(self._inner, moment)
+        self._tell(found)
+
+    def exchanged(self, path: str, model: Model, said: ModelRequest | ModelReply) -> None:
+        """Tell hooks what a model is asked, with the settings that it adds, or what it replied."""
+        for each in self._hooks:
+            try:
+                told = with_own_settings(model, said) if isinstance(said, ModelRequest) else said
+                each.exchanged(self._ledger.branch.id, path, told)
+            except Exception as error:
+                hooks.raised(each, error, "on an exchange")
+
+    def failed(self, error: BaseException) -> Event | None:
+        """The event of a failure."""
+        if not self._live:
+            return None
+        event = self._reader.failed(error)
+        self._tell([event])
+        return event
+
+    def _tell(self, events: list[Event]) -> None:
+        for event in events:
+            level = logging.INFO if event.type in _LOUD else logging.DEBUG
+            _log.log(level, "run %s: %s (event %s of branch %s)", event.run_id, event.type, event.id, event.branch_id)
+            for each in self._hooks:
+                try:
+                    hooks.tell(each, event)
+                except Exception as error:  # whoever looks on must not change what happens
+                    _log.error("hook %s raised %s on %s", type(each).__name__, type(error).__name__, event.type)
+
+
+def _reader(branch_id: str, base: Checkpoint | None, *, seq: int) -> Reader:
+    from phronomy.observability.events import Reader  # noqa: PLC0415  # where nobody listens, nothing is read
+
+    return Reader(branch_id, base, seq=seq)
+
+
+def _read(reader: Reader, moment: Written | Asking) -> list[Event]:
+    """The events in what was stored, or that the model is asked."""
+    if isinstance(moment, Asking):
+        return [reader.asking(moment.path, moment.model)]
+    found: list[Event] = []
+    for seq, item in enumerate(moment.items, moment.seq + 1):
+        if isinstance(item, Checkpoint):
+            found += reader.checkpoint(seq, item)
+        else:
+            found += reader.outcome(seq, moment.path, item)
+    return found
+
+
+def with_own_settings(model: Model, request: ModelRequest) -> ModelRequest:
+    """The request with the settings that the model adds to it by itself, where it tells of them."""
+    own = getattr(model, "settings", None)
+    return replace(request, settings=own.merged(request.settings)) if isinstance(own, ModelSettings) else request
+
+
+_LOUD = ("run_started", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped", "failed")
+
+
+def driving(runner: Runner) -> AbstractContextManager[tuple[Mapping[str, str], ...]]:
+    """The managers of hooks around a drive; they give what is to be noted in its checkpoints."""
+    watching = runner.spec.hooks
+    if not watching:
+        return _NOTHING
+    masks = cache(partial(Masking, runner.spec))
+    return hooks.Inside({each: partial(each._drives, runner.origin, masks) for each in watching})
+
+
+_NOTHING: Final = nullcontext(())
+
+
+@contextmanager
+def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
+    """Let the run go, whatever happens, so that nobody has to wait for the lease; what has settled is saved first.
+
+    Between the events of a stream somebody else's code runs, which may ask: there `Stream` sees to it that the run itself does not.
+    """
+    watch: Watch | None = None
+    with nullcontext() if streams else nobody_asks(), driving(runner) as runner.notes:
+        try:
+            watch = Watch(runner, streams=streams)
+            tell_world(runner)
+            yield watch
+        except BaseException as error:
+            with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
+                let_go(runner, leaves=not isinstance(error, Exception))
+            tell(runner, error)
+            if watch is not None and isinstance(error, Exception):
+                watch.failure = watch.failed(error)
+                tell_world(runner)
+            raise
+        runner.ledger.abandon("running")
+        tell_world(runner)
+
+
+@acontextmanager
+async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch]:
+    """As `held`."""
+    watch: Watch | None = None
+    with nullcontext() if streams else nobody_asks(), driving(runner) as runner.notes:
+        try:
+            watch = Watch(runner, streams=streams)
+            await atell_world(runner)
+            yield watch
+        except BaseException as error:
+            with suppress(Exception):
+                await whole(alet_go(runner, leaves=not isinstance(error, Exception)))
+            await in_store(runner.ledger.store, tell, runner, error)
+            if watch is not None and isinstance(error, Exception):
+                watch.failure = watch.failed(error)
+                await atell_world(runner)
+            raise
+        await runner.ledger.aabandon("running")
+        await atell_world(runner)
+
+
+def driven(runner: Runner) -> Result[Any]:
+    """Drive a run that somebody ends or stops to where it rests, and say what it has come to.
+
+    Methods that run tools have these lines of their own: a frame less between them and what a tool raises.
+    """
+    with held(runner) as watch:
+        for moment in steps(runner):
+            watch.hear(moment)
+    return results.answer_of(runner)
+
+
+def events_of(runner: Runner) -> Generator[Event]:
+    """Drive the run to where it rests, and give the events of it."""
+    runner.watched = runner.streams = True
+    watch: Watch | None = None
+    try:
+        with held(runner, streams=True) as watch:
+            for event in watch.first:
+                yield event
+            with closing(steps(runner)) as moments:
+                for moment in moments:
+                    for event in watch.hear(moment):
+                        try:
+                            yield event
+                        except GeneratorExit:
+                            runner.streams = False
+                            if isinstance(moment, Piece | Heard):  # its node runs: what comes of that is waited for
+                                next(moments, None)
+                            raise
+    except Exception:
+        if watch is not None and watch.failure is not None:
+            yield watch.failure
+        raise
+
+
+async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
+    """As `events_of`."""
+    runner.watched = runner.streams = True
+    watch: Watch | None = None
+    try:
+        async with aheld(runner, streams=True) as watch:
+            for event in watch.first:
+                yield event
+            async with aclosing(asteps(runner)) as moments:
+                async for moment in moments:
+                    for event in watch.hear(moment):
+                        try:
+                            yield event
+                        except GeneratorExit:
+                            runner.streams = False
+                            if isinstance(moment, Piece | Heard):
+                                await anext(moments, None)
+                            raise
+    except Exception:
+        if watch is not None and watch.failure is not None:
+            yield watch.failure
+        raise
+
+
+def let_go(runner: Runner, *, leaves: bool = False) -> None:
+    """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up.
+
+    One who `leaves` a run that it owes something is taken for dead when its lease is over.
+    """
+    rests = waits(runner) and runner.moved  # whoever looks for what waits finds it by its checkpoint
+    while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
+        if runner.commit(seal=rests):
+            break
+        rests = waits(runner) and runner.moved
+    if owed := leaves and owes(runner):
+        runner.ledger.drop()
+    runner.ledger.abandon(left_as(runner, leaves=leaves and not owed))
+
+
+async def alet_go(runner: Runner, *, leaves: bool = False) -> None:
+    """As `let_go`."""
+    rests = waits(runner) and runner.moved
+    while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
+        if await runner.acommit(seal=rests):
+            break
+        rests = waits(runner) and runner.moved
+    if owed := leaves and owes(runner):
+        runner.ledger.drop()
+    await runner.ledger.aabandon(await in_store(runner.ledger.store, left_as, runner, leaves=leaves and not owed))
+
+
+def owes(runner: Runner) -> bool:
+    """Whether there is something to do about a decision that was left here, or about what a lost worker left; nobody else knows."""
+    ledger = runner.ledger
+    knows = ledger.found_lost or ledger.owes or (runner.writing and ledger.left)
+    return knows and not isinstance(runner.spec.plan(runner.state), Wait)
+
+
+def left_as(runner: Runner, *, leaves: bool) -> BranchStatus:
+    """How a run stands that nobody drives any more. One that was left at a breakpoint waits there.
+
+    What became of a write that was interrupted, the store says. A run that is `running` with nothing under way is one that is gone
+    through step by step: nobody would look for it. So where the caller `leaves` what was decided and has not run yet, that is noted.
+    """
+    if runner.hold is not None:
+        runner.hold.left(runner)
+    if runner.in_flight:
+        return "running"
+    if not runner.writing and not (leaves and is_due(runner, runner.state)):
+        return "suspended" if waits(runner) else "failed"
+    store = runner.ledger.store
+    branch, head = store.head(runner.ledger.branch.id)
+    if head.journal:
+        return "running"
+    owner = runner.ledger.owner
+    if leaves and is_due(runner, head) and branch.owner == owner:
+        claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=branch.fence)
+        note = journal_entry(Interrupted(pending_ids={}, at=now(store)), "")
+        with suppress(Behind):  # what somebody else decided is found by itself
+            store.append(Append(branch_id=branch.id, seq=branch.seq, claim=claim, entries=(note,), lease=store.lease))
+        return "running"
+    return "suspended" if head.pending and isinstance(runner.spec.plan(head), Wait) else "failed"
+
+
+def is_due(runner: Runner, state: Checkpoint) -> bool:
+    """Whether a call is to run, or to go on, by what somebody decided, and has not begun."""
+    decided = any(call.status == "ready" and (call.approved is not None or call.stopped) for call in state.calls)
+    return decided and not isinstance(runner.spec.plan(state), Wait)
+
+
+def waits(runner: Runner) -> bool:
+    """Whether nothing of a run is under way, and it can only wait for a human."""
+    if runner.in_flight or not runner.state.pending:
+        return False
+    return isinstance(runner.spec.plan(runner.state), Wait)
+
+
+def tell_world(runner: Runner) -> None:
+    """Make the announcements of what is stored: of a decision before it is carried out, of a stop once the run was let go."""
+    if runner.spec.announcements:
+        announce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
+
+
+async def atell_world(runner: Runner) -> None:
+    """As `tell_world`."""
+    if runner.spec.announcements:
+        await aannounce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
+
+
+def tell(runner: Runner, error: BaseException) -> None:
+    """Put the last checkpoint, with what was journaled after it, and the run's id into the error of a failed run."""
+    if isinstance(error, RunFailed):
+        error.run_id = runner.state.run_id
+        error.checkpoint = results.result_of(runner).checkpoint
+        with suppress(Exception):  # the store may be what failed
+            error.checkpoint = runner.ledger.store.whole(runner.base.id)[1]

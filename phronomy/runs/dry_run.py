@@ -1,0 +1,117 @@
+"""What would become of a call of a tool: its gate and the policies around it are asked, and nothing else happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from phronomy.approvals.policy import DryRun, Rule, RuleSaid, says, stricter
+from phronomy.engine.spec import Spec
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.json_text import JsonError, canonical, clean
+from phronomy.foundation.quoting import quoted_name
+from phronomy.records.decisions import Reject
+from phronomy.tools.tool import InvalidArguments, Tool, ToolContext
+
+
+class Tried(NamedTuple):
+    """A call that is tried out: the tool, the rules about it, what they are shown, and where it is."""
+
+    tool: Tool
+    rules: tuple[Rule, ...]
+    values: Mapping[str, Any]
+    args: dict[str, Any]
+    path: str
+
+
+def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: Any) -> DryRun:
+    """What would become of the call. Raises `ConfigurationError` for a tool that is not there, `AsyncRequired`."""
+    tried = try_out(spec, path, args)
+    if isinstance(tried, DryRun):
+        return tried
+    tool, context = tried.tool, context_of(tried.tool, deps)
+    said = [(f"tool {tool.name}", tool.ask_gate(tried.values, context))]
+    for rule in tried.rules:
+        said.append((rule.told, rule.ask(tool, tried.values, context)))
+    return summed_up(tried, said)
+
+
+async def adry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: Any) -> DryRun:
+    """As `dry_run`."""
+    tried = try_out(spec, path, args)
+    if isinstance(tried, DryRun):
+        return tried
+    tool, context = tried.tool, context_of(tried.tool, deps)
+    said = [(f"tool {tool.name}", await tool.aask_gate(tried.values, context))]
+    for rule in tried.rules:
+        said.append((rule.told, await rule.aask(tool, tried.values, context)))
+    return summed_up(tried, said)
+
+
+def try_out(spec: Spec, path: str, args: Mapping[str, Any]) -> Tried | DryRun:
+    """The call that is meant; or what it comes to, if its arguments are not valid."""
+    if not isinstance(path, str):
+        raise ConfigurationError(f"a tool is meant by its name, as text, not by {type(path).__name__}")
+    *way, name = clean(path).split("/")
+    rules = tuple(spec.policy)
+    for step in way:
+        inner = _inside(spec, step)
+        if inner is None:
+            raise ConfigurationError(
+                f"there is nothing to go into at {quoted_name(step)} of {spec.name!r}, on the way to"
+                f" {quoted_name(path)}"
+            )
+        spec = inner
+        rules = (*spec.policy, *rules)
+    tool = spec.tools.get(name) if spec.kind != "graph" else None
+    if tool is None:
+        there = ", ".join(sorted(spec.tools)) or "none"
+        raise ConfigurationError(
+            f"{spec.kind} {spec.name!r} has no tool {quoted_name(name)}; it has {there}. Those inside are named"
+            " with their way: 'clerk/refund'"
+        )
+    if not isinstance(args, Mapping):
+        raise ConfigurationError(f"the arguments of a tool are a mapping by name, not {type(args).__name__}")
+    try:
+        text = tool.read(canonical(dict(args)))
+        values = tool.bind(text)
+    except (InvalidArguments, JsonError) as error:
+        return DryRun(tool=path, verdict="invalid", reason=str(error))
+    return Tried(tool, tuple(rule for rule in rules if rule.covers(tool)), values, json.loads(text), path)
+
+
+def _inside(spec: Spec, step: str) -> Spec | None:
+    """The spec behind a tool or a node of this name, or of an agent that the conversation may be handed to."""
+    inner = getattr(spec.tools.get(step), "inner", None)
+    if inner is not None:
+        found: Spec = inner.spec
+        return found
+    return next((each for each in getattr(spec, "team", {}).values() if each.name == step), None)
+
+
+def context_of(tool: Tool, deps: Any) -> ToolContext[Any]:
+    """The context of a call that is not made."""
+    return ToolContext(
+        run_id="",
+        thread_id=None,
+        call_id="",
+        pending_id=None,
+        tool_name=tool.name,
+        idempotency_key="",
+        attempt=0,
+        deps=deps,
+    )
+
+
+def summed_up(tried: Tried, said: list[tuple[str, bool | Reject]]) -> DryRun:
+    """The verdict of the strictest."""
+    verdict: bool | Reject = False
+    for _, answer in said:
+        if stricter(answer, verdict):
+            verdict = answer
+    reason = verdict.reason if isinstance(verdict, Reject) else None
+    if verdict is True and tried.tool.external:
+        reason = "it is external: the call waits for its result"
+    rules = tuple(RuleSaid(rule, says(answer)) for rule, answer in said)
+    return DryRun(tool=tried.path, verdict=says(verdict), rules=rules, reason=reason, args=tried.args)

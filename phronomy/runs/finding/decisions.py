@@ -1,0 +1,134 @@
+"""What a caller decides: whether it is well formed, and which pending approvals of a checkpoint it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from phronomy.conversation.input import read_input
+from phronomy.engine.judging.decide import KINDS
+from phronomy.errors import InvalidDecision, UnknownPending
+from phronomy.foundation.quoting import kept_id, quoted_id
+from phronomy.records.calls import Input
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject
+from phronomy.records.messages import Message, ToolCall
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a caller of `resume` or `step` decides."""
+
+    approved: bool | None
+    reason: str | None
+    decisions: Mapping[str, Answer] | None
+    by: Principal | None
+    channel: str | None
+    accept_changes: bool
+    input: Input | None = field(default=None, repr=False)
+
+    @property
+    def decides(self) -> bool:
+        """Whether there is any decision in it."""
+        return self.approved is not None or bool(self.decisions)
+
+    @property
+    def message(self) -> Message | None:
+        """What is said to the agent beside the decisions. Raises `ConfigurationError` for what is no input."""
+        return read_input(self.input)[1] if self.input is not None else None
+
+
+def check_choice(choice: Choice) -> None:
+    """Refuse a choice that is malformed, whatever it is made on. Raises `InvalidDecision`."""
+    approved, decisions, reason = choice.approved, choice.decisions, choice.reason
+    if decisions is not None and not isinstance(decisions, Mapping):
+        raise InvalidDecision(f"decisions is a mapping from ids to answers, not {type(decisions).__name__}")
+    for name, text in (("reason", reason), ("channel", choice.channel)):
+        if text is not None and not isinstance(text, str):
+            raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
+    if approved is None:
+        if reason is not None:
+            raise InvalidDecision("reason goes with approved; a decision by id carries its own")
+    elif decisions is not None:
+        raise InvalidDecision("give either approved or decisions, not both")
+    elif type(approved) is not bool:
+        raise InvalidDecision(f"approved takes True or False, not {type(approved).__name__}")
+    elif approved and reason is not None:
+        raise InvalidDecision("reason says why a call is rejected; an approval has none")
+
+
+def check_undecided(choice: Choice) -> None:
+    """Refuse a decision, or a further input, that is given with an input: it begins a run. Raises `InvalidDecision`."""
+    if choice.approved is not None or choice.decisions is not None or choice.input is not None:
+        raise InvalidDecision(
+            "a decision, or input=, goes with a checkpoint, and this was given an input: of an id, agent.store.load(id) gives the"
+            " checkpoint"
+        )
+
+
+def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
+    """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
+    check_choice(choice)
+    if choice.approved is not None:
+        if not given.pending:
+            raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
+        return {given.pending[0].id: Approve() if choice.approved else Reject(reason=choice.reason)}
+    if not choice.decisions:  # to go on is all that a breakpoint waits for
+        return {item.id: Approve() for item in given.pending if item.why == "breakpoint"}
+    found: dict[str, Answer] = {}
+    for id, answer in choice.decisions.items():
+        if type(answer) not in KINDS:  # the type is asked, not the value, which may be anything
+            raise InvalidDecision(
+                f"the decision on {quoted_id(id)} is {type(answer).__name__}; it must be Approve, Reject, Respond or Skip",
+                pending_id=kept_id(id) if isinstance(id, str) else None,
+            )
+        item = meant_by(given, id)
+        if item.id in found:
+            raise InvalidDecision(
+                f"pending {item.id} and call {quoted_id(item.call_id)} are one call, and both are decided: give one of the ids",
+                pending_id=item.id,
+            )
+        found[item.id] = answer
+    return found
+
+
+def meant_by(given: Checkpoint, id: str) -> PendingApproval:
+    """What waits at a checkpoint under this id: a pending id, or the id of a call where that names this call alone.
+
+    The model chooses the ids of calls, and may choose one that is already there. So the id of a call counts only if no other call,
+    of the run or of one inside it, has it or was renamed from it, and nothing else waits under it. Raises `UnknownPending`,
+    `InvalidDecision`.
+    """
+    waiting = given.pending
+    own = [item for item in waiting if item.id == id]
+    shown = [item for item in waiting if item.call_id == id]
+    called = [each for each in _calls(given) if id in (each[1].id, each[1].original_id)]
+    if own and all(item in own for item in shown) and all(_is_of(own[0], *each, id) for each in called):
+        return own[0]
+    if not own and len(called) == len(shown) == 1 and _is_of(shown[0], *called[0], id):
+        return shown[0]
+    places = [(path, call.id) for path, call in called]
+    meant = [item for item in waiting if item in own or item in shown or (item.path, item.call_id) in places]
+    if not id or not meant:
+        raise UnknownPending(
+            f"nothing waits under {quoted_id(id)} at checkpoint {given.id}; pending there:"
+            f" {', '.join(item.id for item in waiting) or 'nothing'}",
+            pending_id=kept_id(id),
+        )
+    told = ", ".join(f"{item.id} (call {quoted_id(item.call_id)} of {item.tool_name})" for item in meant)
+    raise InvalidDecision(
+        f"{quoted_id(id)} does not name one call alone at checkpoint {given.id}: nothing was decided. What it may mean waits under"
+        f" {told}: decide by these ids, or if that cannot be, on a fork, where they are others",
+        pending_id=kept_id(id),
+    )
+
+
+def _calls(given: Checkpoint) -> list[tuple[str, ToolCall]]:
+    """The calls that models have made, each with the path of its run: in the whole conversation, and in those of the runs inside."""
+    runs = (given, *given.nested)
+    return [(run.path, call) for run in runs for message in run.messages for call in message.tool_calls]
+
+
+def _is_of(item: PendingApproval, path: str, call: ToolCall, id: str) -> bool:
+    """Whether it is this call that waits there, and the id is the one that it goes by."""
+    return (item.path, item.call_id) == (path, call.id) and call.id == id

@@ -1,0 +1,509 @@
+"""Opening a run: which checkpoint is meant, whether it may be trusted, who holds it, and what has been decided.
+
+Nothing here asks a model or runs a tool. These functions block on the store; the async methods call them in a thread.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from phronomy.conversation.input import History
+from phronomy.engine.judging.decide import expiry, lapsed
+from phronomy.engine.ledger import Ledger, new_owner, now, release, uptime
+from phronomy.engine.nested import child_of, fits, interruption
+from phronomy.engine.run import Runner
+from phronomy.engine.spec import Spec
+from phronomy.errors import (
+    AgentChanged,
+    CheckpointAlreadyResumed,
+    CheckpointEdited,
+    CheckpointError,
+    CheckpointNotFound,
+    CheckpointUntrusted,
+    ConfigurationError,
+    InvalidDecision,
+    NothingDecided,
+    Progress,
+    RunBusy,
+    StoreError,
+    ThreadBusy,
+    UnknownPending,
+)
+from phronomy.foundation.checks import is_number
+from phronomy.foundation.ids import findable, new_id
+from phronomy.foundation.json_text import JsonError, clean
+from phronomy.foundation.quoting import quoted_id
+from phronomy.records import chain
+from phronomy.records.calls import (
+    Call,
+    CallFailed,
+    CallSettled,
+    CallStarted,
+    CallWaits,
+    Decided,
+    Ending,
+    Halted,
+    Input,
+    Outcome,
+    Wait,
+    Withdrawn,
+)
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import SAID, Answer, PendingApproval, Principal, as_principal
+from phronomy.records.record import explain
+from phronomy.records.result import Result
+from phronomy.records.validation import checked
+from phronomy.runs.finding.decisions import Choice
+from phronomy.runs.finding.drift import drift_of
+from phronomy.runs.finding.results import result_of
+from phronomy.stores.base import Store
+from phronomy.stores.derived.adoption import adopt
+from phronomy.stores.log.log import as_sealed, audit_row, journal_entry, row_entry, rows_of
+from phronomy.stores.log.row_delta import outcome_from
+from phronomy.stores.memory import MemoryStore
+from phronomy.stores.rows import ENDED, OPEN, Append, Behind, Branch, Claim
+
+# Beginning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginning:
+    """What a new run is begun with."""
+
+    input: Input = field(repr=False)
+    thread_id: str | None
+    history: History | None
+    metadata: Mapping[str, Any] | None
+    label: str | None
+
+
+def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
+    """A runner of a new run whose input is stored. Raises `Occupied` if the thread is not free, `ConfigurationError`."""
+    thread_id = beginning.thread_id
+    if thread_id is not None:
+        if not isinstance(thread_id, str) or not thread_id:
+            raise ConfigurationError("a thread id is text that is not empty")
+        thread_id = findable("a thread id", thread_id)
+    label = findable("a label", beginning.label) if beginning.label is not None else None
+    if not isinstance(beginning.metadata, Mapping | None):
+        raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
+    seen: str | None = ""
+    idle = 0
+    while True:
+        try:
+            parent = store.latest(thread_id) if thread_id is not None else None
+        except CheckpointNotFound:  # it was taken away between two looks
+            parent = None
+        idle = idle + 1 if seen == (last := parent.id if parent is not None else None) else 0
+        if idle > IDLE:
+            raise contradiction(thread_id)
+        seen, run_id = last, new_id("run")
+        try:
+            first = spec.first(beginning.input, parent, beginning.history)
+            state = chain.begin(
+                parent,
+                id=new_id("ckpt"),
+                run_id=run_id,
+                branch_id=run_id,
+                thread_id=thread_id,
+                at=now(store),
+                agent=spec.ref,
+                kind=spec.kind,
+                label=label,
+                metadata=dict(beginning.metadata or {}),
+                **first,
+            )
+        except (JsonError, ValueError) as error:
+            raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
+        try:
+            return _create(store, spec, deps, parent, state)
+        except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
+            continue
+
+
+def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, state: Checkpoint) -> Runner:
+    branch = Branch.of(state)
+    if parent is not None:
+        origin = next((item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id), None)
+        if origin is None:
+            raise Behind(parent.branch_id)
+        place = Branch.of(state, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
+        branch = replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
+    owner = new_owner()
+    change = Append(
+        branch_id=branch.id,
+        seq=branch.seq,
+        entries=(row_entry(parent, state, {}),),
+        take=owner,
+        lease=store.lease,
+        head=state.id,
+        status="running",
+        announce=bool(spec.announcements),
+    )
+    asked = uptime()
+    try:
+        store.create(branch, change, exclusive=state.thread_id is not None)
+    except (KeyboardInterrupt, SystemExit):
+        with suppress(Exception):  # it may be there already; then it must not keep its thread busy
+            release(store, branch.id, owner, None, "failed")
+        raise
+    claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=1)
+    branch = replace(branch, seq=branch.seq + 1, head=state.id, owner=owner, fence=1)
+    runner = Runner(spec, Ledger(store, branch, state, claim=claim, asked=asked), state, deps=deps)
+    runner.begins = True
+    return runner
+
+
+IDLE: Final = 20
+"""How often nothing may have changed though the store says that somebody was first: to be pruned in between takes a moment."""
+
+
+def contradiction(thread_id: str | None) -> StoreError:
+    """The error for a store that says again and again that somebody was first, and shows nobody."""
+    return StoreError(
+        f"thread {quoted_id(thread_id)}: the store says that another run has begun or ended there, and has none: what it holds"
+        " contradicts itself, as that of a Redis does which takes keys away when memory is short. Nothing was begun"
+    )
+
+
+# Finding
+
+
+def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branch, Checkpoint]:
+    """The checkpoint that is meant, as the store has it, and its branch. One that it has never seen is taken in with `bearer`.
+
+    Raises `CheckpointNotFound`, `CheckpointEdited`, `CheckpointUntrusted`, `CheckpointError`.
+    """
+    if isinstance(given, str):
+        return store.whole(given)
+    return taken_in(store, checked(given), bearer=bearer)
+
+
+def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branch, Checkpoint, Store]:
+    """As `known`, with the store to look in. What a bearer brings is tried out apart: nothing is taken in for a bad decision."""
+    if isinstance(given, str):
+        return *store.whole(given), store
+    given = checked(given)
+    stored = stored_as(store, given, bearer=bearer)
+    if stored is not None:
+        return *stored, store
+    apart = MemoryStore(clock=store.clock, lease=store.lease)
+    adopt(apart, given)
+    return *apart.whole(given.id), apart
+
+
+def taken_in(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint]:
+    """As `known`, for a checkpoint that has been validated."""
+    stored = stored_as(store, given, bearer=bearer)
+    if stored is not None:
+        return stored
+    adopt(store, given)
+    return store.whole(given.id)
+
+
+def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint] | None:
+    """What the store has under the id of a checkpoint; None if it has nothing and the bearer is trusted.
+
+    Raises `CheckpointEdited`, `CheckpointUntrusted`.
+    """
+    try:
+        branch, stored = store.whole(given.id)
+    except CheckpointNotFound:
+        if bearer:
+            return None
+        raise CheckpointUntrusted(
+            f"the store does not know checkpoint {quoted_id(given.id)}: it was made elsewhere, or its run was deleted;"
+            " resume it where it was made, or set trust='bearer'",
+            checkpoint_id=given.id,
+        ) from None
+    same = as_sealed(stored) == as_sealed(given) and stored.journal[: len(given.journal)] == given.journal
+    if same and given.nested:
+        rows = {row.id: row for row in rows_of(store.lineage(branch_id=branch.id).entries)}
+        same = all(part.id in rows and as_sealed(rows[part.id]) == as_sealed(part) for part in given.nested)
+    if not same:
+        raise CheckpointEdited(f"checkpoint {given.id} differs from the stored one", checkpoint_id=given.id)
+    return branch, stored
+
+
+def branch_of(store: Store, given: Checkpoint | str, *, bearer: bool) -> str:
+    """The branch that a checkpoint, a checkpoint id, a run id or a branch id means. Raises as `known` does."""
+    if not isinstance(given, str):
+        return known(store, given, bearer=bearer)[0].id
+    given = clean(given)
+    try:
+        return store.lineage(branch_id=given).branch.id
+    except CheckpointNotFound:
+        return store.lineage(checkpoint_id=given).branch.id
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A branch at its head, before anything is claimed."""
+
+    branch: Branch
+    head: Checkpoint
+    runner: Runner
+    live: bool
+    lapsed: Mapping[str, Decided]
+
+
+def open_head(
+    store: Store, spec: Spec, deps: Any, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
+) -> Opened:
+    """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first.
+
+    Approvals that have lapsed are settled as expired with the next write, unless a worker holds the run.
+
+    `seen` is the branch as it was just read, with a checkpoint of it: if that is the head, nothing is read again, since whoever
+    writes is told if it was not the last.
+    """
+    branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
+    runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
+    live = branch.is_held(store.clock())
+    if runner.is_broken and not live:
+        runner.record(interruption(runner))
+    late = lapsed(runner) if runner.state.ending is None else {}
+    if late and not live:
+        runner.record_all(expiry(runner, late))
+    look_around(store, branch, runner.ledger)
+    return Opened(branch=branch, head=head, runner=runner, live=live, lapsed=late)
+
+
+def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
+    """Note what became of this run's calls in its other branches."""
+    for other in store.branches(run_id=branch.run_id):
+        if other.id == branch.id:
+            continue
+        begun: dict[tuple[str, str], str] = {}
+        asked: set[tuple[str, str]] = set()
+        for entry in store.lineage(branch_id=other.id).entries:
+            outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
+            if isinstance(outcome, CallStarted):
+                begun[entry.path, outcome.id] = outcome.key
+            elif isinstance(outcome, (CallSettled, CallFailed, CallWaits)):
+                begun.pop((entry.path, outcome.id), None)
+            elif isinstance(outcome, Withdrawn):
+                for id in outcome.ids:
+                    begun.pop((entry.path, id), None)
+            if isinstance(outcome, CallWaits) and any(item.why == "question" for item in outcome.pending):
+                asked.add((entry.path, outcome.id))  # what was answered there is no answer here
+            completed = isinstance(outcome, CallSettled) and outcome.result.kind == "completed"
+            if isinstance(outcome, CallSettled) and completed and (entry.path, outcome.id) not in asked:
+                ledger.reusable[outcome.key] = outcome.result
+        ledger.begun.update(begun.values())
+
+
+# Deciding
+
+
+def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
+    """Refuse what was decided before, what is not decided, and a changed agent; nothing has been written yet.
+
+    Raises `CheckpointAlreadyResumed`, `NothingDecided`, `RunBusy`, `AgentChanged`.
+    """
+    state = opened.runner.state
+    waiting = [item.id for item in state.pending]
+    for pending_id in found:
+        if pending_id not in waiting and pending_id not in opened.lapsed:
+            raise already(opened, given.id, pending_id)
+    if not found:
+        check_not_ended(opened, given.id)
+        if opened.live:
+            raise busy(opened.branch)
+        told = {item.id for item in opened.head.pending}
+        rests = not opened.runner.unsaved and isinstance(opened.runner.spec.plan(state), Wait)
+        if told.issuperset(waiting) and waiting and rests:  # else there is more to say than was, or something to do
+            ways = "approved=True or False for all of them, or decisions={pending_id: Approve()}"
+            if elsewhere := [item.id for item in state.pending if item.external]:
+                ways = f"decisions={{pending_id: ...}}, with Respond(content=...) for what is external ({', '.join(elsewhere)})"
+            raise NothingDecided(
+                f"run {state.run_id} waits for a decision on {', '.join(waiting)}: give {ways}",
+                pending_ids=waiting,
+            )
+    check_drift(opened, accept=choice.accept_changes)
+
+
+def check_not_ended(opened: Opened, checkpoint_id: str) -> None:
+    """Refuse a run that is over. Raises `CheckpointAlreadyResumed`."""
+    if opened.runner.state.ended is not None:
+        raise already(opened, checkpoint_id, None)
+
+
+def at_rest(opened: Opened, accept_changes: bool) -> bool:
+    """Whether there is nothing to recover: the run has ended, or waits. Raises `RunBusy`, `AgentChanged`.
+
+    One whose worker was lost while it held at a breakpoint waits too, and is still to be noted as suspended.
+    """
+    if opened.runner.state.ended is not None:
+        return True
+    if opened.live:
+        raise busy(opened.branch)
+    if (
+        not opened.runner.unsaved
+        and isinstance(opened.runner.spec.plan(opened.runner.state), Wait)
+        and not opened.head.journal
+        and opened.branch.status != "running"
+    ):
+        return True
+    check_drift(opened, accept=accept_changes)
+    return False
+
+
+def cancelling(store: Store, reason: str | None, by: str | Principal | None) -> Ending:
+    """The end of a run that somebody cancels. Raises `InvalidDecision`."""
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidDecision(f"reason is text, not {type(reason).__name__}")
+    return Ending(status="cancelled", reason=reason, by=as_principal(by), at=now(store))
+
+
+def halting(store: Store, grace: float | None, reason: str | None, by: Any) -> Halted:
+    """The stop of a run from outside. Raises `InvalidDecision`, `ConfigurationError`."""
+    if reason is not None and not isinstance(reason, str):
+        raise InvalidDecision(f"reason is text, not {type(reason).__name__}")
+    if grace is not None and (not is_number(grace) or not 0 <= grace < math.inf):
+        raise ConfigurationError("grace is a number of seconds, 0 or more, or None for as long as it takes")
+    return Halted(pending_id=new_id("pend"), grace=grace, reason=reason, by=as_principal(by), at=now(store))
+
+
+def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
+    """The end for a run whose thread is wanted for a new one. Raises `ThreadBusy` unless the caller asked for that."""
+    if on_pending == "supersede_failed":  # beside a fork that waits, or runs, it stays: no run would begin after it
+        others = store.branches(thread_id=branch.thread_id)
+        branch = next((each for each in others if each.status in OPEN and each.status != "failed"), branch)
+    if on_pending == "supersede" or (on_pending == "supersede_failed" and branch.status == "failed"):
+        return Ending(status="superseded", at=now(store))
+    pending = [row.pending_id for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id]
+    carry_on, beyond = ("resume", "supersede_failed") if branch.status == "failed" else ("recover", "supersede")
+    what = f"waits for a decision on {', '.join(pending)}" if pending else f"has not ended ({carry_on} carries it on)"
+    raise ThreadBusy(
+        f"thread {branch.thread_id}: run {branch.run_id}, checkpoint {branch.head}, {what}; "
+        f"settle it first, or start with on_pending='{beyond}'",
+        thread_id=branch.thread_id or "",
+        run_id=branch.run_id,
+        checkpoint_id=branch.head or "",
+        pending_ids=pending,
+    )
+
+
+def handed_over(opened: Opened) -> Result[Any]:
+    """How a run stands whose worker was told of a decision: it carries it out, not we."""
+    return Result(status="running", checkpoint=opened.head)
+
+
+def busy(branch: Branch) -> RunBusy:
+    """The error for a run that another worker holds."""
+    return RunBusy(
+        f"run {branch.run_id} is held by {branch.owner}; try again when it has stopped",
+        run_id=branch.run_id,
+        owner=branch.owner or "",
+    )
+
+
+def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> CheckpointAlreadyResumed:
+    """The error for a pending approval that was decided before: by whom, and how far the run is since."""
+    state = opened.runner.state
+    decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
+    done = progress_of(opened.branch, live=opened.live)
+    who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
+    result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
+    what = (
+        f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}"
+        if pending_id
+        else f"run {state.run_id} has ended"
+    )
+    return CheckpointAlreadyResumed(
+        f"{what}; the run is {done}",
+        checkpoint_id=checkpoint_id,
+        pending_id=pending_id,
+        decision=decision,
+        progress=done,
+        result=result,
+    )
+
+
+def progress_of(branch: Branch, *, live: bool) -> Progress:
+    """How far a branch is; `live` says that a worker holds it."""
+    if branch.status in ENDED:
+        return "ended"
+    if branch.status == "suspended":
+        return "suspended"
+    if live:
+        return "running"
+    return "failed" if branch.status == "failed" else "unknown"
+
+
+def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
+    """The runner, at whatever depth, whose call waits under this pending id."""
+    for call in runner.state.calls:
+        if call.status == "pending" and call.pending_id == pending_id:
+            return runner, call
+        if (item := next((item for item in call.waiting if item.id == pending_id), None)) is not None:
+            if item.why == "question" and item.path == runner.state.path:
+                return runner, as_asked(call, item)
+            nested = runner.spec.nested(runner.state, call)
+            if nested is None:
+                raise CheckpointError(f"call {call.call_id} of {call.name} was a nested run, and is none any more")
+            asks, waiting = asker(child_of(runner, call, nested), pending_id)
+            if waiting.digest != item.digest:  # what was shown is what is decided on: a bearer may show anything
+                raise CheckpointError(
+                    f"pending {pending_id} is shown otherwise than it stands at {asks.state.path}: the checkpoint was edited"
+                )
+            return asks, waiting
+    raise UnknownPending(f"nothing waits under {quoted_id(pending_id)}", pending_id=pending_id)
+
+
+def as_asked(call: Call, item: PendingApproval) -> Call:
+    """The call as if it were what its body asks: a decision on that is judged as any other."""
+    args = item.__dict__["args"]
+    return call.evolve(
+        status="pending", pending_id=item.id, why="question", tool=item.tool, args=args, digest=item.digest
+    )
+
+
+def all_runners(runner: Runner) -> Iterator[Runner]:
+    """The runner, and those of the runs nested in it that wait."""
+    yield runner
+    for call in runner.state.calls:
+        if call.waiting:
+            nested = runner.spec.nested(runner.state, call)
+            if nested is not None and fits(runner, call, nested):
+                yield from all_runners(child_of(runner, call, nested))
+
+
+def check_drift(opened: Opened, *, accept: bool) -> None:
+    """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it."""
+    spec = opened.runner.home
+    if opened.head.kind != spec.kind:
+        raise CheckpointError(
+            f"checkpoint {opened.head.id} is of the {opened.head.kind} {opened.head.agent.name!r}, which no {spec.kind} can go on with"
+        )
+    drift = drift_of(opened.head, spec, all_runners(opened.runner))
+    if drift.changed and accept is not True:
+        raise AgentChanged(
+            f"checkpoint {opened.head.id} cannot be resumed by this {spec.kind}: {'; '.join(drift.changed)}. Nothing was consumed; "
+            "pass accept_changes=True to go on all the same",
+            checkpoint_id=opened.head.id,
+            changes=drift.changed,
+        )
+
+
+def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed: Sequence[str]) -> bool:
+    """Leave outcomes for the worker that holds the branch. False if the log has moved on, or nobody holds it now: look again."""
+    branch, state = opened.branch, opened.runner.state
+    entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
+    inside = opened.runner.ledger.nested
+    trail = tuple(audit_row(state, outcome, inside) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))
+    holder = Claim(branch_id=branch.id, run_id=branch.run_id, owner=branch.owner or "", fence=branch.fence)
+    change = Append(
+        branch_id=branch.id, seq=branch.seq, holder=holder, entries=entries, closed=tuple(closed), audit=trail
+    )
+    try:
+        store.append(change)
+    except Behind:
+        return False
+    store.keeper.poke()
+    return True

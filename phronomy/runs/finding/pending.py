@@ -1,0 +1,86 @@
+"""Deciding by what one has: where the pending approval of an id waits, and which approvals wait at a run or a thread.
+
+Nothing is written here. These functions block on the store; the async methods call them in a thread.
+"""
+
+from __future__ import annotations
+
+from phronomy.engine.ledger import now
+from phronomy.engine.spec import Spec
+from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, UnknownPending
+from phronomy.foundation.quoting import kept_id, quoted_id
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.runs.finding.lookup import already, meant, open_head
+from phronomy.stores.base import Store
+from phronomy.stores.derived.listing import Waiting, current, decision_on
+from phronomy.stores.rows import Branch, PendingFilter
+
+
+def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> str:
+    """The checkpoint at which the one pending approval of this id waits now.
+
+    Raises `UnknownPending` for an id that nobody knows, `CheckpointAlreadyResumed` for one that was decided, and `InvalidDecision`
+    for a digest that is not the request's.
+    """
+    for name, text in (("the pending id", pending_id), ("digest", digest or "")):
+        if not isinstance(text, str):
+            raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
+    rows = store.select_pending(PendingFilter(pending_id=pending_id))
+    if len(rows) > 1:
+        raise InvalidDecision(
+            f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row in rows)}",
+            pending_id=pending_id,
+        )
+    if rows:
+        approval = Waiting.of(rows[0]).approval
+        if digest is not None and digest != approval.digest:
+            raise InvalidDecision(
+                f"pending {pending_id} has the digest {approval.digest}, and not the one that the decision was given for: nothing"
+                " was decided. Look at what waits there, and decide that",
+                pending_id=pending_id,
+            )
+        return rows[0].checkpoint_id
+    if (record := decision_on(store, pending_id)) is None:
+        raise UnknownPending(
+            f"nothing waits under {quoted_id(pending_id)}, and no decision on it is recorded: it is of another store, or its run"
+            " was ended; store.pending() lists what waits",
+            pending_id=kept_id(pending_id),
+        )
+    raise already(open_head(store, spec, None, record.branch_id), record.checkpoint_id, pending_id)
+
+
+def approvals_at(
+    store: Store, run: Checkpoint | str | None, thread_id: str | None, *, bearer: bool
+) -> tuple[Checkpoint, list[str]]:
+    """The checkpoint that a run or a thread stands at, or the one that is given, and the plain approvals of it that still wait.
+
+    Raises `UnknownPending` if there are none, `ConfigurationError`, and as `known` does.
+    """
+    where = store
+    if thread_id is not None and run is None:
+        branch, given = current(store, thread_id)
+    elif isinstance(run, str) and thread_id is None:
+        branch, given = _of_run(store, run)
+    elif run is not None and thread_id is None:
+        branch, given, where = meant(store, run, bearer=bearer)
+    else:
+        raise ConfigurationError("approve_all takes a checkpoint or a run, or else a thread_id")
+    rows = {row.pending_id for row in where.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id}
+    waiting = [item for item in given.pending if item.id in rows and not item.has_lapsed(now(where))]
+    found = [item.id for item in waiting if item.why == "approval" and not item.external]
+    if not found:
+        others = ", ".join(f"{item.id} ({'external' if item.external else item.why})" for item in waiting)
+        raise UnknownPending(
+            f"no approval waits at checkpoint {given.id}"
+            + (f"; decide by itself what does: {others}" if others else ""),
+            pending_id="",
+        )
+    return given, found
+
+
+def _of_run(store: Store, id: str) -> tuple[Branch, Checkpoint]:
+    """Where a run or a branch stands, or the checkpoint of this id."""
+    try:
+        return store.head(id)
+    except CheckpointNotFound:
+        return store.locate(id)

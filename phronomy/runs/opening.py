@@ -1,0 +1,238 @@
+"""Opening a run for an agent: the runner that drives a new one, a resumed one, one that is ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, get_args
+
+from phronomy.engine.judging.decide import adecide, decide, expiry
+from phronomy.engine.ledger import now
+from phronomy.engine.run import Runner
+from phronomy.engine.spec import Spec
+from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, ConfigurationError, InvalidDecision, RunFailed
+from phronomy.foundation.quoting import quoted_word
+from phronomy.records.calls import Added, Ending, Halted, Outcome, Wait
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.result import Result
+from phronomy.rules.added_messages import closed
+from phronomy.runs.driving import aclaim, alet_go, claim, driven
+from phronomy.runs.finding import decisions, lookup, results
+from phronomy.runs.finding.decisions import Choice
+from phronomy.runs.finding.lookup import Beginning, Opened
+from phronomy.runs.options import OnPending
+from phronomy.stores.base import Store
+from phronomy.stores.memory import MemoryStore
+from phronomy.stores.native import in_store
+from phronomy.stores.rows import Branch, Occupied
+
+
+class Opening:
+    """What an agent needs to open runs in its store. The async methods are the sync ones, with the store called in a thread."""
+
+    store: Store
+    _bearer: bool
+
+    def _store_of(self, run: Checkpoint | str | None) -> Store:
+        """The store that has the run: the agent's, or where that is one of its own, the one in this process that has it."""
+        store = self.store
+        if self._bearer and isinstance(store, MemoryStore) and type(run) is Checkpoint:
+            return store.home_of(run.run_id, run.id)
+        return store
+
+    def _start(
+        self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+    ) -> Runner | Result[Any]:
+        """A runner at a checkpoint, as `resume` opens it, or of a new run."""
+        if isinstance(at, Checkpoint):
+            return self._open(spec, deps, at, choice)
+        decisions.check_undecided(choice)
+        return self._begin(spec, deps, beginning, on_pending)
+
+    async def _astart(
+        self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+    ) -> Runner | Result[Any]:
+        """As `_start`."""
+        if isinstance(at, Checkpoint):
+            return await self._aopen(spec, deps, at, choice)
+        decisions.check_undecided(choice)
+        return await self._abegin(spec, deps, beginning, on_pending)
+
+    def _begin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+        if on_pending not in get_args(OnPending):
+            raise ConfigurationError(
+                f"on_pending is 'refuse', 'supersede_failed' or 'supersede', not {quoted_word(on_pending)}"
+            )
+        tries: Counter[str] = Counter()
+        while max(tries.values(), default=0) <= lookup.IDLE:
+            try:
+                return lookup.begin(self.store, spec, deps, beginning)
+            except Occupied as occupied:
+                ending = lookup.superseding(self.store, occupied.branch, on_pending)
+                tries[occupied.branch.id] += 1
+                with suppress(
+                    CheckpointNotFound, CheckpointAlreadyResumed
+                ):  # it has ended meanwhile, or was taken away
+                    runner = self._act_on(spec, deps, occupied.branch.id, ending, on_pending)
+                    if isinstance(runner, Runner):
+                        driven(runner)
+        raise lookup.contradiction(beginning.thread_id)
+
+    async def _abegin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+        begun: list[Runner] = []
+        try:
+            await in_store(self.store, lambda: begun.append(self._begin(spec, deps, beginning, on_pending)))
+        except BaseException:  # cancelled while it began: nobody is left who would let it go
+            for runner in begun:
+                with suppress(Exception):
+                    await alet_go(runner)
+            raise
+        return begun[0]
+
+    def _act_on(
+        self,
+        spec: Spec,
+        deps: Any,
+        run: Checkpoint | str,
+        outcome: Ending | Halted,
+        on_pending: OnPending = "supersede",
+    ) -> Runner | Result[Any]:
+        """A runner that holds the run with its end, or its stop, recorded; or how it stands, if another worker was told of it.
+
+        A run that waits already is not stopped once more, and one that is superseded must still be such as `on_pending` says.
+        """
+        home = self._store_of(run)
+        branch_id = lookup.branch_of(home, run, bearer=self._bearer)
+        while True:
+            opened = lookup.open_head(home, spec, deps, branch_id)
+            lookup.check_not_ended(opened, opened.head.id)
+            if isinstance(outcome, Ending) and outcome.status == "superseded":
+                lookup.superseding(home, opened.branch, on_pending)
+                if opened.live:
+                    raise lookup.busy(opened.branch)
+            if opened.live:
+                if lookup.hand_over(home, opened, [outcome], ()):
+                    return lookup.handed_over(opened)
+                continue
+            if isinstance(outcome, Halted) and isinstance(spec.plan(opened.runner.state), Wait):
+                return results.result_of(opened.runner, opened.head)
+            opened.runner.record(outcome)
+            if claim(opened.runner):
+                return opened.runner
+
+    def _open(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
+        """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
+        home = self._store_of(checkpoint)
+        branch, given, store = lookup.meant(home, checkpoint, bearer=self._bearer)
+        found = decisions.answers(given, choice)
+        seen: tuple[Branch, Checkpoint] | None = (branch, given)
+        while True:
+            opened = lookup.open_head(store, spec, deps, branch.id, seen)
+            seen = None
+            late = [pending_id for pending_id in found if pending_id in opened.lapsed]
+            answers = {pending_id: answer for pending_id, answer in found.items() if pending_id not in late}
+            lookup.check_open(opened, given, found, choice)
+            taken: list[Outcome] = []
+            for pending_id, answer in answers.items():
+                runner, waiting = lookup.asker(opened.runner, pending_id)
+                taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
+            edits = _edits(spec, opened, now(store), choice)
+            taken = [*edits, *taken]
+            if opened.live:
+                taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
+            taken += _said(opened, taken, now(store), choice, late)
+            if store is not home:
+                branch, given = lookup.taken_in(home, given, bearer=True)
+                store = home
+                continue
+            if opened.live and edits and not _is_at_rest(spec, opened.runner):
+                raise lookup.busy(opened.branch)
+            if opened.live:
+                if lookup.hand_over(home, opened, taken, tuple(found)):
+                    return results.in_time(lookup.handed_over(opened), late)
+                continue
+            opened.runner.record_all(taken)
+            opened.runner.late = tuple(late)
+            if claim(opened.runner):
+                return opened.runner
+
+    async def _aopen(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
+        """As `_open`."""
+        home = self._store_of(checkpoint)
+        branch, given, store = await in_store(home, lookup.meant, home, checkpoint, bearer=self._bearer)
+        found = decisions.answers(given, choice)
+        seen: tuple[Branch, Checkpoint] | None = (branch, given)
+        while True:
+            opened = await in_store(home, lookup.open_head, store, spec, deps, branch.id, seen)
+            seen = None
+            late = [pending_id for pending_id in found if pending_id in opened.lapsed]
+            answers = {pending_id: answer for pending_id, answer in found.items() if pending_id not in late}
+            lookup.check_open(opened, given, found, choice)
+            taken: list[Outcome] = []
+            for pending_id, answer in answers.items():
+                runner, waiting = lookup.asker(opened.runner, pending_id)
+                taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
+            edits = _edits(spec, opened, now(store), choice)
+            taken = [*edits, *taken]
+            if opened.live:
+                taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
+            taken += _said(opened, taken, now(store), choice, late)
+            if store is not home:
+                branch, given = await in_store(home, lookup.taken_in, home, given, bearer=True)
+                store = home
+                continue
+            if opened.live and edits and not _is_at_rest(spec, opened.runner):
+                raise lookup.busy(opened.branch)
+            if opened.live:
+                if await in_store(home, lookup.hand_over, home, opened, taken, tuple(found)):
+                    return results.in_time(lookup.handed_over(opened), late)
+                continue
+            opened.runner.record_all(taken)
+            opened.runner.late = tuple(late)
+            if await aclaim(opened.runner):
+                return opened.runner
+
+
+def _edits(spec: Spec, opened: Opened, at: datetime, choice: Choice) -> Sequence[Outcome]:
+    """What the caller changes in the state of the run. Raises what the spec's `edits` does, with the run and where it stands."""
+    try:
+        return spec.edits(opened.runner, at, choice.by)
+    except RunFailed as error:
+        error.run_id, error.checkpoint = opened.branch.run_id, opened.head
+        raise
+
+
+def _said(
+    opened: Opened, taken: Sequence[Outcome], at: datetime, choice: Choice, late: Sequence[str]
+) -> Sequence[Outcome]:
+    """What the caller says to the agent beside what is `taken`; nothing where their decision came too late, and the run is over.
+
+    A worker that holds the run takes it up before it asks the model: a call is open there, or the run waits. Raises `InvalidDecision`
+    where nobody would read it.
+    """
+    if (message := choice.message) is None:
+        return ()
+    runner = opened.runner
+    if runner.home.kind != "agent":
+        raise ConfigurationError(
+            f"{runner.home.kind} {runner.home.name!r}: input= of a resume is for agents; update= changes a state. Nothing was done"
+        )
+    state = runner.state
+    for outcome in taken:
+        state = runner.spec.apply(state, outcome)
+    if (why := closed(state)) is None:
+        return [Added(message=message, guarded=bool(runner.home.input_guardrails), by=choice.by, at=at)]
+    if late:
+        return ()
+    raise InvalidDecision(
+        f"nothing more can be said in run {state.run_id}, checkpoint {opened.head.id}: {why}. Nothing was decided: decide without"
+        " input, and begin a run with it, on the same thread"
+    )
+
+
+def _is_at_rest(spec: Spec, runner: Runner) -> bool:
+    """Whether whoever holds the run waits with it, and nothing of it is under way."""
+    move = spec.plan(runner.state)
+    return isinstance(move, Wait) and not move.running

@@ -1,0 +1,117 @@
+"""Recovery: what lost workers left in a store, found and carried on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
+
+from phronomy.engine.spec import Spec
+from phronomy.errors import ConfigurationError, PhronomyError, RunBusy
+from phronomy.foundation.checks import is_count
+from phronomy.foundation.quoting import quoted
+from phronomy.observability.announcements import aannounce, announce
+from phronomy.records.result import Output, Result
+from phronomy.stores.base import Store
+from phronomy.stores.native import in_store
+from phronomy.stores.rows import Branch, BranchFilter, PendingFilter
+
+if TYPE_CHECKING:
+    from phronomy.runs.runs import Runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recovery(Generic[Output]):
+    """What became of one run that was recovered: its result, or the error that it failed with."""
+
+    run_id: str
+    branch_id: str
+    result: Result[Output] | None = None
+    error: PhronomyError | None = None
+
+
+def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
+    """The runs and branches of this agent whose worker is gone, or that wait for a decision that comes too late."""
+    if not is_count(limit) or limit == 0:
+        raise ConfigurationError(f"limit is a whole number, 1 or more, not {quoted(limit)}")
+    now = store.clock()
+    left = [each for each in abandoned(store) if each.agent == spec.name]
+    late = store.select_pending(PendingFilter(facets={"agent": spec.name}, expired_at=now, limit=limit))
+    places = [(branch.run_id, branch.id) for branch in left[:limit]] + [(row.run_id, row.branch_id) for row in late]
+    return list(dict.fromkeys(places))
+
+
+def abandoned(store: Store) -> list[Branch]:
+    """The branches whose worker is gone, and those in which something was left for a worker that has let go, whatever their status.
+
+    A fork that nobody has driven yet, and a run that is gone through step by step, are not among them.
+    """
+    running, handed = let_go_of(store, store.clock())
+    left = [each for each in running if each.owner is not None or store.head(each.id)[1].journal]
+    return list({each.id: each for each in (*left, *handed)}.values())
+
+
+def let_go_of(store: Store, now: float, run_id: str | None = None) -> tuple[list[Branch], list[Branch]]:
+    """The branches, of a run or of all, that are running and held by nobody, and those in which something was left for somebody."""
+    running = store.select_branches(BranchFilter(run_id=run_id, abandoned_at=now))
+    handed = store.select_branches(BranchFilter(run_id=run_id, handed=True))
+    return running, [each for each in handed if not each.is_held(now)]
+
+
+def is_left(store: Store, place: tuple[str, str]) -> bool:
+    """Whether nobody has carried the run on since it was found."""
+    run_id, branch_id = place
+    now = store.clock()
+    late = store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))
+    running, handed = let_go_of(store, now, run_id)
+    return branch_id in {row.branch_id for row in late} | {branch.id for branch in (*running, *handed)}
+
+
+def carried_on(agent: Runs[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
+    """What became of a run that is carried on; None if another worker has it, or has carried it on meanwhile."""
+    run_id, branch_id = place
+    if not is_left(agent.store, place):
+        return None
+    try:
+        return Recovery(run_id=run_id, branch_id=branch_id, result=agent.recover(branch_id, **options))
+    except RunBusy:
+        return None
+    except PhronomyError as error:
+        return Recovery(run_id=run_id, branch_id=branch_id, error=error)
+
+
+async def acarried_on(agent: Runs[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
+    """As `carried_on`."""
+    run_id, branch_id = place
+    if not await in_store(agent.store, is_left, agent.store, place):
+        return None
+    try:
+        return Recovery(run_id=run_id, branch_id=branch_id, result=await agent.arecover(branch_id, **options))
+    except RunBusy:
+        return None
+    except PhronomyError as error:
+        return Recovery(run_id=run_id, branch_id=branch_id, error=error)
+
+
+def tidy(store: Store, spec: Spec, limit: int) -> None:
+    """Make the announcements that were not made, and take away what is older than the store keeps."""
+    for branch_id in unannounced(store, spec, limit):
+        announce(store, branch_id, spec.announcements)
+    if store.ttl is not None:
+        store.prune(older_than=store.ttl)
+
+
+async def atidy(store: Store, spec: Spec, limit: int) -> None:
+    """As `tidy`."""
+    for branch_id in await in_store(store, unannounced, store, spec, limit):
+        await aannounce(store, branch_id, spec.announcements)
+    if store.ttl is not None:
+        await in_store(store, store.prune, older_than=store.ttl)
+
+
+def unannounced(store: Store, spec: Spec, limit: int) -> list[str]:
+    """The branches of this agent, held by nobody, of which not everything was announced."""
+    if not spec.announcements:
+        return []
+    now = store.clock()
+    branches = store.select_branches(BranchFilter(unannounced=True))
+    return [each.id for each in branches if each.agent == spec.name and not each.is_held(now)][:limit]

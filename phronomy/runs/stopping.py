@@ -1,0 +1,89 @@
+"""Ending and pausing a run from outside: the methods that agents and graphs share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, Generic
+
+from phronomy.engine.spec import Spec
+from phronomy.errors import CheckpointError
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Principal
+from phronomy.records.result import Output, Result
+from phronomy.runs.driving import driven
+from phronomy.runs.finding import lookup
+from phronomy.runs.opening import Opening
+from phronomy.runs.options import CallOptions
+from phronomy.stores.native import in_store
+from phronomy.tools.tool import Deps
+
+
+class Stopping(Opening, Generic[Deps, Output]):
+    """The methods that stop runs which anybody may drive, in any process."""
+
+    @abstractmethod
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, Any]:
+        """The configuration for one call of this method, and its deps. A sync method refuses what is async; None runs nothing."""
+
+    def cancel(
+        self,
+        run: Checkpoint | str,
+        *,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Result[Output]:
+        """End a run: by checkpoint, checkpoint id, run id or branch id. Every open call is settled as cancelled.
+
+        A run that another worker holds is told, and ends at its next boundary; the status of the result is then `running`. Raises
+        `CheckpointAlreadyResumed` if the run has ended.
+        """
+        spec, deps = self._for_call({}, None)
+        runner = self._act_on(spec, deps, run, lookup.cancelling(self.store, reason, by))
+        return runner if isinstance(runner, Result) else driven(runner)
+
+    async def acancel(
+        self,
+        run: Checkpoint | str,
+        *,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Result[Output]:
+        """As `cancel`."""
+        return await in_store(self.store, self.cancel, run, reason=reason, by=by)
+
+    def pause(
+        self,
+        run: Checkpoint | str,
+        *,
+        grace: float | None = None,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Result[Output]:
+        """Stop a run from outside, in any process: by checkpoint, checkpoint id, run id or branch id. `resume(checkpoint)` goes on.
+
+        Nothing new begins. What the model is saying is waited for, and so are tools, and agents inside. Nodes that run, in graphs
+        inside too, are waited for `grace` seconds at most, None: for as long as they take; what still runs then is left: an
+        idempotent node runs again on resume, any other is put to a human as `outcome_unknown`. A run that another worker drives is
+        told, and the status of the result is `running` then: `store.wait` waits for it. One that waits already is returned as it is.
+        Raises `CheckpointAlreadyResumed` if the run has ended, and `CheckpointError` for a run of another kind.
+        """
+        spec, deps = self._for_call({}, None)
+        home = self._store_of(run)
+        branch, head = home.head(lookup.branch_of(home, run, bearer=self._bearer))
+        if head.kind != spec.kind:
+            raise CheckpointError(
+                f"run {branch.run_id} is of {head.kind} {head.agent.name!r}, and this is a {spec.kind}: pause it with its own"
+            )
+        runner = self._act_on(spec, deps, run, lookup.halting(self.store, grace, reason, by))
+        return runner if isinstance(runner, Result) else driven(runner)
+
+    async def apause(
+        self,
+        run: Checkpoint | str,
+        *,
+        grace: float | None = None,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Result[Output]:
+        """As `pause`."""
+        return await in_store(self.store, self.pause, run, grace=grace, reason=reason, by=by)

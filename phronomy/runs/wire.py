@@ -1,0 +1,178 @@
+"""What is sent to whoever looks at runs from outside, a page in a browser say: plain JSON, without JSON as text inside it.
+
+Records dump JSON fields as text, since that form is stored and digests cover it. Here the same fields are values.
+
+Version history, one sentence a version:
+
+1. The first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import to_jsonable_python
+
+from phronomy.approvals.policy import DryRun
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.json_text import JsonValue
+from phronomy.foundation.quoting import HIDDEN, quoted
+from phronomy.models.base import ToolCallDelta
+from phronomy.observability.events import NodePiece, ToolCallPiece, ToolCallSettled, ToolCallStarted
+from phronomy.observability.masking import Masking
+from phronomy.records.calls import Advanced, Call, CallResult, Halted, Judgement
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Approve, Decision, PendingApproval
+from phronomy.records.messages import Message, ToolCall
+from phronomy.records.record import Record
+from phronomy.records.result import Result
+from phronomy.runs.runs import Runs
+from phronomy.stops.breakpoints import BreakpointContext, BreakpointHit
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+
+VERSION: Final = 1
+"""The version of the form that is sent."""
+
+EXACT: Final = 2**53 - 1
+"""The largest number up to which a reader that keeps numbers as doubles, as browsers do, tells all whole numbers apart."""
+
+
+def to_wire(value: Record | DataclassInstance, *, redact: Runs[Any, Any] | None = None) -> dict[str, JsonValue]:
+    """A record as plain JSON data, to be sent: an event, a pending approval, a checkpoint, an audit record, a timeline entry.
+
+    Also a `Result`, a `Waiting`, and any other dataclass of records. Keys are the names of the attributes; fields that hold JSON are
+    values; `version` is that of this form. `exact` has the digits of each whole number beyond 2**53 - 1, by JSON Pointer: a browser
+    rounds such a number and does not say so. With `redact`, an agent or graph, the values of parameters that its tools redact are
+    hidden, and all arguments of tools that it does not have; so is the payload of a question that such a tool asks. Nothing of this
+    can be read back. Raises `ConfigurationError` for what is none of these.
+    """
+    if isinstance(value, type) or not (isinstance(value, Record) or is_dataclass(value)):
+        raise ConfigurationError(f"what is sent is a record of phronomy's, such as an event, not {quoted(value)}")
+    if not isinstance(redact, Runs | None):
+        raise ConfigurationError(f"redact is an agent or a graph, or None, not {quoted(redact)}")
+    sent = _sent(value, Masking(redact.spec) if redact is not None else None)
+    return {"version": VERSION, **sent, "exact": dict(_inexact(sent))}
+
+
+def _sent(value: Any, mask: Masking | None) -> Any:
+    """The value as plain data."""
+    match value:
+        case Record():
+            hidden = _hidden(value, mask) if mask is not None else {}
+            names = (name for name in type(value).model_fields if name not in value.wire_omits)
+            return {name: _member(value, name, hidden, mask) for name in (*names, *value.wire_adds)}
+        case Result():
+            checkpoint = _sent(value.checkpoint, mask)
+            output = (
+                checkpoint["output"] if value.status == "completed" else None
+            )  # as stored: the other is of any type
+            return {"status": value.status, "output": output, "checkpoint": checkpoint}
+        case Mapping():
+            return {key: _sent(each, mask) for key, each in value.items()}
+        case list() | tuple():
+            return [_sent(each, mask) for each in value]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            hidden = _covered(value, mask) if mask is not None else {}
+            found = {field.name: getattr(value, field.name) for field in fields(value)}
+            return {name: hidden[name] if name in hidden else _sent(each, mask) for name, each in found.items()}
+        case _:
+            return to_jsonable_python(value)
+
+
+def _member(record: Record, name: str, hidden: Mapping[str, JsonValue], mask: Masking | None) -> JsonValue:
+    if name in hidden:
+        return hidden[name]
+    value = getattr(record, name)
+    return value if name in record.json_fields else _sent(value, mask)
+
+
+def _hidden(record: Record, mask: Masking) -> dict[str, JsonValue]:
+    """What stands in place of the fields of a record that hold arguments, or the state of a graph."""
+    match record:
+        case PendingApproval() | ToolCallStarted() | Judgement() | Decision() | Halted() | Approve():
+            return {"args": _args(record, mask)}
+        case Call():
+            text = mask.arguments(record.name, record.arguments) if record.arguments is not None else None
+            return {"args": _args(record, mask), "arguments": text}
+        case ToolCall():
+            return {"arguments": mask.arguments(record.name, record.arguments)}
+        case ToolCallPiece() if not mask.is_open(mask.named(record.tool_name)):
+            return {"arguments": HIDDEN}
+        case ToolCallSettled():
+            return {"content": mask.result(record.tool_name, record.content)}
+        case CallResult():
+            return {"content": mask.result("", record.content), "parts": _said(record.parts, mask)}
+        case Message():  # what the provider sent beside may hold the calls once more
+            return {"content": _said(record.content, mask), "provider": {}}
+        case Checkpoint() if record.kind != "agent" and not mask.is_of(record):
+            return {"state": HIDDEN, "output": HIDDEN}
+        case Advanced():
+            return {"state": HIDDEN}
+        case NodePiece():
+            return {"update": dict.fromkeys(record.update, HIDDEN)}
+        case _:
+            return {}
+
+
+def _said(content: JsonValue, mask: Masking) -> JsonValue:
+    """A content as it may be seen: the texts in it may quote arguments that a human put in."""
+    if isinstance(content, list):
+        return [_part_said(part, mask) for part in content]
+    return mask.result("", content) if isinstance(content, str) else content
+
+
+def _part_said(part: JsonValue, mask: Masking) -> JsonValue:
+    text = part.get("text") if isinstance(part, dict) else None
+    return {**part, "text": mask.result("", text)} if isinstance(text, str) else part
+
+
+def _covered(value: DataclassInstance, mask: Masking) -> dict[str, JsonValue]:
+    """As `_hidden`, for what is no record. Of a class that is not named here, all is hidden that its repr leaves out."""
+    match value:
+        case BreakpointHit() | BreakpointContext():
+            name = value.tool or value.node or ""
+            state = value.state if value.state is None or mask.has_state_of(value.agent) else HIDDEN
+            result = mask.result(name, value.result) if value.result is not None else None
+            args = mask.args(value.args, mask.named(name)) if value.args is not None else None
+            return {"args": _sent(args, None), "result": result, "state": _sent(state, None)}
+        case DryRun():
+            return {"args": _sent(mask.args(value.args, mask.named(value.tool.rpartition("/")[2])), None)}
+        case ToolCallDelta():
+            return {} if mask.is_open(mask.named(value.name)) else {"arguments": HIDDEN}
+        case _:
+            return {field.name: HIDDEN for field in fields(value) if not field.repr}
+
+
+def _args(
+    record: PendingApproval | ToolCallStarted | Judgement | Decision | Halted | Approve | Call, mask: Masking
+) -> JsonValue:
+    """The arguments in a record as they may be seen."""
+    if record.args is None:
+        return None
+    match record:
+        case PendingApproval():
+            return mask.asked(record)
+        case ToolCallStarted():
+            tool = mask.named(record.tool_name)
+        case Call() | Judgement():
+            tool = mask.very(record.tool) if record.tool is not None else None
+        case _:  # a decision, or a stop, does not say of which tool it is
+            tool = None
+    return mask.args(record.args, tool)
+
+
+def _inexact(sent: JsonValue) -> Iterator[tuple[str, str]]:
+    """The whole numbers that doubles do not tell apart, by JSON Pointer (RFC 6901), each with its digits."""
+    todo: list[tuple[str, JsonValue]] = [("", sent)]
+    while todo:
+        place, value = todo.pop()
+        if isinstance(value, int) and abs(value) > EXACT:
+            yield place, str(value)
+        elif isinstance(value, dict | list):
+            members = value.items() if isinstance(value, dict) else enumerate(value)
+            todo += [(f"{place}/{str(key).replace('~', '~0').replace('/', '~1')}", each) for key, each in members]

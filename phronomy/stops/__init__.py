@@ -1,0 +1,1 @@
+"""Where a run stops for somebody: breakpoints, questions asked from inside a body, and the conditions of both."""

@@ -1,0 +1,410 @@
+"""Breakpoints: where a run is to stop, so that somebody can look, change something, and let it go on."""
+
+import inspect
+import logging
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+from phronomy.errors import ConfigurationError, InvalidDecision, UnknownPending
+from phronomy.foundation.checks import is_count, is_series, is_timeout
+from phronomy.foundation.json_text import clean
+from phronomy.foundation.quoting import kept_id, quoted_id, quoted_word
+from phronomy.foundation.spelling import Given
+from phronomy.records.decisions import Answer, Approve, Point, Skip
+from phronomy.stops.expressions import Expression
+
+_log = logging.getLogger("phronomy")
+
+BreakpointType: TypeAlias = Point | Literal["tool", "handoff", "approval", "*"]
+"""A point, or a shorthand: `tool` is `pre_tool_call`, `handoff` is `pre_handoff`, `approval` is wherever a call needs an approval,
+`*` is all three."""
+
+_SHORT: Final[Mapping[str, tuple[str, ...]]] = {
+    "tool": ("pre_tool_call",),
+    "handoff": ("pre_handoff",),
+    "approval": (),
+    "*": ("pre_tool_call", "pre_handoff"),
+}
+_APPROVALS: Final = ("approval", "*")
+_CALLS: Final = ("pre_tool_call", "pre_handoff", "pre_node", "pre_pattern_step")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakpointContext:
+    """What a predicate may know of the point that a run has come to: plain copies, to look at.
+
+    `state` is a graph's, `args` are validated, `result` is what the tool gave (after it), `output` the text of the reply (at the
+    end), `path` that of the run, empty unless it is inside another, `turn` how often the model was asked. `handoff` names who hands
+    over and to whom: before a handoff, and before its target is asked first. `asks` says that the call needs an approval.
+    """
+
+    type: str
+    agent: str
+    input: Any = field(default=None, repr=False)
+    state: Any = field(default=None, repr=False)
+    tool: str | None = None
+    args: dict[str, Any] | None = field(default=None, repr=False)
+    result: str | None = field(default=None, repr=False)
+    output: str | None = field(default=None, repr=False)
+    node: str | None = None
+    pattern: str | None = None
+    handoff: tuple[str, str] | None = None
+    asks: bool = False
+    turn: int = 0
+    path: str = ""
+    run_id: str = ""
+    thread_id: str | None = None
+
+
+NAMES: Final = frozenset(field.name for field in fields(BreakpointContext))
+"""What an expression can speak of."""
+
+
+class Breakpoint(Given):
+    """A point where runs are to stop.
+
+    `type` is one of the points, or a shorthand. `when` narrows it: a plain function of the `BreakpointContext`, or an expression in
+    text over its names, such as `"tool == 'refund' and args['amount'] > 100"`. One that raises, or that cannot be worked out, is no
+    match, and is reported to the log. `label` is shown with the stop. `agents`, `tools`, `nodes` and `patterns` are names: it stops
+    nowhere else. Raises `ConfigurationError`.
+    """
+
+    __slots__ = ("_expression", "agents", "label", "nodes", "patterns", "tools", "type", "when")
+
+    def __init__(
+        self,
+        type: BreakpointType,
+        when: Callable[[BreakpointContext], Any] | str | None = None,
+        label: str | None = None,
+        *,
+        agents: Iterable[str] | None = None,
+        tools: Iterable[str] | None = None,
+        nodes: Iterable[str] | None = None,
+        patterns: Iterable[str] | None = None,
+    ) -> None:
+        if not isinstance(type, str) or (type not in get_args(Point) and type not in _SHORT):
+            known = ", ".join((*get_args(Point), *_SHORT))
+            raise ConfigurationError(f"there is no breakpoint of type {quoted_word(type)}; the types are {known}")
+        if when is not None and not isinstance(when, str) and not callable(when):
+            raise ConfigurationError("when is a function of the context, or an expression in text")
+        if callable(when) and any(inspect.iscoroutinefunction(each) for each in (when, when.__class__.__call__)):
+            raise ConfigurationError("when is a plain function: it looks at the context, and waits for nothing")
+        if label is not None and not isinstance(label, str):
+            raise ConfigurationError("the label of a breakpoint is text")
+        self.type: str = type
+        self.when: str | Callable[[BreakpointContext], Any] | None = when
+        self.label: str | None = label
+        self.agents: frozenset[str] | None = _names("agents", agents)
+        self.tools: frozenset[str] | None = _names("tools", tools)
+        self.nodes: frozenset[str] | None = _names("nodes", nodes)
+        self.patterns: frozenset[str] | None = _names("patterns", patterns)
+        self._expression = Expression(when, NAMES) if isinstance(when, str) else None
+
+    def __repr__(self) -> str:
+        given = [repr(self.type)]
+        if self.when is not None:
+            given.append(f"when={self.when!r}" if isinstance(self.when, str) else "when=...")
+        for name in ("label", "agents", "tools", "nodes", "patterns"):
+            value = getattr(self, name)
+            if value is not None:
+                given.append(f"{name}={sorted(value) if isinstance(value, frozenset) else value!r}")
+        return f"Breakpoint({', '.join(given)})"
+
+    def stops_at(
+        self, type: str, agent: str, tool: str | None, node: str | None, pattern: str | None, *, asks: bool
+    ) -> bool:
+        """Whether it is for this point at all, whatever its predicate says."""
+        if self.type not in (type, *_APPROVALS) and type not in _SHORT.get(self.type, ()):
+            return False
+        if self.type in _APPROVALS and not asks and type not in _SHORT[self.type]:
+            return False
+        wanted = ((self.agents, agent), (self.tools, tool), (self.nodes, node), (self.patterns, pattern))
+        return all(names is None or name in names for names, name in wanted)
+
+    def matches(self, context: BreakpointContext) -> bool:
+        """Whether the run is to stop here."""
+        here = (context.type, context.agent, context.tool, context.node, context.pattern)
+        if not self.stops_at(*here, asks=context.asks):
+            return False
+        try:
+            if self._expression is not None:
+                return bool(self._expression.value({name: getattr(context, name) for name in NAMES}))
+            return bool(self.when(context)) if callable(self.when) else True
+        except Exception as error:  # what it says may quote what it looked at
+            _log.error("%r at %s of %s: when raised %s", self, context.type, context.agent, type(error).__name__)
+            return False
+
+
+class Breakpoints:
+    """Breakpoints that may change while runs are under way: each run looks at them anew at each point.
+
+    A plain list given to an agent is fixed. Safe to change from any thread. Once an agent has them, a name that it does not know
+    is refused here as well, with nothing changed.
+    """
+
+    def __init__(self, breakpoints: Iterable[Breakpoint] = ()) -> None:
+        self._lock = threading.Lock()
+        self._checks: dict[str, Callable[[Iterable[Breakpoint]], None]] = {}
+        self._items: tuple[Breakpoint, ...] = listed(breakpoints)
+
+    def __iter__(self) -> Iterator[Breakpoint]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"Breakpoints({list(self._items)!r})"
+
+    def add(self, breakpoint: Breakpoint) -> None:
+        """Stop there as well, after those that are there already."""
+        with self._lock:
+            self._set((*self._items, *listed([breakpoint])))
+
+    def remove(self, breakpoint: Breakpoint) -> None:
+        """Stop there no more; one that is not there changes nothing."""
+        with self._lock:
+            self._items = tuple(item for item in self._items if item is not breakpoint)
+
+    def replace(self, breakpoints: Iterable[Breakpoint]) -> None:
+        """Stop at these, and no others."""
+        with self._lock:
+            self._set(listed(breakpoints))
+
+    def clear(self) -> None:
+        """Stop nowhere."""
+        self.replace(())
+
+    def arm(self, name: str, check: Callable[[Iterable[Breakpoint]], None]) -> None:
+        """Have all, and whatever is added, checked so for the agent of this name. Raises `ConfigurationError`."""
+        with self._lock:
+            check(self._items)
+            self._checks[name] = check
+
+    def _set(self, items: tuple[Breakpoint, ...]) -> None:
+        for check in self._checks.values():
+            check(items)
+        self._items = items
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakpointHit:
+    """A run that stands at a breakpoint: what is known of the place, for whoever decides how it goes on.
+
+    `id` is what to answer under. `before` says whether what the point is named after is still to come. `state` is a graph's, whole;
+    `args` are those of the tool, `result` is what it gave, `output` what the run is about to end with; `next` is what the run does
+    if it is let go on; `asks` says that an approval handler is asked then; `stack` names the runs that it is inside of, the outermost
+    first, itself last.
+    """
+
+    id: str
+    type: str
+    agent: str
+    tool: str | None
+    node: str | None
+    label: str | None
+    before: bool
+    input: Any = field(repr=False)
+    args: dict[str, Any] = field(repr=False)
+    result: str | None = field(repr=False)
+    output: str | None = field(repr=False)
+    state: Any = field(repr=False)
+    next: tuple[str, ...]
+    asks: bool = False
+    stack: tuple[str, ...]
+    path: str
+    requested_at: datetime
+    run_id: str
+    branch_id: str
+    checkpoint_id: str
+
+
+def match_breakpoint(breakpoints: Iterable[Breakpoint], context: BreakpointContext) -> Breakpoint | None:
+    """The first of the breakpoints, in the order they were given, that a run stops at here; None if there is none."""
+    return next((each for each in breakpoints if each.matches(context)), None)
+
+
+def listed(given: Any) -> tuple[Breakpoint, ...]:
+    """The breakpoints in a list. Raises `ConfigurationError`."""
+    if not is_series(given):
+        raise ConfigurationError(f"breakpoints is a list of Breakpoint, not {type(given).__name__}")
+    found = tuple(given)
+    for item in found:
+        if not isinstance(item, Breakpoint):
+            raise ConfigurationError(f"breakpoints holds {type(item).__name__}; write Breakpoint('pre_tool_call')")
+    return found
+
+
+def _names(option: str, given: Any) -> frozenset[str] | None:
+    if given is None:
+        return None
+    names = tuple(given) if is_series(given) else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise ConfigurationError(f"{option} are names, in a list")
+    return frozenset(map(clean, names))  # as records have them
+
+
+def trace(hit: BreakpointHit) -> Approve:  # noqa: ARG001  # as handlers are called
+    """Let every run go on at once: `Hold(on_breakpoint=trace)` has stops noted, in the record and the timeline, and waits at none."""
+    return Approve()
+
+
+class Settled(NamedTuple):
+    """A stop that was answered, and how: `approved`, `skipped`, `rejected`, `responded`, `expired`, `cancelled`, or `left`."""
+
+    hit: BreakpointHit
+    how: str
+
+
+class Hold(Given):
+    """Has a call wait at breakpoints, instead of returning suspended, until somebody says how it goes on.
+
+    Give it to `invoke`, `resume`, `stream` or their twins: `agent.invoke(..., hold=Hold())`. What it waits for is in the store: an
+    answer may come from `resume_breakpoint` here, from the agent's `resume` in any process, or from `on_breakpoint`, which is called
+    with each `BreakpointHit` and may answer at once with `Approve`, `Reject`, `Respond` or `Skip` (None: not now). If it raises,
+    that is logged, and the call waits on. `resume_event` is an event (of `threading` for sync calls, of `asyncio` for async ones)
+    that lets the run go on each time it is set. After `timeout` seconds (None: never) the run is cancelled, and the call raises
+    `BreakpointTimeout`. Waiting is no work: no limit, and no timeout of a tool, counts it. A worker that dies while it waits leaves a
+    run that is suspended.
+
+    One may serve any number of calls. `pending` are the stops that wait now, `settled` the last `history` that were answered.
+    """
+
+    timeout: float | None
+    on_breakpoint: Callable[[BreakpointHit], Any] | None
+    resume_event: Any
+
+    def __init__(
+        self,
+        *,
+        timeout: float | None = 300.0,
+        on_breakpoint: Callable[[BreakpointHit], Any] | None = None,
+        resume_event: Any = None,
+        history: int = 200,
+    ) -> None:
+        if not is_timeout(timeout):
+            raise ConfigurationError("the timeout of a hold is seconds above 0, or None")
+        if on_breakpoint is not None and not callable(on_breakpoint):
+            raise ConfigurationError("on_breakpoint is a function of the BreakpointHit")
+        if resume_event is not None and not all(hasattr(resume_event, name) for name in ("is_set", "wait", "clear")):
+            raise ConfigurationError("resume_event is an Event of threading or of asyncio")
+        if not is_count(history) or history > sys.maxsize:
+            raise ConfigurationError("history is a whole number, 0 or more, and no larger than a list can be")
+        self.timeout = timeout
+        self.on_breakpoint = on_breakpoint
+        self.resume_event = resume_event
+        self._lock = threading.Lock()
+        self._pending: dict[str, tuple[BreakpointHit, Any]] = {}
+        self._settled: deque[Settled] = deque(maxlen=history)
+
+    @property
+    def pending(self) -> list[BreakpointHit]:
+        """The stops at which calls wait now, the oldest first."""
+        with self._lock:
+            return [hit for hit, _ in self._pending.values()]
+
+    @property
+    def settled(self) -> list[Settled]:
+        """The stops that were answered, and how, the newest last."""
+        with self._lock:
+            return list(self._settled)
+
+    def resume_breakpoint(
+        self,
+        id: str,
+        *,
+        input: Any = None,
+        args: Mapping[str, Any] | None = None,
+        state: Any = None,
+        skip: bool = False,
+        by: Any = None,
+    ) -> None:
+        """Let the call go on that waits under this id.
+
+        `input` stands in for the run's, before the model has seen it, or for that of a pattern's step; `args` for those of the tool,
+        validated and gated anew; `state` is an update of a graph's, as a node returns it. With `skip`, what comes next is left out.
+        Raises what `resume` raises; of several who answer, one wins.
+        """
+        owner, checkpoint_id, options = self._answer(id, input, args, state, skip=skip, by=by)
+        owner.resume(checkpoint_id, **options)
+        self._answered({id: "skipped" if skip else "approved"})
+
+    async def aresume_breakpoint(
+        self,
+        id: str,
+        *,
+        input: Any = None,
+        args: Mapping[str, Any] | None = None,
+        state: Any = None,
+        skip: bool = False,
+        by: Any = None,
+    ) -> None:
+        """As `resume_breakpoint`."""
+        owner, checkpoint_id, options = self._answer(id, input, args, state, skip=skip, by=by)
+        await owner.aresume(checkpoint_id, **options)
+        self._answered({id: "skipped" if skip else "approved"})
+
+    def cancel_breakpoint(self, id: str, reason: str | None = None, *, by: Any = None) -> None:
+        """Cancel the run that waits under this id. Nothing behind the breakpoint runs, is retried or goes elsewhere."""
+        hit, owner = self._held(id)
+        owner.cancel(hit.branch_id, reason=reason, by=by)
+        self._answered({id: "cancelled"})
+
+    async def acancel_breakpoint(self, id: str, reason: str | None = None, *, by: Any = None) -> None:
+        """As `cancel_breakpoint`."""
+        hit, owner = self._held(id)
+        await owner.acancel(hit.branch_id, reason=reason, by=by)
+        self._answered({id: "cancelled"})
+
+    def _answer(
+        self, id: str, input: Any, args: Mapping[str, Any] | None, state: Any, *, skip: bool, by: Any
+    ) -> tuple[Any, str, dict[str, Any]]:
+        hit, owner = self._held(id)
+        if type(skip) is not bool or (skip and (input, args, state) != (None, None, None)):
+            raise InvalidDecision("skip is True or False, and what is skipped is not edited", pending_id=id)
+        if input is not None and hit.type == "pre_pattern_step":  # what comes to a step is its input
+            input, args = None, {**(args or {}), "arg": input}
+        if (input is not None and hit.type in _CALLS) or (args is not None and hit.type not in _CALLS):
+            here = "arguments" if hit.type in _CALLS else "the input alone, as long as the model has not seen it"
+            raise InvalidDecision(f"pending {id} stands at {hit.type}, where {here} can be edited", pending_id=id)
+        if state is not None and hit.path:
+            raise InvalidDecision(
+                f"pending {id} is of a run inside another: resume(..., modify_state=...) changes its state",
+                pending_id=id,
+            )
+        edits = {"input": input} if input is not None else dict(args) if args is not None else None
+        try:
+            answer: Answer = Skip() if skip else Approve(args=edits)
+        except ValueError as error:
+            raise InvalidDecision(f"the edits cannot be recorded: {type(error).__name__}", pending_id=id) from None
+        options: dict[str, Any] = {"decisions": {id: answer}, "by": by, "channel": "breakpoint"}
+        if state is not None:
+            options["update"] = state
+        return owner, hit.checkpoint_id, options
+
+    def _held(self, id: str) -> tuple[BreakpointHit, Any]:
+        with self._lock:
+            if id in self._pending:
+                return self._pending[id]
+            how = next((f"was {each.how}" for each in self._settled if each.hit.id == id), "is not known here")
+        raise UnknownPending(f"no call waits at a breakpoint under {quoted_id(id)}: it {how}", pending_id=kept_id(id))
+
+    def _arrived(self, hits: Iterable[BreakpointHit], owner: Any) -> list[BreakpointHit]:
+        """Those of the stops that are new here."""
+        with self._lock:
+            known = {*self._pending, *(each.hit.id for each in self._settled if each.how != "left")}
+            new = [hit for hit in hits if hit.id not in known]
+            self._pending |= {hit.id: (hit, owner) for hit in new}
+        return new
+
+    def _answered(self, ids: Mapping[str, str]) -> None:
+        """Take stops off the list: how each was answered, by id."""
+        with self._lock:
+            for id, how in ids.items():
+                if id in self._pending:
+                    self._settled.append(Settled(self._pending.pop(id)[0], how))

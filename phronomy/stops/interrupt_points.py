@@ -1,0 +1,57 @@
+"""Interrupt points: what a graph calls behind a node where it is to stop. It asks whether to go on, and does nothing itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
+
+from phronomy.foundation.json_text import JsonText, canonical
+from phronomy.tools.arguments import Arguments
+from phronomy.tools.tool import InvalidArguments, Tool
+
+AFTER: Final = "after"
+"""The source of an interrupt point, as a tool, and the first part of the ids of its calls."""
+
+
+class LeanTool(Tool):
+    """A tool whose arguments are left out where they say nothing: most calls of a graph's give none."""
+
+    _known: ClassVar[dict[str, tuple[Arguments, str | None]]] = {}
+
+    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        # All of a kind have one signature, and a graph has many nodes.
+        kind = body.__qualname__
+        if kind not in self._known:
+            self._known[kind] = super()._signature(body, {})
+        return self._known[kind]
+
+    def read(self, arguments: str) -> JsonText:
+        """The text of the arguments that are given. Raises `InvalidArguments`."""
+        whole = json.loads(super().read(arguments))
+        given = json.loads(arguments or "{}")
+        return canonical({name: value for name, value in whole.items() if name in given})
+
+    def bind(self, args_text: str) -> dict[str, Any]:
+        """The arguments that are given; the others are left to their defaults."""
+        values: dict[str, Any] = json.loads(args_text)
+        return values
+
+
+class InterruptPoint(LeanTool):
+    """Stands between a node that is finished and what follows. It does nothing, once somebody has let it."""
+
+    source = AFTER
+    idempotent = True
+
+    def __init__(self, node: str) -> None:
+        self.name = node
+        super().__init__()
+
+    def execute(self, reason: str | None = None) -> str:
+        """Go on."""
+        return "{}"
+
+    def check_response(self, content: Any) -> None:
+        """Refuse a result: it asks whether to go on, and nothing else. Raises `InvalidArguments`."""
+        raise InvalidArguments(f"It waits after node {self.name}, which is through: approve it to go on, or reject it.")

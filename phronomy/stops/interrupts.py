@@ -1,0 +1,209 @@
+"""Asking a human from inside a node or a tool: the body stops there, and runs again, from its beginning, with the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Final, TypeVar, overload
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import to_jsonable_python
+
+from phronomy.concurrency.leaving import Left, Overran
+from phronomy.errors import ConfigurationError, InvalidDecision, Portable
+from phronomy.foundation.json_text import JsonError, JsonText, canonical, clean
+from phronomy.foundation.quoting import quoted_name
+from phronomy.records.calls import Call
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Decision
+from phronomy.records.record import digest_of
+
+T = TypeVar("T")
+
+
+class Interrupt(Portable, BaseException):
+    """A body asks something, and nobody has answered yet. No `Exception`, so that a body's own handlers let it through."""
+
+    def __init__(self, key: str, args: JsonText, note: JsonText | None = None) -> None:
+        super().__init__(key)
+        self.key = key
+        self.shown = args  # what whoever answers is shown: the key, the payload, and the schema of the answer
+        self.note = note  # what the body leaves for its next run, and nobody is shown
+
+
+@overload
+def interrupt(payload: Any = None, *, key: str | None = None, answer: type[T]) -> T: ...
+
+
+@overload
+def interrupt(payload: Any = None, *, key: str | None = None, answer: Any = None) -> Any: ...
+
+
+def interrupt(payload: Any = None, *, key: str | None = None, answer: Any = None) -> Any:
+    """Ask a human something from inside a node or a tool, and return the answer.
+
+    The run stops: `payload` (any JSON value, or what pydantic makes JSON of) is shown to whoever answers, as the arguments of a
+    pending approval with `why="question"`. The body runs again, from its beginning, when the run is resumed, and this call then
+    returns what was answered: the content of a `Respond`, True for an approval. A rejection settles the node or tool as
+    rejected, and the body is not run again. `key` tells the questions of one body apart (default: their order); one that was answered
+    is not asked again, whatever its payload is by then. `answer` is the type that the answer must have: a decision that does not fit
+    its JSON Schema is an `InvalidDecision`, with nothing consumed. Raises `ConfigurationError` outside of a node or tool that phronomy
+    runs, for a key that is used twice, for a payload that is not JSON, and for a type that has no JSON Schema; and `InvalidDecision`
+    for an answer that fitted the schema, and is refused by the type all the same.
+    """
+    asker = _ASKER.get()
+    if asker is None:
+        raise ConfigurationError(
+            "interrupt() asks from inside a node or a tool that phronomy runs, and this is outside"
+        )
+    return asker.ask(payload, key, answer)
+
+
+def asker_here() -> Asker | None:
+    """What asks in the name of the body that runs here; None outside of one."""
+    return _ASKER.get()
+
+
+class Asker:
+    """What the body of one call may ask, and what has been answered."""
+
+    __slots__ = ("_call", "_keys", "_state", "over", "unanswered")
+
+    def __init__(self, state: Checkpoint, call: Call) -> None:
+        self._state = state
+        self._call = call
+        self._keys: set[str] = set()
+        self.unanswered: list[Interrupt] = []
+        self.over: bool = False  # nobody waits for the body any more
+
+    @property
+    def note(self) -> Any:
+        """What the body left when it last asked; None if that was nothing, or for another tool or other arguments."""
+        kept = self._call.note or {}
+        return kept.get("note") if kept.get("digest") == self._call.digest else None
+
+    def ask(self, payload: Any, key: str | None, answer: Any, note: Any = None) -> Any:
+        """The answer to a question, as `interrupt` gives it. Without one `note` is there when the body runs again."""
+        self._check_heard()
+        key = str(len(self._keys)) if key is None else key
+        if not isinstance(key, str) or not key or clean(key) in self._keys:
+            raise ConfigurationError(
+                f"the key of a question is text that no other question of the body has, not {quoted_name(key)}"
+            )
+        key = clean(key)
+        self._keys.add(key)
+        expected = _Expected(key, answer)
+        if (decision := self._answer(key)) is not None:
+            text = "true" if decision.kind == "approve" else decision.json_text("content")
+            return expected.read(text, decision.pending_id)
+        try:
+            args = canonical({"key": key, "payload": to_jsonable_python(payload), "answer": expected.schema})
+        except (JsonError, ValueError, TypeError, RecursionError):
+            raise ConfigurationError(
+                f"the payload of question {key!r} cannot be made JSON of, so nobody could be shown it"
+            ) from None
+        left = None if note is None else canonical({"digest": self._call.digest, "note": note})
+        asked = Interrupt(key, args, left)
+        self.unanswered.append(asked)
+        self._check_heard()  # it may have ended meanwhile, and then looked for questions before there was this one
+        raise asked
+
+    def is_answered(self, key: str) -> bool:
+        """Whether the question of this key is answered, so that to ask it stops nothing."""
+        return self._answer(key) is not None
+
+    def _answer(self, key: str) -> Decision | None:
+        id = question_id(self._state, self._call, key)
+        told = (each for each in self._state.decisions if each.kind in ("approve", "respond"))
+        return next((each for each in told if each.pending_id == id), None)
+
+    def _check_heard(self) -> None:
+        if self.over:
+            raise ConfigurationError(
+                f"interrupt() asks while the body of {quoted_name(self._call.name)} runs, and that has ended or was left: ask"
+                " before it returns, and wait in it for the tasks and threads that ask"
+            )
+
+
+class _Expected:
+    """The type that an answer must have. Without one it is any JSON value."""
+
+    __slots__ = ("_adapter", "_key", "schema")
+
+    def __init__(self, key: str, answer: Any) -> None:
+        self._key = key
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(Any if answer is None else answer)
+            self.schema = None if answer is None else self._adapter.json_schema()
+        except PydanticUserError as error:
+            raise ConfigurationError(
+                f"the answer of question {key!r} has a type that no JSON Schema can be made of"
+            ) from error
+
+    def read(self, text: str, id: str) -> Any:
+        """The answer in the text. What the type has of checks that no schema tells is found here alone."""
+        try:
+            return self._adapter.validate_json(text)
+        except ValidationError:  # it may quote the answer
+            raise InvalidDecision(
+                f"the answer to question {self._key!r} (pending {id}) is refused by the type that it must have",
+                pending_id=id,
+            ) from None
+
+
+_ASKER: Final[ContextVar[Asker | None]] = ContextVar("phronomy_asker", default=None)
+
+
+@contextmanager
+def asking(state: Checkpoint, call: Call) -> Iterator[None]:
+    """The body of this call runs now, and may ask. What it has asked is asked, though it returns, or raises something else.
+
+    `gather(return_exceptions=True)`, or a `finally` that returns, keeps what passes through from whoever waits for the body.
+    """
+    asker = Asker(state, call)
+    try:
+        with _asker(asker):
+            try:
+                yield
+            finally:  # over first, then what was asked: of a question in that moment, the run or who asks it knows
+                asker.over = True
+        if asker.unanswered:
+            raise asker.unanswered[0]
+    except (Overran, Left):  # it is under way still
+        raise
+    except Exception:
+        if asker.unanswered:
+            raise asker.unanswered[0] from None
+        raise
+    except BaseExceptionGroup as group:  # a body that asks in tasks of a group: one question at a time
+        asked: BaseException | None = group.subgroup(Interrupt)
+        while isinstance(asked, BaseExceptionGroup):
+            asked = asked.exceptions[0]
+        if asked is None:
+            raise
+        raise asked from None
+
+
+def nobody_asks() -> AbstractContextManager[None]:
+    """A run is driven: what it calls may not ask in the name of the body that drives it. Bodies of its own ask for themselves."""
+    return _asker(None)
+
+
+@contextmanager
+def _asker(asker: Asker | None) -> Iterator[None]:
+    before = _ASKER.set(asker)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # closed by the garbage collector, in a context that knows nothing of it
+            _ASKER.reset(before)
+
+
+def question_id(state: Checkpoint, call: Call, key: str) -> str:
+    """The pending id of a question: the same however often the body asks it, and another in each branch.
+
+    A fallback asks for itself, as a body does that runs with other arguments.
+    """
+    return f"pend_{digest_of(state.branch_id, state.path, call.id, call.digest or '', key)[:24]}"

@@ -1,0 +1,39 @@
+"""`Alone`, which lets one call at a time into a store."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from phronomy.errors import StoreError
+
+T = TypeVar("T")
+
+
+class Alone:
+    """Lets one call at a time do its work, and refuses a call made from within another on the same thread.
+
+    Such a call comes from a signal handler, or from a generator that is collected in the middle of a write. Waiting
+    would never end; going on would read or write half a change.
+    """
+
+    def __init__(self) -> None:
+        self.lock: threading.Lock = threading.Lock()
+        self._owner = 0
+
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is in the middle of a call."""
+        # A stale owner, left by an interrupt, does no harm: then the lock is free, or soon somebody else's.
+        return self._owner == threading.get_ident() and self.lock.locked()
+
+    def __call__(self, work: Callable[[], T]) -> T:
+        if self.inside:
+            raise StoreError("this thread is in the middle of another call of the store: make this one after it")
+        with self.lock:
+            self._owner = threading.get_ident()
+            try:
+                return work()
+            finally:
+                self._owner = 0

@@ -1,0 +1,47 @@
+"""Adoption: a checkpoint that a store has not made, taken in as a branch of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from phronomy.errors import CheckpointEdited, CheckpointNotFound, StoreError
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.stores.log.log import as_sealed, journal_entry, pending_rows, row_entry
+from phronomy.stores.rows import Append, Branch
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import Store
+
+
+def adopt(store: Store, checkpoint: Checkpoint) -> None:
+    """Take a checkpoint in, as `Store.save` does, without looking at its values: whoever calls has validated it."""
+    sealed = as_sealed(checkpoint)
+    entries = []
+    for part in sorted(checkpoint.nested, key=lambda part: -len(part.path)):  # those inside come first, as in a fork
+        entries.append(row_entry(None, as_sealed(part), {}))
+        entries += [journal_entry(outcome, part.path) for outcome in part.journal]
+    entries.append(row_entry(None, sealed, {}))
+    entries += [journal_entry(outcome, checkpoint.path) for outcome in checkpoint.journal]
+    branch = Branch.of(checkpoint)
+    if any(known.id == branch.id for known in store.branches(run_id=branch.run_id)):
+        branch = replace(branch, id=checkpoint.id)
+    change = Append(
+        branch_id=branch.id,
+        seq=0,
+        entries=tuple(entries),
+        head=checkpoint.id,
+        status=checkpoint.status if checkpoint.status != "running" else "failed",
+        opened=tuple(pending_rows(checkpoint, branch.label)),
+    )
+    try:
+        store.create(branch, change, exclusive=False)
+    except StoreError as error:
+        try:
+            found = store.load(checkpoint.id)
+        except CheckpointNotFound:
+            raise error from error.__cause__
+        if as_sealed(found) != sealed:
+            raise CheckpointEdited(
+                f"the store has another checkpoint under the id {checkpoint.id}", checkpoint_id=checkpoint.id
+            ) from None

@@ -1,0 +1,188 @@
+"""How stores judge a change: functions of a branch, a change and the time, for every store that reads, judges and writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
+from phronomy.foundation.quoting import kept_id, quoted, quoted_id
+from phronomy.stores.rows import ENDED, OPEN, SIZE, Append, Behind, Branch, BranchFilter, Claim, Held, Occupied
+
+
+def check_new(branch: Branch, change: Append) -> None:
+    """Refuse the first change of a branch that does not fit it. Raises `StoreError`."""
+    if change.branch_id != branch.id:
+        raise StoreError(f"the first change of branch {branch.id} names another branch")
+    first = branch.parent_seq
+    if branch.seq != first or change.seq != first or first < 0 or (branch.parent_branch is None and first != 0):
+        raise StoreError(f"the log of new branch {branch.id} must begin at parent_seq, which is 0 without a parent")
+    if branch.owner is not None or change.claim is not None:
+        raise StoreError(f"nobody can hold new branch {branch.id} yet: name the owner in `take`")
+    _check_lease(change)
+
+
+def check_change(change: Append) -> None:
+    """Refuse a change that says two things at once, or more than it has the right to. Raises `StoreError`."""
+    _check_lease(change)
+    rights = [change.claim, change.take, change.holder]
+    if rights.count(None) != 2:
+        raise StoreError(
+            f"a change of branch {change.branch_id} gives a claim, takes one, or is left for the holder: it does one of them"
+        )
+    if change.holder is not None:
+        rows = any(entry.checkpoint_id is not None for entry in change.entries)
+        moves = change.head is not None or change.status is not None or change.release or change.lease
+        if rows or moves or change.opened:
+            raise StoreError(
+                f"a change of branch {change.branch_id} needs a claim: for another holder, only journal entries can be"
+                " written and what is pending be closed"
+            )
+
+
+def check_room(change: Append) -> None:
+    """Refuse a change for which the log of its branch has no numbers left. Raises `StoreError`."""
+    if change.seq + len(change.entries) >= SIZE:
+        raise full(change.branch_id)
+
+
+def full(branch_id: str) -> StoreError:
+    """What is raised when the log of a branch has no numbers left."""
+    return StoreError(f"the log of branch {branch_id} is full: it holds {SIZE - 1} entries at most")
+
+
+def _check_lease(change: Append) -> None:
+    if not 0 <= change.lease < math.inf:
+        raise StoreError(f"a lease is a number of seconds, 0 or more, not {quoted(change.lease)}")
+
+
+def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch:
+    """The branch as `change` leaves it. A claim that is taken without a lease lasts `lease` seconds.
+
+    Raises `LeaseLost`, `Behind` or `Held`, in this order.
+    """
+    owner, fence, until = branch.owner, branch.fence, branch.lease_until
+    claim = change.claim
+    if claim is not None and (claim.fence != fence or claim.owner != owner or claim.branch_id != branch.id):
+        raise lost(claim)
+    if change.seq != branch.seq:
+        raise Behind(branch.id)
+    if (holder := change.holder) is not None and (
+        holder.fence != fence or holder.owner != owner or holder.branch_id != branch.id or until <= now
+    ):
+        raise Behind(branch.id)
+    if change.take is not None:
+        if owner is not None and until > now:
+            raise Held(branch)
+        owner, fence, until = change.take, fence + 1, now + (change.lease or lease)
+    elif change.lease:
+        until = now + change.lease
+    if change.release:
+        owner, until = None, 0.0
+    return Branch(
+        id=branch.id,
+        run_id=branch.run_id,
+        thread_id=branch.thread_id,
+        agent=branch.agent,
+        label=branch.label,
+        parent_branch=branch.parent_branch,
+        parent_seq=branch.parent_seq,
+        seq=branch.seq + len(change.entries),
+        head=branch.head if change.head is None else change.head,
+        status=branch.status if change.status is None else change.status,
+        owner=owner,
+        fence=fence,
+        lease_until=until,
+        created_at=branch.created_at or now,
+        changed_at=max(now, branch.changed_at),
+        announced=branch.seq if change.announce and branch.announced is None else branch.announced,
+        handed=_handed(branch, change),
+    )
+
+
+def _handed(branch: Branch, change: Append) -> int | None:
+    """What is left for a worker, and not in a checkpoint yet."""
+    if change.head is not None:
+        return None
+    return branch.seq + 1 if change.holder is not None and branch.handed is None else branch.handed
+
+
+def check_thread(branch: Branch, others: Sequence[Branch]) -> None:
+    """Refuse a branch whose thread is not free, or has ended elsewhere than where it goes on from; `others` are the thread's.
+
+    Raises `Occupied` or `Behind`.
+    """
+    if (other := latest_open(others)) is not None:
+        raise Occupied(other)
+    last = latest_ended(others)
+    if last is not None and last.id != branch.parent_branch:
+        raise Behind(last.id)
+
+
+def latest_open(branches: Sequence[Branch]) -> Branch | None:
+    """Of branches in the order they were made, the last one that has not ended; None if all have."""
+    return next((branch for branch in reversed(branches) if branch.status in OPEN), None)
+
+
+def latest_ended(branches: Sequence[Branch]) -> Branch | None:
+    """Of branches in the order they were made, the one that ended last; None if none has ended."""
+    ended = [branch for branch in branches if branch.status in ENDED]
+    return max(reversed(ended), key=lambda branch: branch.changed_at, default=None)
+
+
+def is_wanted(branch: Branch, wanted: BranchFilter) -> bool:
+    """Whether what a filter says holds for a branch, but for the limit."""
+    return (
+        (wanted.run_id is None or branch.run_id == wanted.run_id)
+        and (wanted.thread_id is None or branch.thread_id == wanted.thread_id)
+        and (wanted.parents is None or branch.parent_branch in wanted.parents)
+        and (wanted.abandoned_at is None or (branch.status == "running" and not branch.is_held(wanted.abandoned_at)))
+        and (wanted.ended_before is None or (branch.status in ENDED and branch.changed_at < wanted.ended_before))
+        and (not wanted.unannounced or (branch.announced is not None and branch.announced < branch.seq))
+        and (not wanted.handed or branch.handed is not None)
+    )
+
+
+def check_removal(branch: Branch | None, branch_id: str, seq: int, now: float) -> None:
+    """Refuse to take a branch away that has changed since it was looked at, or is held. Raises `Behind`."""
+    if branch is None or branch.seq != seq or branch.is_held(now):
+        raise Behind(branch_id)
+
+
+def check_parent(branch: Branch, parent: Branch | None) -> None:
+    """Refuse a branch whose parent is not there, or not that long. Raises `CheckpointNotFound` or `StoreError`."""
+    if branch.parent_branch is None:
+        return
+    if parent is None:
+        raise not_found("branch", branch.parent_branch)
+    if branch.parent_seq > parent.seq:
+        raise StoreError(f"new branch {branch.id} goes on from an entry that branch {parent.id} does not have yet")
+
+
+def taken_id(what: str, id: str) -> StoreError:
+    """The error for an id that is to be added and is there already."""
+    return StoreError(f"{what} {quoted_id(id)} is in the store already: nothing was written")
+
+
+def lost(claim: Claim) -> LeaseLost:
+    """The error for a claim that is no longer the branch's."""
+    return LeaseLost(
+        f"run {claim.run_id} was taken over by another worker, so this write was not recorded:"
+        " load the run to see how far it is",
+        run_id=claim.run_id,
+        branch_id=claim.branch_id,
+    )
+
+
+def not_found(what: str, id: str) -> CheckpointNotFound:
+    """The error for an id that the store does not know."""
+    told = f"the store knows no {what} {quoted_id(id)}"
+    if isinstance(id, str) and id.startswith("pend_"):
+        told += ": that is a pending id, which decide takes; store.pending() says at which checkpoint it waits"
+    return CheckpointNotFound(told, id=kept_id(id))
+
+
+def one_place(checkpoint_id: str | None, branch_id: str | None) -> None:
+    """Refuse a lineage of nothing, or of two things. Raises `StoreError`."""
+    if (checkpoint_id is None) == (branch_id is None):
+        raise StoreError("a lineage is that of a checkpoint or of a branch: give one of the two ids")

@@ -1,0 +1,100 @@
+"""Forking: another branch of a run, opened at one of its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from phronomy.errors import CheckpointError, ConfigurationError
+from phronomy.foundation.ids import findable, new_id
+from phronomy.records.chain import branch_off
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.stores.log.log import as_sealed, pending_rows, row_entry, rows_of
+from phronomy.stores.rows import Append, Branch
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import Store
+
+
+def fork(
+    store: Store,
+    checkpoint: Checkpoint,
+    *,
+    label: str | None,
+    rerun: bool,
+    change: Callable[[Checkpoint], Checkpoint] | None = None,
+) -> Checkpoint:
+    """The first checkpoint of a new branch that goes on from `checkpoint`, without what was decided after it.
+
+    `change` makes of it what the branch is to begin with; it is called before anything is written.
+    """
+    if checkpoint.ended is not None:
+        raise CheckpointError(
+            f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
+        )
+    branch, begun = forked(store, checkpoint, label=label, rerun=rerun, change=change)
+    store.create(branch, begun, exclusive=False)
+    return store.load(begun.head or "")
+
+
+def forked(
+    store: Store,
+    checkpoint: Checkpoint,
+    *,
+    label: str | None = None,
+    rerun: bool = False,
+    change: Callable[[Checkpoint], Checkpoint] | None = None,
+    alone: bool = False,
+) -> tuple[Branch, Append]:
+    """A new branch that goes on from `checkpoint`, which may be an end, and its first entries. Nothing is written.
+
+    With `alone` it holds all that it needs, and has no parent branch.
+    """
+    label = findable("a label", label) if label is not None else None
+    if not isinstance(rerun, bool):
+        raise ConfigurationError(f"rerun is True or False, not {type(rerun).__name__}")
+    sealed = as_sealed(checkpoint)
+    entries = store.lineage(checkpoint_id=checkpoint.id).entries
+    place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
+    row, inside = entries[place], {part.path for part in checkpoint.nested}
+    nested = {part.path: part for part in rows_of(entries[: place + 1]) if part.path in inside}  # as they were then
+    branch_id, at = new_id("branch"), datetime.fromtimestamp(store.clock(), UTC)
+    salt = branch_id if rerun else sealed.salt
+    forks: dict[str, Checkpoint] = {}
+    rows = []
+    for part in sorted((*nested.values(), sealed), key=lambda part: -len(part.path)):  # those inside come first
+        part = as_sealed(part)
+        unused = [
+            call
+            for call in part.calls
+            if call.status in ("asking", "pending") or (call.status == "ready" and call.approved)
+        ]
+        first = branch_off(
+            part,
+            id=new_id("ckpt"),
+            branch_id=branch_id,
+            at=at,
+            salt=salt,
+            ids={call.id: new_id("pend") for call in unused},
+            nested={
+                call.id: forks[path] for call in part.calls if (path := f"{part.path}/{call.id}".lstrip("/")) in forks
+            },
+        )
+        if part.path == "":
+            first = first.evolve(label=label)
+            first = first if change is None else change(first)
+        forks[part.path] = first
+        rows.append(row_entry(None if alone else part, first, {}))
+    state = forks[""]
+    after = {} if alone else {"parent_branch": row.branch_id, "parent_seq": row.seq, "seq": row.seq}
+    branch = Branch.of(state, **after)
+    begun = Append(
+        branch_id=branch.id,
+        seq=branch.seq,
+        entries=tuple(rows),
+        head=state.id,
+        status=state.ended or ("suspended" if state.pending else "running"),
+        opened=tuple(pending_rows(state, label)),
+    )
+    return branch, begun

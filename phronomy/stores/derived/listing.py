@@ -1,0 +1,404 @@
+"""What a store is asked for: pages of what is pending and of checkpoints, the audit trail, one checkpoint, waiting for a run."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from pydantic import TypeAdapter
+
+from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, WaitTimeout
+from phronomy.foundation.checks import is_number
+from phronomy.foundation.json_text import clean
+from phronomy.foundation.quoting import quoted
+from phronomy.records.audit import AuditRecord
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import PendingApproval
+from phronomy.records.record import Time
+from phronomy.stores.derived.changes import latest_ended, latest_open, not_found
+from phronomy.stores.log.log import last_of, replay, up_to
+from phronomy.stores.native import apart, on_loop
+from phronomy.stores.rows import (
+    ENDED,
+    AuditFilter,
+    AuditRow,
+    Branch,
+    BranchFilter,
+    CheckpointFilter,
+    CheckpointRow,
+    Entry,
+    Lineage,
+    PendingFilter,
+    PendingRow,
+)
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import Store
+
+T = TypeVar("T")
+
+_TIME: Final = TypeAdapter[datetime](Time)
+
+PATIENCE: Final = (0.01, 0.5)
+"""Seconds between two looks at a run that is waited for: at first, and at most."""
+
+BATCH: Final = 500
+"""Lines of the audit trail that are read at a time."""
+
+
+class Page(list[T], Generic[T]):
+    """A page of a list: its items, and in `next` what to give as `after` for the page behind it, None at the end."""
+
+    def __init__(self, items: list[T], next: str | None = None) -> None:
+        super().__init__(items)
+        self.next = next
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A pending approval, and where it waits: pass `checkpoint_id` to `agent.resume`.
+
+    `label` is that of its run or fork.
+    """
+
+    approval: PendingApproval
+    checkpoint_id: str
+    run_id: str
+    branch_id: str
+    thread_id: str | None
+    agent: str
+    label: str | None = None
+
+    @classmethod
+    def of(cls, row: PendingRow) -> Waiting:
+        """The pending approval that a store listed. Raises `StoreError` for a row that cannot be read."""
+        try:
+            approval = PendingApproval.model_validate_json(row.body)
+        except ValueError:  # its text would quote the row
+            raise StoreError(
+                f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
+            ) from None
+        return cls(
+            approval=approval,
+            checkpoint_id=row.checkpoint_id,
+            run_id=row.run_id,
+            branch_id=row.branch_id,
+            thread_id=row.thread_id,
+            agent=row.agent,
+            label=row.label,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointInfo:
+    """What a list says of a checkpoint. `store.load(info.id)` gives the whole."""
+
+    id: str
+    label: str | None
+    created_at: datetime
+    run_id: str
+    branch_id: str
+    thread_id: str | None
+    agent: str
+
+    @classmethod
+    def of(cls, row: CheckpointRow) -> CheckpointInfo:
+        """The checkpoint that a store listed. Raises `StoreError` for a row that cannot be read."""
+        try:
+            created_at = _TIME.validate_strings(json.loads(row.body)["created_at"])
+        except (ValueError, LookupError, TypeError):
+            raise StoreError(f"the row of checkpoint {row.checkpoint_id} cannot be read: it is damaged") from None
+        return cls(
+            id=row.checkpoint_id,
+            label=row.label,
+            created_at=created_at,
+            run_id=row.run_id,
+            branch_id=row.branch_id,
+            thread_id=row.thread_id,
+            agent=row.agent,
+        )
+
+
+def pending_filter(
+    store: Store,
+    *,
+    run_id: str | None = None,
+    thread_id: str | None = None,
+    agent: str | None = None,
+    tool: str | None = None,
+    label: str | None = None,
+    risk: str | None = None,
+    older_than: float | None = None,
+    newer_than: float | None = None,
+    newest: bool = False,
+) -> PendingFilter:
+    """The filter of these values; the ages are in seconds. Raises `StoreError` for what cannot be meant."""
+    return PendingFilter(
+        facets=texts(run=run_id, thread=thread_id, agent=agent, tool=tool, label=label, risk=risk),
+        since=ago(store, "newer_than", newer_than),
+        until=ago(store, "older_than", older_than),
+        newest=newest,
+    )
+
+
+def pending_page(store: Store, wanted: PendingFilter, limit: int | None, after: str | None) -> Page[Waiting]:
+    """A page of pending approvals. Raises `StoreError` for a limit or a cursor that is none."""
+    place = read_cursor(after, "p", float, int)
+    rows = store.select_pending(replace(wanted, after=place, limit=one_more(limit)))
+    kept = rows[:limit]
+    last = kept[-1] if len(rows) > len(kept) else None
+    return Page([Waiting.of(row) for row in kept], cursor("p", last.requested_at, last.n) if last else None)
+
+
+def checkpoint_page(
+    store: Store, wanted: CheckpointFilter, limit: int | None, after: str | None
+) -> Page[CheckpointInfo]:
+    """A page of checkpoints. Raises `StoreError` for a limit or a cursor that is none."""
+    place = read_cursor(after, "c", int)
+    rows = store.select_checkpoints(replace(wanted, after=place and place[0], limit=one_more(limit)))
+    kept = rows[:limit]
+    last = kept[-1] if len(rows) > len(kept) else None
+    return Page([CheckpointInfo.of(row) for row in kept], cursor("c", last.n) if last else None)
+
+
+def audit_filter(
+    *,
+    run_id: str | None,
+    thread_id: str | None,
+    pending_id: str | None,
+    since: datetime | float | None,
+    until: datetime | float | None,
+) -> AuditFilter:
+    """The filter of these values. Raises `StoreError` for what cannot be meant."""
+    given = texts(run_id=run_id, thread_id=thread_id, pending_id=pending_id)
+    return AuditFilter(**given, since=moment("since", since), until=moment("until", until), limit=BATCH)
+
+
+def audit_records(store: Store, wanted: AuditFilter) -> Iterator[AuditRecord]:
+    """The audit trail, read a batch at a time."""
+    rows = store.select_audit(wanted)
+    yield from _records(rows)
+    while len(rows) == BATCH:
+        rows = store.select_audit(replace(wanted, after=rows[-1].n))
+        yield from _records(rows)
+
+
+async def aaudit_records(store: Store, wanted: AuditFilter) -> AsyncIterator[AuditRecord]:
+    """As `audit_records`."""
+    rows = await apart(store, store.select_audit, wanted)
+    for record in _records(rows):
+        yield record
+    while len(rows) == BATCH:
+        rows = await apart(store, store.select_audit, replace(wanted, after=rows[-1].n))
+        for record in _records(rows):
+            yield record
+
+
+def _records(rows: Iterable[AuditRow]) -> Iterator[AuditRecord]:
+    for row in rows:
+        try:
+            yield AuditRecord.model_validate_json(row.body)
+        except ValueError:
+            raise StoreError(f"line {row.n} of the audit trail cannot be read: it is damaged") from None
+
+
+# Of one lineage
+
+
+def located(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+    """This checkpoint, which a lineage leads to, and its branch: as it was sealed, unless it is the last. Raises `CheckpointError`."""
+    return last_in(replace(lineage, entries=_shown(lineage, checkpoint_id)), checkpoint_id)
+
+
+def last_in(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+    """The last checkpoint of a lineage, if it is this one, and its branch. Raises `CheckpointError` if it leads elsewhere."""
+    checkpoint = last_of(lineage.entries)
+    if checkpoint.id == checkpoint_id:
+        return lineage.branch, checkpoint
+    raise CheckpointError(f"the log of branch {lineage.branch.id} does not lead to checkpoint {checkpoint_id}")
+
+
+def led_through(lineage: Lineage, checkpoint_id: str) -> list[Checkpoint]:
+    """The checkpoints of a lineage up to this one, oldest first."""
+    found = replay(_shown(lineage, checkpoint_id))
+    ids = [checkpoint.id for checkpoint in found]
+    return found[: ids.index(checkpoint_id) + 1]
+
+
+def _shown(lineage: Lineage, checkpoint_id: str) -> tuple[Entry, ...]:
+    """The entries that a checkpoint is shown from: what was journaled after it is of the last of a branch alone."""
+    entries = lineage.entries
+    return tuple(entries if lineage.branch.head == checkpoint_id else up_to(checkpoint_id, entries))
+
+
+async def aload(store: Store, checkpoint_id: str) -> Checkpoint:
+    """As `Store.load`."""
+    return (await alocate(store, checkpoint_id))[1]
+
+
+async def alocate(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+    """As `Store.locate`."""
+    checkpoint_id = text("checkpoint_id", checkpoint_id)
+    return located(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+
+
+async def awhole(store: Store, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+    """As `Store.whole`."""
+    checkpoint_id = text("checkpoint_id", checkpoint_id)
+    return last_in(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+
+
+async def ahead(store: Store, branch_id: str) -> tuple[Branch, Checkpoint]:
+    """As `Store.head`."""
+    lineage = await on_loop(store).lineage(branch_id=text("branch_id", branch_id))
+    return lineage.branch, last_of(lineage.entries)
+
+
+async def ahistory(store: Store, checkpoint_id: str) -> list[Checkpoint]:
+    """As `Store.history`."""
+    checkpoint_id = text("checkpoint_id", checkpoint_id)
+    return led_through(await on_loop(store).lineage(checkpoint_id=checkpoint_id), checkpoint_id)
+
+
+# Of one thread, of one pending approval
+
+
+def current(store: Store, thread_id: str) -> tuple[Branch, Checkpoint]:
+    """The branch of a thread that is open, the last of them that was made, or else the one that ended last; and where it stands.
+
+    Raises `CheckpointNotFound` for a thread that the store does not know.
+    """
+    branches = store.branches(thread_id=text("thread_id", thread_id))
+    if (branch := latest_open(branches) or latest_ended(branches)) is None:
+        raise not_found("run of thread", thread_id)
+    return store.head(branch.id)
+
+
+def decision_on(store: Store, pending_id: str) -> AuditRecord | None:
+    """What the audit trail says of the decision that was taken on a pending approval; None if none was."""
+    records = store.audit(pending_id=pending_id)
+    return next((record for record in records if record.kind != "edit"), None)  # that is of a checkpoint, by its id
+
+
+# What is given
+
+
+def text(name: str, value: str) -> str:
+    """The value, which is text, cleaned as it was when something was written under it.
+
+    Raises `StoreError`: what else was given is not quoted, since it may be a whole checkpoint.
+    """
+    if not isinstance(value, str):
+        raise StoreError(f"{name} is text, not {type(value).__name__}")
+    return clean(value)
+
+
+def texts(**given: str | None) -> dict[str, Any]:
+    """Those of the values that are not None, by their names. Raises `StoreError` for one that is not text."""
+    return {name: text(name, value) for name, value in given.items() if value is not None}
+
+
+def ago(store: Store, name: str, age: float | None) -> float | None:
+    """The time that was so many seconds ago, None for None. Raises `StoreError`."""
+    if age is None:
+        return None
+    if not is_number(age) or age < 0:
+        raise StoreError(f"{name} is a number of seconds, 0 or more, or None, not {quoted(age)}")
+    return store.clock() - age
+
+
+def moment(name: str, at: datetime | float | None) -> float | None:
+    """The time in seconds since the epoch, None for None. Raises `StoreError`."""
+    if isinstance(at, datetime) and at.utcoffset() is not None:
+        return at.timestamp()
+    if at is None or (is_number(at) and not isinstance(at, datetime)):
+        return at
+    raise StoreError(
+        f"{name} is a datetime with a time zone, a number of seconds since the epoch, or None, not {quoted(at)}"
+    )
+
+
+# Cursors
+
+
+def one_more(limit: int | None) -> int | None:
+    """How many rows to ask for, so that it is seen whether more follow. Raises `StoreError`."""
+    if limit is None:
+        return None
+    if type(limit) is not int or limit < 1:
+        raise StoreError("limit is a whole number, 1 or more, or None for all")
+    return limit + 1
+
+
+def cursor(kind: str, *place: float) -> str:
+    """The text that stands for a place in a list of this kind."""
+    return base64.urlsafe_b64encode(json.dumps([kind, *place]).encode()).decode().rstrip("=")
+
+
+def read_cursor(text: str | None, kind: str, *types: type) -> Any:
+    """The place that a cursor stands for, None for no cursor. Raises `StoreError` for a text that is none of this list."""
+    if text is None:
+        return None
+    try:
+        found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+    except (TypeError, ValueError, RecursionError, binascii.Error):
+        found = None
+    if not (
+        isinstance(found, list)
+        and [type(part) for part in found] == [str, *types]
+        and found[0] == kind
+        and all(abs(part) < 2**63 for part in found[1:])  # as no NaN is
+    ):
+        raise StoreError("`after` is the `next` of a page of the same list, and nothing else")
+    return tuple(found[1:])
+
+
+# Waiting
+
+
+def wait(store: Store, run_id: str, timeout: float | None, stops: bool) -> Checkpoint:
+    """The last checkpoint of a run, once it has ended or, with `stops`, rests."""
+    run_id = text("run_id", run_id)
+    looks = _looks(store, run_id, timeout, stops)
+    for pause in looks:
+        time.sleep(pause)
+    return store.head(run_id)[1]
+
+
+async def await_(store: Store, run_id: str, timeout: float | None, stops: bool) -> Checkpoint:
+    """As `wait`."""
+    run_id = text("run_id", run_id)
+    looks = _looks(store, run_id, timeout, stops)
+    while (pause := await apart(store, next, looks, None)) is not None:  # noqa: ASYNC110  # it may happen in another process
+        await asyncio.sleep(pause)
+    return (await apart(store, store.head, run_id))[1]
+
+
+def _looks(store: Store, branch_id: str, timeout: float | None, stops: bool) -> Iterator[float]:
+    """The seconds to wait before each further look; over once there is nothing to wait for."""
+    if timeout is not None and not (is_number(timeout) and timeout >= 0):
+        raise StoreError(f"timeout is a number of seconds, 0 or more, or None, not {quoted(timeout)}")
+    until = None if timeout is None else time.monotonic() + timeout
+    run_id, (pause, longest) = store.lineage(branch_id=branch_id).branch.run_id, PATIENCE
+    while True:
+        branch = next((one for one in store.select_branches(BranchFilter(run_id=run_id)) if one.id == branch_id), None)
+        if branch is None:
+            raise CheckpointNotFound(f"run {branch_id} was taken away while it was waited for", id=branch_id)
+        if branch.status in ENDED or (stops and branch.status != "running"):
+            return
+        left = pause if until is None else until - time.monotonic()
+        if left <= 0:
+            raise WaitTimeout(
+                f"run {branch_id} is {branch.status} after {timeout:g} seconds; wait again, or look at it with store.head",
+                run_id=branch_id,
+                status=branch.status,
+            )
+        yield min(pause, left)
+        pause = min(pause * 2, longest)

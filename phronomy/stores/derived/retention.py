@@ -1,0 +1,140 @@
+"""Taking runs away: which may go, and how those that go on from them stay whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
+from phronomy.foundation.quoting import quoted
+from phronomy.stores.derived.listing import ago, text
+from phronomy.stores.log.log import rows_of
+from phronomy.stores.log.row_delta import row_text
+from phronomy.stores.rows import ENDED, Behind, Branch, BranchFilter, CheckpointFilter, Entry
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import Store
+
+EVER: Final = 1e15
+"""A time after all others, in seconds since the epoch."""
+
+
+def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_last: int) -> int:
+    """Take away the runs that have ended, as `Store.prune` says; the number of checkpoints that went."""
+    if type(keep_last) is not int or keep_last < 0:
+        raise StoreError(f"keep_last is a whole number, 0 or more, not {quoted(keep_last)}")
+    if not isinstance(keep_labeled, bool):
+        raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
+    before = ago(store, "older_than", older_than)
+    return sum(
+        take_away(store, run) for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last)
+    )
+
+
+def candidates(store: Store, before: float, keep_labeled: bool, keep_last: int) -> Iterator[list[Branch]]:
+    """The branches of each run that ended before this time in all of them, and is not spared."""
+    for run_id in dict.fromkeys(branch.run_id for branch in store.select_branches(BranchFilter(ended_before=before))):
+        run = store.branches(run_id=run_id)
+        ended = all(branch.status in ENDED and branch.changed_at < before for branch in run)
+        if ended and not spared(store, run, keep_labeled, keep_last):
+            yield run
+
+
+def spared(store: Store, run: Sequence[Branch], keep_labeled: bool, keep_last: int) -> bool:
+    """Whether a run stays although it is old enough to go."""
+    if not run:
+        return True
+    run_id, thread_id = run[0].run_id, run[0].thread_id
+    if keep_labeled and store.select_checkpoints(CheckpointFilter(run_id=run_id, labeled=True, limit=1)):
+        return True
+    if keep_last and thread_id is not None:
+        runs = list(dict.fromkeys(branch.run_id for branch in store.branches(thread_id=thread_id)))
+        return run_id in runs[-keep_last:]
+    return False
+
+
+def delete(store: Store, id: str, *, force: bool) -> bool:
+    """Take a run or a branch away, as `Store.delete` says."""
+    if not isinstance(force, bool):
+        raise StoreError(f"force is True or False, not {type(force).__name__}")
+    id = text("id", id)
+    found = store.branches(run_id=id)
+    if not found:
+        branch = _branch_of(store, id)
+        if branch is None:
+            return False
+        found = [branch]
+    if not force:
+        for branch in store.branches(run_id=found[0].run_id):
+            if branch.status not in ENDED:
+                raise StillNeeded(
+                    f"{id} cannot be taken away: branch {branch.id} of run {branch.run_id} is {branch.status}, and what the"
+                    " run's calls came to is needed to go on; settle or cancel it first, or pass force=True",
+                    run_id=branch.run_id,
+                    branch_id=branch.id,
+                )
+    return take_away(store, found) > 0
+
+
+def _branch_of(store: Store, id: str) -> Branch | None:
+    """The branch of this id, or whose last checkpoint this is; None if the store knows no such id. Raises `StillNeeded`."""
+    try:
+        return store.lineage(branch_id=id).branch
+    except CheckpointNotFound:
+        pass
+    try:
+        branch = store.lineage(checkpoint_id=id).branch
+    except CheckpointNotFound:
+        return None
+    if branch.head != id:
+        raise StillNeeded(
+            f"checkpoint {id} is not the last of branch {branch.id}, and what follows needs it: give the branch or the run",
+            run_id=branch.run_id,
+            branch_id=branch.id,
+        )
+    return branch
+
+
+def take_away(store: Store, branches: Sequence[Branch]) -> int:
+    """Take these branches away; the number of checkpoints that went: 0 if one has changed since, or is held."""
+    going = {branch.id: branch.seq for branch in branches}
+    run_ids = dict.fromkeys(branch.run_id for branch in branches)
+    rows = [row for id in run_ids for row in store.select_checkpoints(CheckpointFilter(run_id=id))]
+    count = sum(row.branch_id in going for row in rows)
+    while True:
+        others = [each for each in store.select_branches(BranchFilter(parents=tuple(going))) if each.id not in going]
+        try:
+            store.remove(going, {branch.id: detached(store, branch) for branch in others})
+        except (Behind, CheckpointNotFound):
+            if not all(_unchanged(store, branch) for branch in branches):
+                return 0
+            continue  # another branch has begun to go on from one of these, or one that did is gone
+        return count
+
+
+def _unchanged(store: Store, branch: Branch) -> bool:
+    now = next((each for each in store.branches(run_id=branch.run_id) if each.id == branch.id), None)
+    return now is not None and now.seq == branch.seq and not now.is_held(store.clock())
+
+
+def detached(store: Store, branch: Branch) -> list[Entry]:
+    """The entries of a branch that say what is new since something before it, written so that they stand for themselves."""
+    entries = store.lineage(branch_id=branch.id).entries
+    rows = [entry for entry in entries if entry.checkpoint_id is not None]
+    tips: dict[str, str] = {}
+    found: list[Entry] = []
+    for entry, checkpoint in zip(rows, rows_of(entries), strict=True):
+        if entry.branch_id == branch.id and tips.get(entry.path) != branch.id:
+            found.append(
+                Entry(
+                    path=entry.path,
+                    body=row_text(None, checkpoint, {}),
+                    checkpoint_id=entry.checkpoint_id,
+                    parent_id=checkpoint.parent_id,
+                    label=entry.label,
+                    branch_id=branch.id,
+                    seq=entry.seq,
+                )
+            )
+        tips[entry.path] = entry.branch_id
+    return found

@@ -1,0 +1,85 @@
+"""A store in an event loop: `on_loop`, its primitives, its own where it has some, and `asked`, what a sync read gives there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from phronomy.concurrency.workers import whole
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import AsyncPrimitives, Store
+    from phronomy.stores.rows import Append, Branch, BranchStatus, Claim, Lineage
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound="Store")
+
+_PRIMITIVES: Final = ("append", "release", "lineage")
+
+
+class InThreads:
+    """The primitives of a store that has none of its own for an event loop: each is called in a thread, if it may block."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def append(self, change: Append) -> Branch:
+        """As `Store.append`."""
+        return await apart(self._store, self._store.append, change)
+
+    async def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
+        """As `Store.release`."""
+        await apart(self._store, self._store.release, claim, status)
+
+    async def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        """As `Store.lineage`."""
+        return await apart(self._store, self._store.lineage, checkpoint_id=checkpoint_id, branch_id=branch_id)
+
+
+async def apart(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What a method of the store gives: in a thread, if it may block."""
+    if not store.blocking:
+        return method(*args, **kwargs)
+    return await asyncio.to_thread(method, *args, **kwargs)
+
+
+async def in_store(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """A store's method from async code: in a thread if it may block, and never cut off half way by a cancellation."""
+    if not store.blocking:
+        return method(*args, **kwargs)
+    return await whole(asyncio.to_thread(method, *args, **kwargs))
+
+
+def on_loop(store: Store) -> AsyncPrimitives:
+    """The primitives of a store for the event loop that runs."""
+    return _native(store) or InThreads(store)
+
+
+async def asked(
+    store: S,
+    read: Callable[Concatenate[S, P], T],
+    native: Callable[Concatenate[S, P], Coroutine[Any, Any, T]] | None,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """What a method that reads gives, without blocking the event loop.
+
+    With `native`, which does the same by `on_loop`, no thread is needed where the store has primitives of its own for the loop. A
+    subclass that has written the method anew is heard: that is called.
+    """
+    mine = getattr(store, read.__name__)
+    if native is not None and getattr(mine, "__func__", None) is read and _native(store) is not None:
+        return await native(store, *args, **kwargs)
+    found: T = await apart(store, mine, *args, **kwargs)
+    return found
+
+
+def _native(store: Store) -> AsyncPrimitives | None:
+    """The store's own primitives for the event loop that runs, unless somebody has put one before them: that is not to be passed by."""
+    if not vars(store).keys().isdisjoint(_PRIMITIVES):
+        return None
+    kinds = type(store).__mro__
+    first = {name: next(kind for kind in kinds if name in vars(kind)) for name in ("native", *_PRIMITIVES)}
+    return store.native if all(issubclass(first["native"], first[name]) for name in _PRIMITIVES) else None

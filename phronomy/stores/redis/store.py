@@ -1,0 +1,539 @@
+"""`RedisStore`: checkpoints in Redis, shared by any number of machines."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
+from urllib.parse import quote
+
+from phronomy.errors import StoreError
+from phronomy.foundation.checks import is_number
+from phronomy.foundation.quoting import quoted
+from phronomy.stores.base import Store, checked_tenant
+from phronomy.stores.derived.changes import (
+    check_change,
+    check_new,
+    check_parent,
+    check_room,
+    full,
+    grown,
+    is_wanted,
+    lost,
+    not_found,
+    one_place,
+    taken_id,
+)
+from phronomy.stores.redis import lua
+from phronomy.stores.rows import (
+    FACETS,
+    SIZE,
+    Append,
+    AuditFilter,
+    AuditRow,
+    Behind,
+    Branch,
+    BranchFilter,
+    BranchStatus,
+    CheckpointFilter,
+    CheckpointRow,
+    Claim,
+    Entry,
+    Held,
+    Lineage,
+    Occupied,
+    PendingFilter,
+    PendingRow,
+)
+
+if TYPE_CHECKING:
+    import redis
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BATCH: Final = 500
+"""Branches, rows or lines that one script reads at a time: while it runs, Redis does nothing else."""
+
+_LOOKS: Final = 5000
+"""Pending approvals that one script looks at for a filter of several facets."""
+
+_ALL: Final = 2**31
+
+
+class RedisStore(Store):
+    """Keeps checkpoints in the Redis at `url` (`redis://`, `rediss://`, `unix://`), or behind a `client` of redis-py.
+
+    Redis must be told to keep what it is given: `appendonly yes` and `appendfsync always`, or a crash loses the last decisions;
+    `maxmemory-policy noeviction`, or it takes runs away when memory is short. Replicas follow later: a failover may lose the last
+    decisions, and a call that was approved in them is asked about once more. What is amiss is logged as a warning when the store is
+    first used; with `require_persistence` it raises `StoreError`.
+
+    Every key begins with `prefix` and `tenant`, in one hash tag, so that a tenant lives in one slot of a cluster. `timeout` is how
+    many seconds Redis may take to answer; a call whose connection is lost is tried once more. A `client` has its own timeouts,
+    may decode responses or not, and is left open by `close`.
+
+    Raises `StoreError` for a URL that cannot be read, and where the package is missing: `pip install 'phronomy[redis]'`. That
+    Redis cannot be reached shows in the first call.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        client: redis.Redis | redis.RedisCluster | None = None,
+        prefix: str = "phronomy",
+        tenant: str = "",
+        clock: Callable[[], float] = time.time,
+        lease: float = 30.0,
+        ttl: float | None = None,
+        timeout: float = 5.0,
+        require_persistence: bool = False,
+    ) -> None:
+        super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
+        if not isinstance(prefix, str) or not 0 < len(prefix) <= 200 or not prefix.isprintable():
+            raise StoreError("the prefix of a Redis store is printable text of 1 to 200 characters")
+        if not is_number(timeout) or timeout <= 0:
+            raise StoreError(f"the timeout is a number of seconds above 0, not {quoted(timeout)}")
+        if not isinstance(url, str | None):
+            raise StoreError(f"the URL of a Redis store is text, not {type(url).__name__}")
+        try:
+            from phronomy.stores.redis.connection import open_link  # noqa: PLC0415  # a process without this store needs no driver
+        except ImportError:
+            raise StoreError("a Redis store needs redis-py: pip install 'phronomy[redis]'") from None
+        self._prefix = prefix
+        # What is quoted holds no brace and no colon: nothing that a prefix or a tenant is called ends the tag or begins a key.
+        place = quote(prefix, safe="")
+        self._link = open_link(url, client, prefix=place, timeout=timeout, strict=require_persistence)
+        self._root = self._root_of(tenant)
+
+    def __repr__(self) -> str:
+        return f"RedisStore(prefix={self._prefix!r})"
+
+    def for_tenant(self, tenant: str) -> Self:
+        other = copy.copy(self)
+        other.tenant = checked_tenant(tenant)
+        other._root = self._root_of(tenant)
+        return other
+
+    def close(self) -> None:
+        self._link.close()
+
+    # Primitives that write: one script each
+
+    def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        check_new(branch, change)
+        check_room(change)
+        after = grown(branch, change, now=self.clock(), lease=self.lease)
+        fields = [_opt(text) for text in _branch_texts(after, start=branch.seq)]
+        args = [b"1" if exclusive else b"0", _bytes(branch.id), *fields, *_added(change)]
+        kind, *rest = self._call(lua.CREATE, self._own(branch.id, change), args)
+        match kind:
+            case b"occupied":
+                raise Occupied(_branch(rest[0]))
+            case b"behind":
+                raise Behind(rest[0].decode())
+            case b"parent":
+                check_parent(branch, _branch(rest[0]) if rest[0] else None)
+            case b"taken":
+                raise taken_id(rest[0].decode(), rest[1].decode())
+            case _:
+                return
+
+    def append(self, change: Append) -> Branch:
+        check_change(change)
+        now, claim, kind = self.clock(), change.claim or change.holder, b"own" if change.holder is None else b"holder"
+        lease = change.lease or (self.lease if change.take is not None else 0.0)
+        args = [
+            *(_bytes(change.branch_id), _time(now), b"%d" % change.seq, b"%d" % SIZE),
+            *(b"" if claim is None else kind if claim.branch_id == change.branch_id else b"other " + kind,),
+            *(_bytes(claim.owner if claim else ""), b"%d" % (claim.fence if claim else 0)),
+            *(_opt(change.take), b"=" + _time(now + lease) if lease else b"", b"1" if change.release else b"0"),
+            *(_opt(change.head), _opt(change.status), b"1" if change.announce else b"0"),
+            *_added(change),
+        ]
+        kind, *rest = self._call(lua.APPEND, self._own(change.branch_id, change), args)
+        match kind:
+            case b"ok":
+                return _branch(rest[0])
+            case b"lost" if claim is not None:
+                raise lost(claim)
+            case b"behind":
+                raise Behind(change.branch_id)
+            case b"held":
+                raise Held(_branch(rest[0]))
+            case b"taken":
+                raise taken_id(rest[0].decode(), rest[1].decode())
+            case b"full":
+                raise full(change.branch_id)
+            case _:
+                raise not_found("branch", change.branch_id)
+
+    def renew(self, claim: Claim) -> Branch:
+        until = _time(self.clock() + self.lease)
+        args = [_bytes(claim.branch_id), _bytes(claim.owner), b"%d" % claim.fence, until]
+        kind, *rest = self._call(lua.RENEW, [self._key("b", claim.branch_id)], args)
+        if kind != b"ok":
+            raise lost(claim)
+        return _branch(rest[0])
+
+    def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
+        args = [_bytes(claim.branch_id), _bytes(claim.owner), b"%d" % claim.fence, _opt(status)]
+        self._call(lua.RELEASE, [self._key("b", claim.branch_id)], args)
+
+    def announced(self, branch_id: str, seq: int) -> None:
+        args = [_bytes(branch_id), b"%d" % seq]
+        if self._call(lua.ANNOUNCED, [self._key("b", branch_id)], args)[0] != b"ok":
+            raise not_found("branch", branch_id)
+
+    def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
+        args = [_time(self.clock()), b"%d" % len(branches)]
+        for branch_id, seq in branches.items():
+            args += [_bytes(branch_id), b"%d" % seq]
+        args.append(b"%d" % len(detached))
+        for branch_id, entries in detached.items():
+            args += [_bytes(branch_id), b"%d" % len(entries)]
+            for entry in entries:
+                args += [b"%d" % entry.seq, _packed(entry)]
+        keys = [self._key("b", branch_id) for branch_id in branches] or [self._key("m")]
+        kind, *rest = self._call(lua.REMOVE, keys, args)
+        if kind != b"ok":
+            raise Behind(rest[0].decode())
+
+    # Primitives that read
+
+    def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        one_place(checkpoint_id, branch_id)
+        key = self._key("b", branch_id) if checkpoint_id is None else self._key("c", checkpoint_id)
+        kind, *rest = self._call(lua.LINEAGE, [key], [_opt(checkpoint_id, read=True), _opt(branch_id, read=True)])
+        if kind != b"ok":
+            raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
+        entries = [
+            _entry(packed, of.decode(), seq)
+            for of, first, log in reversed(rest[1])
+            for seq, packed in enumerate(log, int(first) + 1)
+        ]
+        return Lineage(branch=_branch(rest[0]), entries=tuple(entries))
+
+    def select_branches(self, wanted: BranchFilter) -> list[Branch]:
+        found: list[Branch] = []
+        for values in self._branches(wanted):
+            if wanted.limit is not None and len(found) >= wanted.limit:
+                break
+            branch = _branch(values)
+            if is_wanted(branch, wanted):
+                found.append(branch)
+        return found
+
+    def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
+        found: list[PendingRow] = []
+        while wanted.limit is None or len(found) < wanted.limit:
+            most = _BATCH if wanted.limit is None else min(_BATCH, wanted.limit - len(found))
+            rows, *place = self._pending(wanted, False, most)
+            found += [_pending_row(*row) for row in rows]
+            if not place[0]:
+                break
+            wanted = replace(wanted, after=(float(place[0]), int(place[1])))
+        return found
+
+    def count_pending(self, wanted: PendingFilter) -> int:
+        wanted = replace(wanted, after=None)
+        count = 0
+        while True:
+            more, *place = self._pending(wanted, True, _ALL)
+            count += int(more)
+            if not place[0]:
+                return count
+            wanted = replace(wanted, after=(float(place[0]), int(place[1])))
+
+    def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
+        how, key = b"walk", self._list("B", R=wanted.run_id, H=wanted.thread_id)
+        if wanted.label is not None or wanted.labeled:
+            how, key = b"label", self._list("LL", L=wanted.label)
+        filters = [_opt(text, read=True) for text in (wanted.run_id, wanted.thread_id, wanted.agent)]
+        place = [b"", b""] if wanted.after is None else [b"%d" % part for part in divmod(wanted.after, SIZE)]
+        found: list[CheckpointRow] = []
+        while wanted.limit is None or len(found) < wanted.limit:
+            most = _BATCH if wanted.limit is None else min(_BATCH, wanted.limit - len(found))
+            _, rows, *place = self._call(lua.CHECKPOINTS, [key], [how, b"%d" % most, *place, *filters])
+            found += [_checkpoint_row(*row) for row in rows]
+            if not place[0]:
+                break
+        return found
+
+    def select_audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        key = self._list("m", ap=wanted.pending_id, ar=wanted.run_id, at=wanted.thread_id)
+        times = [b"" if time is None else b"=" + _time(time) for time in (wanted.since, wanted.until)]
+        found: list[AuditRow] = []
+        after = max(0, wanted.after or 0)
+        while wanted.limit is None or len(found) < wanted.limit:
+            args = [b"0" if key == self._key("m") else b"1", b"%d" % _BATCH, b"%d" % after, *times]
+            _, numbers, lines = self._call(lua.AUDIT, [key], args)
+            rows = [_audit_row(int(n), packed) for n, packed in zip(numbers, lines, strict=True)]
+            found += [row for row in rows if _is_audit_wanted(row, wanted)]
+            if len(rows) < _BATCH:
+                break
+            after = rows[-1].n
+        return found[: wanted.limit]
+
+    def child_ids(self, checkpoint_id: str) -> list[str]:
+        key, args = self._key("c", checkpoint_id), [_bytes(checkpoint_id, read=True)]
+        found = self._call(lua.CHILDREN, [key], args)[1]
+        return [id.decode() for *_, id in sorted(found, key=lambda row: (int(row[0]), float(row[1])))]
+
+    # What they are made of
+
+    def _call(self, script: lua.Script, keys: Sequence[bytes], args: Sequence[bytes]) -> list[Any]:
+        return self._link.call(script, keys, args, self._root)
+
+    def _root_of(self, tenant: str) -> bytes:
+        return f"{{{quote(self._prefix, safe='')}:{quote(tenant, safe='')}}}:".encode()
+
+    def _key(self, kind: str, id: str | None = None) -> bytes:
+        """The key of something that is there once, or of the thing of this id. The id comes last, so it can be any text."""
+        return self._root + kind.encode() + (b"" if id is None else b":" + _bytes(id, read=True))
+
+    def _own(self, branch_id: str, change: Append) -> list[bytes]:
+        """The keys of a branch that a change may touch, and those of the checkpoints in it."""
+        roots = [entry.checkpoint_id for entry in change.entries if entry.checkpoint_id is not None and not entry.path]
+        return [*(self._key(kind, branch_id) for kind in "blro"), *(self._key("c", id) for id in roots)]
+
+    def _list(self, rest: str, **ids: str | None) -> bytes:
+        """The key of the first list whose id is given, else of the one named first."""
+        return next((self._key(kind, id) for kind, id in ids.items() if id is not None), self._key(rest))
+
+    def _branches(self, wanted: BranchFilter) -> Iterable[list[Any]]:
+        """The branches that may be wanted, in order, as the scripts show them."""
+        if wanted.parents is not None:
+            keys = [self._key("F", id) for id in dict.fromkeys(wanted.parents)]
+            return self._few(keys, b"+inf") if keys else ()
+        if wanted.run_id is not None or wanted.thread_id is not None:
+            return self._walk(self._list("B", R=wanted.run_id, H=wanted.thread_id))
+        if wanted.unannounced:
+            return self._walk(self._key("una"))
+        if wanted.handed:
+            return self._walk(self._key("hand"))
+        if wanted.abandoned_at is not None:
+            return self._few([self._key("run")], _time(wanted.abandoned_at))
+        if wanted.ended_before is not None:
+            return self._few([self._key("end")], b"(" + _time(wanted.ended_before))
+        return self._walk(self._key("B"))
+
+    def _walk(self, key: bytes) -> Iterable[list[Any]]:
+        after = b"0"
+        while True:
+            found = self._call(lua.BRANCHES, [key], [b"walk", b"%d" % _BATCH, after])[1]
+            yield from found
+            if len(found) < _BATCH:
+                return
+            after = found[-1][1]
+
+    def _few(self, keys: Sequence[bytes], highest: bytes) -> Iterable[list[Any]]:
+        kind, found = self._call(lua.BRANCHES, keys, [b"few", b"%d" % _BATCH, highest])
+        if kind == b"ok":
+            yield from found
+            return
+        found.sort()
+        for start in range(0, len(found), _BATCH):
+            args = [b"these", b"%d" % _BATCH, *found[start : start + _BATCH]]
+            yield from self._call(lua.BRANCHES, keys[:1], args)[1]
+
+    def _pending(self, wanted: PendingFilter, counting: bool, most: int) -> list[Any]:
+        facets = dict(wanted.facets)
+        if not facets.keys() <= set(FACETS):
+            return [0 if counting else [], b"", b""]
+        if wanted.pending_id is not None:
+            facets["id"] = wanted.pending_id
+        keys = [self._key("w"), self._key("x"), *(self._key(f"f:{name}", value) for name, value in facets.items())]
+        score, n = wanted.after or (0.0, 0)
+        args = [
+            *(b"1" if counting else b"0", b"1" if wanted.newest else b"0", b"%d" % most, b"%d" % _LOOKS),
+            *(b"" if time is None else b"=" + _time(time) for time in (wanted.since, wanted.until, wanted.expired_at)),
+            *(b"" if wanted.after is None else b"=" + _time(score), b"%016d" % min(n, 10**16 - 1)),
+        ]
+        return self._call(lua.PENDING, keys, args)[1:]
+
+
+# Records as bytes, and back
+
+
+def _bytes(text: str, *, read: bool = False) -> bytes:
+    """The text as UTF-8. What cannot be stored can be asked for: it is not there."""
+    try:
+        return text.encode("utf-8", "surrogatepass" if read else "strict")
+    except UnicodeEncodeError:
+        raise StoreError("text with a lone surrogate cannot be stored") from None
+
+
+def _opt(text: str | None, *, read: bool = False) -> bytes:
+    """Text that may be missing."""
+    return b"" if text is None else b"=" + _bytes(text, read=read)
+
+
+def _time(value: float) -> bytes:
+    """A time, so that it is read as the same number."""
+    if math.isnan(value):
+        raise StoreError("a time is a number of seconds, not nan")
+    return repr(float(value)).encode()
+
+
+def _json(*values: Any) -> bytes:
+    return _bytes(json.dumps(values, ensure_ascii=False, separators=(",", ":")))
+
+
+def _packed(entry: Entry) -> bytes:
+    """An entry: a line that says what it is, empty for journal of the run itself, and the body as it is."""
+    plain = not entry.path and entry.checkpoint_id is None and entry.parent_id is None and entry.label is None
+    line = b"" if plain else _json(entry.path, entry.checkpoint_id, entry.parent_id, entry.label)
+    return line + b"\n" + _bytes(entry.body)
+
+
+def _added(change: Append) -> list[bytes]:
+    """What a change adds, as `added` in the scripts reads it."""
+    args = [b"%d" % len(change.entries)]
+    for entry in change.entries:
+        if entry.checkpoint_id is not None and not entry.path:
+            args += [b"1", _bytes(entry.checkpoint_id), _opt(entry.parent_id), _opt(entry.label), _packed(entry)]
+        else:
+            args += [b"0", _packed(entry)]
+    args += [b"%d" % len(change.closed), *map(_bytes, change.closed), b"%d" % len(change.opened)]
+    for row in change.opened:
+        args += [*map(_bytes, (row.pending_id, row.agent, row.tool_name)), _opt(row.label), _opt(row.risk)]
+        expires = b"" if row.expires_at is None else b"=" + _time(row.expires_at)
+        args += [_time(row.requested_at), expires, _bytes(row.body)]
+    args.append(b"%d" % len(change.audit))
+    for line in change.audit:
+        packed = _json(float(line.at), line.run_id, line.thread_id, line.pending_id) + b"\n" + _bytes(line.body)
+        args += [_time(line.at), _bytes(line.run_id), _opt(line.thread_id), _opt(line.pending_id), packed]
+    return args
+
+
+def _branch_texts(branch: Branch, *, start: int) -> list[str | None]:
+    """The fields of a new branch in the order of FIELDS, from `run` to `handed`, as text."""
+    times = [repr(float(value)) for value in (branch.lease_until, branch.created_at, branch.changed_at)]
+    return [
+        *(
+            branch.run_id,
+            branch.thread_id,
+            branch.agent,
+            branch.label,
+            branch.parent_branch,
+            str(start),
+            str(branch.seq),
+        ),
+        *(branch.head, branch.status, branch.owner, str(branch.fence), *times),
+        None if branch.announced is None else str(branch.announced),
+        None if branch.handed is None else str(branch.handed),
+    ]
+
+
+def _whole(read: Callable[P, T]) -> Callable[P, T]:
+    """Have what cannot be read named as such."""
+
+    @wraps(read)
+    def checked(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return read(*args, **options)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise StoreError("what Redis holds for this store cannot be read: it is damaged") from None
+
+    return checked
+
+
+@_whole
+def _branch(values: Sequence[Any]) -> Branch:
+    """The branch that a script shows."""
+    id, _, run, thread, agent, label, parent, first, seq, head, status, owner, fence, until, made, at, *told = values
+    announced, handed = told
+    return Branch(
+        id=id.decode(),
+        run_id=run.decode(),
+        thread_id=_text(thread),
+        agent=agent.decode(),
+        label=_text(label),
+        parent_branch=_text(parent),
+        parent_seq=int(first),
+        seq=int(seq),
+        head=_text(head),
+        status=status.decode(),
+        owner=_text(owner),
+        fence=int(fence),
+        lease_until=float(until),
+        created_at=float(made),
+        changed_at=float(at),
+        announced=None if announced is None else int(announced),
+        handed=None if handed is None else int(handed),
+    )
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+@_whole
+def _entry(packed: bytes, branch_id: str, seq: int) -> Entry:
+    line, _, body = packed.partition(b"\n")
+    path, id, parent, label = json.loads(line) if line else ("", None, None, None)
+    return Entry(
+        path=path, body=body.decode(), checkpoint_id=id, parent_id=parent, label=label, branch_id=branch_id, seq=seq
+    )
+
+
+@_whole
+def _pending_row(n: bytes, packed: bytes, head: bytes | None) -> PendingRow:
+    line, _, body = packed.partition(b"\n")
+    id, branch, run, thread, agent, tool, label, risk, requested, expires = json.loads(line)
+    return PendingRow(
+        pending_id=id,
+        branch_id=branch,
+        run_id=run,
+        thread_id=thread if thread is not False else None,
+        agent=agent,
+        tool_name=tool,
+        label=label if label is not False else None,
+        risk=risk if risk is not False else None,
+        checkpoint_id=_text(head) or "",
+        requested_at=float(requested),
+        expires_at=float(expires) if expires is not False else None,
+        body=body.decode(),
+        n=int(n),
+    )
+
+
+@_whole
+def _checkpoint_row(
+    n: bytes, seq: bytes, id: bytes, run: bytes, thread: bytes | None, agent: bytes, packed: bytes
+) -> CheckpointRow:
+    entry = _entry(packed, id.decode(), int(seq))
+    return CheckpointRow(
+        checkpoint_id=entry.checkpoint_id or "",
+        branch_id=entry.branch_id,
+        run_id=run.decode(),
+        thread_id=_text(thread),
+        agent=agent.decode(),
+        label=entry.label,
+        body=entry.body,
+        n=int(n) * SIZE + entry.seq,
+    )
+
+
+@_whole
+def _audit_row(n: int, packed: bytes) -> AuditRow:
+    line, _, body = packed.partition(b"\n")
+    at, run, thread, pending = json.loads(line)
+    return AuditRow(at=at, run_id=run, thread_id=thread, pending_id=pending, body=body.decode(), n=n)
+
+
+def _is_audit_wanted(row: AuditRow, wanted: AuditFilter) -> bool:
+    return (
+        (wanted.run_id is None or row.run_id == wanted.run_id)
+        and (wanted.thread_id is None or row.thread_id == wanted.thread_id)
+        and (wanted.pending_id is None or row.pending_id == wanted.pending_id)
+        and (wanted.since is None or row.at >= wanted.since)
+        and (wanted.until is None or row.at <= wanted.until)
+    )

@@ -1,0 +1,218 @@
+"""`PostgresStore`: checkpoints in a PostgreSQL database, shared by any number of machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from textwrap import indent
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from phronomy.errors import StoreError
+from phronomy.foundation.checks import is_number
+from phronomy.foundation.quoting import quoted
+from phronomy.stores.base import AsyncPrimitives
+from phronomy.stores.sql import statements
+from phronomy.stores.sql.store import Native, SQLStore, Steps
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+    from phronomy.stores.sql.postgres_async import AsyncServer
+
+T = TypeVar("T")
+
+_WHERE: Final = "the PostgreSQL database"
+_SETUP: Final = """-- The tables of phronomy, schema version {version}, for PostgreSQL 13 and later.
+-- It may be run any number of times, by several at once, inside a transaction or by itself.
+DO {quote}
+DECLARE
+    found integer;
+BEGIN
+{body}
+END
+{quote};
+"""
+
+
+class PostgresStore(SQLStore):
+    """Keeps checkpoints in the PostgreSQL database that `conninfo` names: a `postgresql://` URL, or `host=... dbname=...`.
+
+    Or give a `pool` of connections that the program has anyway, a `psycopg_pool.ConnectionPool`: it is used for one transaction at
+    a time, and closing the store leaves it open. A pooler between program and server may pool transactions. The tables are made
+    when the store is first used, unless `setup` is off; they are in `schema`, which is made as well, or else in the first schema
+    of the search path. `min_size` and `max_size` bound the connections of the store's own pool. A call waits up to `timeout`
+    seconds for a connection, and for rows that others have locked.
+
+    Runs in an event loop use async connections, of which each loop has up to `max_size`. A store with a `pool` has those of an
+    `async_pool` (a `psycopg_pool.AsyncConnectionPool`, for the loop in which the store is first used), and else makes do with threads.
+
+    A connection that was lost is replaced, and what was not written is written again; where the server does not say whether a
+    write was done, that is a `StoreError`. Raises `StoreError` for what cannot be read or reached, and where the packages are missing
+    (`pip install 'phronomy[postgres]'`); no message holds a user, a password, or a value.
+    """
+
+    def __init__(
+        self,
+        conninfo: str | None = None,
+        *,
+        pool: ConnectionPool[Any] | None = None,
+        async_pool: AsyncConnectionPool[Any] | None = None,
+        schema: str | None = None,
+        setup: bool = True,
+        tenant: str = "",
+        clock: Callable[[], float] = time.time,
+        lease: float = 30.0,
+        ttl: float | None = None,
+        min_size: int = 1,
+        max_size: int = 10,
+        timeout: float = 30.0,
+    ) -> None:
+        super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
+        if not is_number(timeout) or timeout <= 0:
+            raise StoreError(f"the timeout is a number of seconds above 0, not {quoted(timeout)}")
+        if not isinstance(conninfo, str | None):
+            raise StoreError(f"the conninfo of a PostgreSQL store is text, not {type(conninfo).__name__}")
+        if (conninfo is None) == (pool is None):
+            also = " beside its async_pool: runs are begun, listed and kept alive in threads" if async_pool else ""
+            raise StoreError(
+                f"a PostgreSQL store needs a conninfo (a postgresql:// URL) or a pool, one of the two{also}"
+            )
+        self._schema = schema
+        self._setup = setup
+        self._statements = statements.Statements(statements.POSTGRES, _prefix(schema))
+        try:
+            from phronomy.stores.sql import postgres_async, postgres_connections  # noqa: PLC0415  # loads the driver
+        except ImportError:
+            raise StoreError(
+                "the PostgreSQL store needs psycopg and its pool: pip install 'phronomy[postgres]'"
+            ) from None
+        if conninfo is None:
+            self._server = postgres_connections.shared_server(pool, timeout=timeout)
+        else:
+            self._server = postgres_connections.own_server(
+                conninfo, min_size=min_size, max_size=max_size, timeout=timeout
+            )
+        self._server.prepare = self._prepare
+        self._aserver: AsyncServer | None = None
+        if async_pool is not None:
+            self._aserver = postgres_async.shared_connections(self._server, async_pool)
+        elif conninfo is not None:
+            self._aserver = postgres_async.own_connections(self._server, conninfo, max_size=max_size)
+
+    def __repr__(self) -> str:
+        schema = f"schema={self._schema!r}" if self._schema is not None else ""
+        tenant = f"tenant={self.tenant!r}" if self.tenant else ""
+        return f"PostgresStore({', '.join(filter(None, (schema, tenant)))})"
+
+    def setup(self, connection: psycopg.Connection[Any] | None = None) -> None:
+        """Make the tables, or bring them up to date; where they are so already, nothing is done. Any number of processes may do it.
+
+        With a `connection` of yours it is done in its transaction, if it is in one: then it is there once you commit. Raises
+        `StoreError`.
+        """
+        if connection is None:
+            with self._server.any_connection() as own:
+                self._bring_up(own)
+        else:
+            self._server.explain(lambda: self._bring_up(connection))
+
+    @staticmethod
+    def setup_sql(schema: str | None = None) -> str:
+        """What `setup` does, as SQL to be read and run by whoever looks after the database; psql runs it, and any other client."""
+        return _setup_text(schema)
+
+    @property
+    def native(self) -> AsyncPrimitives | None:
+        if self._aserver is None or not self._aserver.serves_here():
+            return None
+        return Native(self, self._aserver)
+
+    def close(self) -> None:
+        self._server.close()
+        if self._aserver is not None:
+            self._aserver.close()
+
+    @property
+    def _where(self) -> str:
+        return _WHERE
+
+    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
+        return self._server.write(work, again)
+
+    def _read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        return self._server.read(statement, values)
+
+    # The tables
+
+    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
+        """Look at the version of the tables before they are used, and make them if that is wanted."""
+        if statements.missing(self._version(connection), self._statements, _WHERE):
+            if not self._setup:
+                raise StoreError(
+                    f"the tables in {_WHERE} are missing, or of an earlier release: run `setup()`, or the SQL that"
+                    " `PostgresStore.setup_sql()` gives"
+                )
+            self._bring_up(connection)
+
+    def _bring_up(self, connection: psycopg.Connection[Any]) -> None:
+        self._server.run(connection, _setup_text(self._schema))
+        statements.missing(self._version(connection), self._statements, _WHERE)
+
+    def _version(self, connection: psycopg.Connection[Any]) -> int:
+        """The version of the tables, 0 if there are none."""
+        table = _prefix(self._schema) + "phronomy_schema"
+        if self._server.row(connection, "SELECT to_regclass(%s) IS NOT NULL", (table,)) != (True,):
+            return 0
+        row = self._server.row(connection, self._statements.version)
+        if row is None or type(row[0]) is not int:
+            raise StoreError(f"{_WHERE}: the version of its tables cannot be read: they are damaged")
+        return row[0]
+
+
+def _setup_text(schema: str | None) -> str:
+    sql = statements.Statements(statements.POSTGRES, _prefix(schema))
+    lines = [f"PERFORM pg_advisory_xact_lock({statements.lock_number('setup', schema or '')});"]
+    if schema is not None:
+        lines += [
+            f"IF to_regnamespace({_literal(_quoted(schema))}) IS NULL THEN",
+            f"    CREATE SCHEMA {_quoted(schema)};",
+            "END IF;",
+        ]
+    lines += [
+        # To read pg_class has the session hear of what was made while it waited for the lock; a name it has not found it remembers.
+        "IF NOT EXISTS (SELECT FROM pg_catalog.pg_class"
+        f" WHERE oid = to_regclass({_literal(_prefix(schema) + 'phronomy_schema')})) THEN",
+        f"    {sql.schema};",
+        f"    {sql.first_version};",
+        "END IF;",
+        sql.version.replace("SELECT version", "SELECT version INTO found") + ";",
+    ]
+    for version, migration in enumerate(sql.migrations, 1):
+        lines += [
+            f"IF found < {version} THEN",
+            *(indent(f"{statement};", "    ") for statement in migration),
+            "END IF;",
+        ]
+    lines += [f"IF found < {len(sql.migrations)} THEN", f"    {sql.new_version};", "END IF;"]
+    body = indent("\n".join(lines), "    ")
+    quote = "$phronomy$"
+    while quote in body:  # in the name of the schema
+        quote = f"{quote[:-1]}_$"
+    return _SETUP.format(version=len(sql.migrations), quote=quote, body=body)
+
+
+def _prefix(schema: str | None) -> str:
+    """What stands before the name of a table."""
+    return "" if schema is None else f"{_quoted(schema)}."
+
+
+def _quoted(name: str) -> str:
+    """The name of a schema, in quotation marks. Raises `StoreError` for what cannot be one."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) <= 63:
+        raise StoreError("the name of a schema is printable text of 1 to 63 bytes")
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

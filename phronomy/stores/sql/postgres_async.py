@@ -1,0 +1,451 @@
+"""The connections of a PostgreSQL store in event loops: the same transactions as `postgres_connections` makes, without a thread.
+
+A connection belongs to the loop in which it was opened, so each loop has connections of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from phronomy.errors import StoreError
+from phronomy.stores.sql import statements
+from phronomy.stores.sql.postgres_connections import (
+    BECAME,
+    LOCK,
+    LOOKS,
+    POOL_ERRORS,
+    Gone,
+    InDoubt,
+    Server,
+    batches,
+    is_lost,
+    is_open,
+    is_unstorable,
+    patience,
+    renew_after_fork,
+)
+from phronomy.stores.sql.store import AsyncTransaction, Steps, adone
+
+T = TypeVar("T")
+Connection: TypeAlias = psycopg.AsyncConnection[Any]
+
+_IDLE: Final = 600.0
+"""Seconds after which a connection that nobody wants is closed."""
+
+
+class AsyncOpen(AsyncTransaction):
+    """As `Open`, once it has begun."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+
+    async def begin(self, begin: str) -> str:
+        """Begin it, and return its number."""
+        await self._cursor.execute(begin.encode(), prepare=False)
+        while self._cursor.nextset():
+            pass
+        found = await self._cursor.fetchone()
+        assert found is not None
+        id: str = found[0]
+        return id
+
+    async def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+        return await (await self._execute(statement, values)).fetchone()
+
+    async def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        return await (await self._execute(statement, values)).fetchall()
+
+    async def run(self, statement: str, values: statements.Values) -> int:
+        return (await self._execute(statement, values)).rowcount
+
+    async def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
+        for text, values in batches(statement, rows):
+            await self._execute(text, values)
+
+    async def alone(self, tenant: str, name: str) -> None:
+        await self._execute(LOCK, (statements.lock_number("thread", tenant, name),))
+
+    async def commit(self) -> None:
+        """Commit it. Raises `Gone` if the server undid it instead."""
+        await self._cursor.execute("COMMIT", prepare=False)
+        if self._cursor.statusmessage != "COMMIT":
+            raise Gone
+
+    async def _execute(self, statement: str, values: statements.Values) -> psycopg.AsyncCursor[statements.Values]:
+        return await self._cursor.execute(statement.encode(), values, prepare=False)
+
+
+class Pool(Protocol):
+    """Where connections come from."""
+
+    async def take(self, timeout: float) -> Connection:
+        """A connection. Raises `PoolTimeout` where there is none in so many seconds, and the like."""
+        ...
+
+    async def give(self, connection: Connection) -> None:
+        """Take a connection back."""
+        ...
+
+    async def refresh(self) -> None:
+        """A connection was lost, and with it perhaps all."""
+        ...
+
+
+class LoopPool(Pool):
+    """The connections of one event loop: opened when they are wanted, and gone with the loop.
+
+    It has no task, as psycopg's pools do: nobody could end one in a loop that is closed by hand.
+    """
+
+    def __init__(self, connect: Callable[[], Awaitable[Connection]], max_size: int) -> None:
+        self._connect = connect
+        self._free = asyncio.Semaphore(max_size)
+        self._idle: deque[tuple[float, Connection]] = deque()  # since when, the longest first
+        self._pid = os.getpid()
+        self._watched = False
+        # A loop that is ending already warns of a new generator, and closes none: no connection is kept then.
+        self._closed = bool(getattr(asyncio.get_running_loop(), "_asyncgens_shutdown_called", False))
+        self._end = None if self._closed else self._until_the_end()
+        if self._end is not None:
+            try:
+                self._end.__anext__().send(None)
+            except StopIteration:
+                pass  # it waits from here on
+            except ResourceWarning:
+                self._closed = True  # another kind of loop, where warnings are errors
+
+    async def _until_the_end(self) -> AsyncGenerator[None]:
+        """Waits until the loop ends: `asyncio.run`, and whoever else ends one in order, closes what generators are left in it."""
+        try:
+            yield
+        finally:
+            self._drop()
+
+    async def take(self, timeout: float) -> Connection:
+        if self._idle and not self._free.locked():
+            await self._free.acquire()  # at once
+            with suppress(IndexError):  # the store was closed just now, in another thread
+                return self._idle.pop()[1]
+            self._free.release()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._free.acquire()
+                try:
+                    return await self._one()
+                except BaseException:
+                    self._free.release()
+                    raise
+        except TimeoutError:
+            raise PoolTimeout from None
+
+    async def _one(self) -> Connection:
+        """A connection that is there, or another: until the server lets one in."""
+        pause = LOOKS[0]
+        while True:
+            with suppress(IndexError):
+                return self._idle.pop()[1]
+            with suppress(psycopg.OperationalError):
+                return await self._connect()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LOOKS[1])
+
+    async def give(self, connection: Connection) -> None:
+        # Once the loop ends, what still goes on in it gets connections, and none is kept.
+        if self._closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            _end(connection)
+        else:
+            loop = asyncio.get_running_loop()
+            self._idle.append((loop.time(), connection))
+            self._watch(loop)
+            if self._closed:  # just now, in another thread
+                self._finish()
+        self._free.release()
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._watched:
+            self._watched = True
+            loop.call_later(_IDLE, self._shrink, loop)
+
+    def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Close what nobody has wanted for long."""
+        self._watched = False
+        with suppress(IndexError):
+            while self._idle[0][0] + _IDLE <= loop.time():
+                _end(self._idle.popleft()[1])
+            self._watch(loop)
+
+    async def refresh(self) -> None:
+        self._finish()
+
+    def close(self) -> None:
+        """Close the connections, from any thread; those that are in use when they are given back."""
+        self._drop()
+        if self._end is not None:
+            with suppress(StopIteration, RuntimeError):  # it may be ending just now
+                self._end.aclose().send(None)
+
+    def _drop(self) -> None:
+        self._closed = True
+        self._finish()
+
+    def _finish(self) -> None:
+        with suppress(IndexError):
+            while self._pid == os.getpid():
+                _end(self._idle.pop()[1])
+
+    def __del__(self) -> None:
+        self._finish()
+
+
+class SharedPool(Pool):
+    """Somebody else's pool. It belongs to one loop: the first in which the store is used."""
+
+    def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
+        self._pool = pool
+        self._loop: ref[asyncio.AbstractEventLoop] | None = None
+
+    def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether the pool is for this loop."""
+        if self._loop is None:
+            self._loop = ref(loop)
+        return self._loop() is loop
+
+    async def take(self, timeout: float) -> Connection:
+        connection: Connection = await self._pool.getconn(timeout)
+        return connection
+
+    async def give(self, connection: Connection) -> None:
+        await self._pool.putconn(connection)
+
+    async def refresh(self) -> None:
+        await self._pool.check()
+
+
+class _Taken:
+    """A connection of a pool that commits each statement by itself, in no transaction.
+
+    It is no generator: a loop that ends closes those that it finds, and begins no more.
+    """
+
+    def __init__(self, pool: Pool, server: Server) -> None:
+        self._pool = pool
+        self._server = server
+
+    async def __aenter__(self) -> Connection:
+        try:
+            self._connection = connection = await self._pool.take(self._server.timeout)
+        except POOL_ERRORS as error:
+            failure = self._server.without(error)
+        except psycopg.Error as error:
+            failure = self._server.explained(error)
+        else:
+            self._kept = connection.autocommit
+            try:
+                if not self._kept:
+                    await self._set_autocommit(True)
+            except BaseException:
+                await self._pool.give(connection)
+                raise
+            return connection
+        raise failure
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await _undo(self._connection)
+            if not self._kept:
+                with suppress(Gone):
+                    await self._set_autocommit(False)
+        finally:
+            await self._pool.give(self._connection)
+
+    async def _set_autocommit(self, value: bool) -> None:
+        """Say whether a statement is a transaction by itself. Raises `Gone` for a connection that is lost."""
+        try:
+            await self._connection.set_autocommit(value)
+        except psycopg.Error:
+            raise Gone from None
+
+
+class AsyncServer:
+    """The connections to a server in event loops: `make` makes those of the loop that runs, unless all come from a `shared` pool."""
+
+    def __init__(self, server: Server, make: Callable[[], LoopPool] | None, shared: SharedPool | None) -> None:
+        self._server = server
+        self._make = make
+        self._shared = shared
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPool] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+        renew_after_fork(self)
+
+    def serves_here(self) -> bool:
+        """Whether there are connections for the loop that runs in this thread, if one does."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        if sys.platform == "win32" and isinstance(loop, asyncio.ProactorEventLoop):
+            return False  # psycopg cannot wait in it
+        return self._make is not None or (self._shared is not None and self._shared.is_of(loop))
+
+    # Transactions
+
+    async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+        """As `Server.write`. A cancellation undoes it; one that comes during the commit is not heard."""
+        for last in (False, True):
+            try:
+                return await self._attempt(work)
+            except Gone:
+                pass
+            except InDoubt as doubt:
+                if not (again and not last) and await self._was_committed(doubt.id):
+                    answer: T = doubt.answer
+                    return answer
+            if not last:
+                await self._refresh()
+        raise self._server.lost_twice(", nothing was written")
+
+    async def _attempt(self, work: Callable[[], Steps[T]]) -> T:
+        failure: BaseException
+        sent, id, answer = False, "", None
+        async with _Taken(await self._opened(), self._server) as connection:
+            try:
+                transaction = AsyncOpen(connection)
+                id = await transaction.begin(self._server.begin)
+                answer = await adone(work(), transaction)
+                sent = True
+                await transaction.commit()
+                return answer
+            except psycopg.Error as error:
+                doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
+                failure = doubt or self._server.judged(connection, error)
+            except asyncio.CancelledError:
+                if not sent:
+                    raise
+                failure = InDoubt(id, answer)
+            except UnicodeEncodeError:
+                failure = self._server.surrogate()
+            finally:
+                await _undo(connection)
+        raise failure  # here, so that the driver's error, which quotes values, is not its context
+
+    async def _was_committed(self, id: str) -> bool:
+        """As `Server._was_committed`."""
+        until, pause = time.monotonic() + self._server.timeout, LOOKS[0]
+        while time.monotonic() < until:
+            status = None
+            with suppress(StoreError):
+                await self._refresh()
+                status = (await self.read(BECAME, (id,)))[0][0]
+                if status is None:
+                    break
+            if status in ("committed", "aborted"):
+                return bool(status == "committed")
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LOOKS[1])
+        raise self._server.unsaid()
+
+    async def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        """As `Server.read`."""
+        for last in (False, True):
+            try:
+                return await self._select(statement, values)
+            except Gone:
+                if not last:
+                    await self._refresh()
+        raise self._server.lost_twice()
+
+    async def _select(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        failure: BaseException
+        async with _Taken(await self._opened(), self._server) as connection:
+            try:
+                cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
+                return await (await cursor.execute(statement.encode(), values, prepare=False)).fetchall()
+            except psycopg.Error as error:
+                if is_unstorable(error):
+                    return []
+                failure = self._server.judged(connection, error)
+            except UnicodeEncodeError:
+                return []
+        raise failure
+
+    # Connections
+
+    async def _opened(self) -> Pool:
+        """The pool of this loop, once what must be done first is done."""
+        if not self._server.is_ready:
+            await asyncio.to_thread(self._server.opened)
+        if self._shared is not None:
+            return self._shared
+        loop = asyncio.get_running_loop()
+        return self._pools.get(loop) or self._opening(loop)
+
+    def _opening(self, loop: asyncio.AbstractEventLoop) -> LoopPool:
+        assert self._make is not None
+        pool = self._make()
+        with self._lock:
+            for other in [other for other in self._pools if other.is_closed()]:
+                self._pools.pop(other).close()
+            self._pools[loop] = pool
+        return pool
+
+    async def _refresh(self) -> None:
+        """As `Server._refresh`."""
+        with suppress(psycopg.Error):
+            await (await self._opened()).refresh()
+
+    def close(self) -> None:
+        """Close the connections of all loops; a pool that is somebody else's stays open."""
+        with self._lock:
+            pools, self._pools = list(self._pools.values()), WeakKeyDictionary()
+        for pool in pools:
+            pool.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: leave the parent's connections alone."""
+        atexit.register(lambda _: None, self._pools)
+        self._pools, self._lock, self._shared = WeakKeyDictionary(), threading.Lock(), None
+
+
+def _end(connection: Connection) -> None:
+    """Close the connection at once, in whatever thread or loop."""
+    connection.pgconn.finish()
+
+
+async def _undo(connection: Connection) -> None:
+    """End the transaction, if there is one, with nothing written."""
+    if is_open(connection):
+        with suppress(psycopg.Error):
+            await connection.execute("ROLLBACK", prepare=False)
+
+
+def own_connections(server: Server, conninfo: str, *, max_size: int) -> AsyncServer:
+    """Connections of our own, to the server of this conninfo: each loop has up to `max_size`."""
+
+    async def connect() -> Connection:
+        return await psycopg.AsyncConnection.connect(
+            conninfo, autocommit=True, prepare_threshold=None, connect_timeout=patience(server.timeout)
+        )
+
+    return AsyncServer(server, lambda: LoopPool(connect, max_size), None)
+
+
+def shared_connections(server: Server, pool: object) -> AsyncServer:
+    """The connections of a pool that is somebody else's. Raises `StoreError` for what is none."""
+    if not isinstance(pool, AsyncConnectionPool):
+        raise StoreError("the async_pool of a PostgreSQL store is a psycopg_pool.AsyncConnectionPool")
+    return AsyncServer(server, None, SharedPool(pool))

@@ -1,0 +1,543 @@
+"""The connections of a PostgreSQL store: transactions that are whole, made again only where that is safe, and errors in words.
+
+Nothing here lasts longer than a transaction: whoever pools the connections, in this process or between it and the server, may
+give each transaction another one. No statement is prepared on the server, and no session is told anything.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
+
+from phronomy.errors import StoreError
+from phronomy.foundation.quoting import quoted_place
+from phronomy.stores.alone import Alone
+from phronomy.stores.sql import statements
+from phronomy.stores.sql.statements import lock_number
+from phronomy.stores.sql.store import Steps, Transaction, done
+
+T = TypeVar("T")
+AnyConnection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+_LOST: Final = ("08", "57P", "25P03", "25P04")
+"""How the codes of errors begin that end a connection."""
+_AGAIN: Final = ("40001", "40P01")
+"""The codes of errors of transactions that were in each other's way: nothing of them was written."""
+LOOKS: Final = (0.01, 0.5)
+"""Seconds between two looks at what became of a transaction: at first, and at most."""
+POOL_ERRORS: Final = (PoolTimeout, TooManyRequests, PoolClosed)
+_WORDS: Final = {
+    "23505": "an id is in the store already, nothing was written",
+    "3F000": "there is no such schema",
+    "42501": "the database user lacks a right that the store needs",
+    "42P01": "a table of the store is missing: run `setup()`, or the SQL that `PostgresStore.setup_sql()` gives",
+    "54000": "a text is too long for an index, nothing was written",
+    "55P03": "another transaction kept a row locked for as long as the store's timeout, nothing was written",
+    "25006": "the server takes no writes: it is a standby, or set to read only",
+}
+"""What is said of an error of this code. The server's own words quote values."""
+
+
+LOCK: Final = "SELECT pg_advisory_xact_lock(%s)"
+BECAME: Final = "SELECT pg_xact_status(%s::xid8)"
+
+
+def batches(statement: statements.Many, rows: Sequence[statements.Values]) -> Iterator[tuple[str, statements.Values]]:
+    """The statements for that many rows, each with its values: one for a thousand."""
+    for first in range(0, len(rows), 1000):
+        some = rows[first : first + 1000]
+        yield statement.of(len(some)), tuple(value for row in some for value in row)
+
+
+class Gone(Exception):
+    """The transaction was cut off before it was to be committed, or undone: nothing of it was written."""
+
+
+class InDoubt(Exception):
+    """The connection was lost with the answer to COMMIT: transaction `id` was committed, or not. If so, its answer is `answer`."""
+
+    def __init__(self, id: str, answer: Any) -> None:
+        super().__init__(id)
+        self.id = id
+        self.answer = answer
+
+
+class Open(Transaction):
+    """A transaction on a connection, from its beginning to its end."""
+
+    def __init__(self, connection: psycopg.Connection[Any], begin: str) -> None:
+        self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        # Several statements at once, of which the last gives the number of the transaction.
+        self._cursor.execute(begin.encode(), prepare=False)
+        while self._cursor.nextset():
+            pass
+        found = self._cursor.fetchone()
+        assert found is not None
+        self.id: Final[str] = found[0]
+
+    def _execute(self, statement: str, values: statements.Values) -> psycopg.Cursor[statements.Values]:
+        return self._cursor.execute(statement.encode(), values, prepare=False)
+
+    def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+        return self._execute(statement, values).fetchone()
+
+    def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        return self._execute(statement, values).fetchall()
+
+    def run(self, statement: str, values: statements.Values) -> int:
+        return self._execute(statement, values).rowcount
+
+    def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
+        for text, values in batches(statement, rows):
+            self._execute(text, values)
+
+    def alone(self, tenant: str, name: str) -> None:
+        self._execute(LOCK, (lock_number("thread", tenant, name),))
+
+    def commit(self) -> None:
+        """Commit it. Raises `Gone` if the server undid it instead."""
+        self._cursor.execute("COMMIT", prepare=False)
+        if self._cursor.statusmessage != "COMMIT":
+            raise Gone
+
+
+class Server:
+    """The connections to a server, which the stores of all its tenants share. `name` stands for it in messages, and `where` says
+    where it is in those about connections.
+
+    `pool` is somebody else's; without one, a pool of its own is made when it is needed, and anew in a forked child. `prepare` is
+    called once with a connection, before anything else is asked.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], ConnectionPool[Any]] | None,
+        pool: ConnectionPool[Any] | None,
+        connect: Callable[[], psycopg.Connection[Any]] | None,
+        timeout: float,
+        where: str,
+    ) -> None:
+        self.name = name
+        self.where = where
+        self.prepare: Callable[[psycopg.Connection[Any]], None] | None = None
+        self._make = make
+        self._pool = pool
+        self._connect = connect
+        self.timeout: Final = timeout
+        milliseconds = max(1, min(int(timeout * 1000), 2**31 - 1))
+        # A worker that is gone must not keep its rows locked, even if the server does not notice that it is gone; and what became
+        # of its last transaction is known before others stop waiting. The number of the transaction is what is asked for then.
+        idle = max(1000, milliseconds // 2)
+        self.begin: Final = (
+            f"{statements.POSTGRES.begin}; SET LOCAL lock_timeout = {milliseconds};"
+            f" SET LOCAL idle_in_transaction_session_timeout = {idle}; SELECT pg_current_xact_id()::text"
+        )
+        self._closed = False
+        self._ready = False
+        self._lock = threading.Lock()
+        self._mine = threading.local()
+        self._pid = os.getpid()
+        renew_after_fork(self)
+
+    # Transactions
+
+    def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+        """What comes of the steps, in a transaction. It is done twice if nothing was written the first time, or it does no harm."""
+        return self._alone(lambda: self._write(work, again))
+
+    def _write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+        for last in (False, True):
+            try:
+                return self._attempt(work)
+            except Gone:
+                pass
+            except InDoubt as doubt:
+                if not (again and not last) and self._was_committed(doubt.id):
+                    answer: T = doubt.answer
+                    return answer
+            if not last:
+                self._refresh()
+        raise self.lost_twice(", nothing was written")
+
+    def _attempt(self, work: Callable[[], Steps[T]]) -> T:
+        failure: BaseException
+        sent, id, answer = False, "", None
+        with self._connection() as connection:
+            try:
+                transaction = Open(connection, self.begin)
+                id = transaction.id
+                answer = done(work(), transaction)
+                sent = True
+                transaction.commit()
+                return answer
+            except psycopg.Error as error:
+                doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
+                failure = doubt or self.judged(connection, error)
+            except UnicodeEncodeError:
+                failure = self.surrogate()
+            finally:
+                _undo(connection)
+        raise failure  # here, so that the driver's error, which quotes values, is not its context
+
+    def _was_committed(self, id: str) -> bool:
+        """Whether transaction `id` was committed. Raises `StoreError` if the server does not say so in time."""
+        until, pause = time.monotonic() + self.timeout, LOOKS[0]
+        while time.monotonic() < until:
+            status = None
+            with suppress(StoreError):
+                self._refresh()
+                status = self._rows(BECAME, (id,))[0][0]
+                if status is None:
+                    break  # so long ago that the server has forgotten
+            if status in ("committed", "aborted"):
+                return bool(status == "committed")
+            time.sleep(pause)
+            pause = min(pause * 2, LOOKS[1])
+        raise self.unsaid()
+
+    def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        """The rows of one statement."""
+        return self._alone(lambda: self._rows(statement, values))
+
+    def _rows(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        for last in (False, True):
+            try:
+                return self._select(statement, values)
+            except Gone:
+                if not last:
+                    self._refresh()
+        raise self.lost_twice()
+
+    def _select(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        failure: BaseException
+        with self._connection() as connection:
+            try:
+                cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+                return cursor.execute(statement.encode(), values, prepare=False).fetchall()
+            except psycopg.Error as error:
+                if is_unstorable(error):
+                    return []  # A NUL character: no stored text has one, so nothing can match.
+                failure = self.judged(connection, error)
+            except UnicodeEncodeError:
+                return []  # A lone surrogate: as above.
+        raise failure
+
+    # Connections
+
+    def _alone(self, work: Callable[[], T]) -> T:
+        """Refuse a call from within another on the same thread: it might wait for it. Threads do not wait for each other."""
+        alone: Alone | None = getattr(self._mine, "alone", None)
+        if alone is None:
+            alone = self._mine.alone = Alone()
+        return alone(work)
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection of the pool that commits each statement by itself, in no transaction."""
+        pool = self.opened()
+        connection = self._taken(pool)
+        kept = connection.autocommit
+        try:
+            if not kept:
+                _set_autocommit(connection, True)
+            yield connection
+        finally:
+            _undo(connection)
+            if not kept:
+                with suppress(Gone):
+                    _set_autocommit(connection, False)
+            pool.putconn(connection)
+
+    def _taken(self, pool: ConnectionPool[Any]) -> psycopg.Connection[Any]:
+        try:
+            connection: psycopg.Connection[Any] = pool.getconn(timeout=self.timeout)
+        except POOL_ERRORS as error:
+            failure = self.without(error)
+        else:
+            return connection
+        raise failure
+
+    def opened(self) -> ConnectionPool[Any]:
+        """The pool, once what must be done first is done."""
+        if self.is_ready and self._pool is not None:
+            return self._pool
+        self.check()
+        with self._lock:
+            return self._open()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether what must be done first was done, in this process."""
+        return self._ready and self._pid == os.getpid()
+
+    def check(self) -> None:
+        """Refuse what cannot be used any more. Raises `StoreError`."""
+        if self._pid != os.getpid():
+            raise StoreError(
+                f"{self.name}: the process was forked by other means than os.fork: make the store in the child"
+            )
+        if self._closed:
+            raise StoreError(f"{self.name}: the store is closed")
+        if self._pool is None and self._make is None:
+            raise StoreError(
+                f"{self.name}: its pool was made by the parent process, before the fork: give a new store a new pool"
+            )
+
+    def _open(self) -> ConnectionPool[Any]:
+        if not self._ready and self.prepare is not None:
+            with self.any_connection() as connection:
+                self.prepare(connection)
+        pool = self._pool
+        if pool is None:
+            assert self._make is not None
+            pool = self._make()
+            pool.open()
+            self._pool = pool
+        self._ready = True
+        return pool
+
+    @contextmanager
+    def any_connection(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection to set up the store with. What is wrong with its address or password is said at once. Raises `StoreError`."""
+        self.check()
+        failure: BaseException
+        try:
+            if self._connect is not None:
+                with self._connect() as connection:
+                    yield connection
+            else:
+                assert self._pool is not None
+                connection = self._taken(self._pool)
+                try:
+                    with connection.transaction():
+                        yield connection
+                finally:
+                    self._pool.putconn(connection)
+            return
+        except psycopg.Error as error:
+            failure = self.explained(error)
+        raise failure
+
+    def _refresh(self) -> None:
+        """Have the pool look at its connections, and make those anew that were lost, as all are when a server is restarted."""
+        pool = self._pool
+        if pool is not None:
+            with suppress(psycopg.Error):
+                pool.check()
+
+    def close(self) -> None:
+        """Close the pool, unless it is somebody else's."""
+        with self._lock:
+            self._closed, self._ready = True, False
+            pool, self._pool = self._pool, None
+        if pool is not None and self._make is not None and self._pid == os.getpid():
+            pool.close()
+
+    def after_fork(self) -> None:
+        """In a forked child: leave the parent's connections alone."""
+        # Kept to the end: a pool that is collected waits for its threads, which are not there.
+        atexit.register(lambda _: None, self._pool)
+        self._pool, self._ready = None, False
+        self._lock, self._mine, self._pid = threading.Lock(), threading.local(), os.getpid()
+
+    def explain(self, work: Callable[[], None]) -> None:
+        """Do the work. Raises `StoreError` for an error of the driver's, which is not its context: it quotes values."""
+        failure: StoreError | None = None
+        try:
+            work()
+        except psycopg.Error as error:
+            failure = self.explained(error)
+        if failure is not None:
+            raise failure
+
+    @staticmethod
+    def run(connection: psycopg.Connection[Any], text: str) -> None:
+        """Execute a text of any number of statements."""
+        psycopg.Cursor(connection).execute(text.encode(), prepare=False)
+
+    @staticmethod
+    def row(
+        connection: psycopg.Connection[Any], statement: str, values: statements.Values = ()
+    ) -> statements.Values | None:
+        """The first row that a statement gives, None if it gives none."""
+        cursor = psycopg.Cursor(connection, row_factory=tuple_row)
+        return cursor.execute(statement.encode(), values or None, prepare=False).fetchone()
+
+    def judged(self, connection: AnyConnection, error: psycopg.Error) -> Exception:
+        """What an error means where nothing was written: `Gone` if the same may be tried again."""
+        if is_lost(connection, error) or error.sqlstate in _AGAIN:
+            return Gone()
+        return self.explained(error)
+
+    def without(self, error: Exception) -> StoreError:
+        """What is raised where a pool gives no connection."""
+        if isinstance(error, TooManyRequests):
+            what = "too many wait for a connection of the pool already"
+        elif isinstance(error, PoolClosed):
+            what = "the pool of connections is closed"
+        else:
+            what = f"no connection could be had in {self.timeout:g} seconds: the server is down, or the pool too small"
+        return StoreError(f"{self.name}{self.where}: {what}")
+
+    def lost_twice(self, so: str = "") -> StoreError:
+        """What is raised where a second connection was lost as well."""
+        return StoreError(f"{self.name}{self.where}: the connection was lost twice{so}: try again")
+
+    def unsaid(self) -> StoreError:
+        """What is raised where nobody knows what became of a write."""
+        return StoreError(
+            f"{self.name}{self.where}: the connection was lost during a commit, and the server does not say whether it was done:"
+            " load the run to see how far it is before anything is decided again"
+        )
+
+    def surrogate(self) -> StoreError:
+        """What is raised for text that is not Unicode."""
+        return StoreError(f"{self.name}: text with a lone surrogate cannot be stored")
+
+    def explained(self, error: psycopg.Error) -> StoreError:
+        """An error as a `StoreError`, without a word of the server's: they quote values, and say who connects to what."""
+        if is_unstorable(error):
+            return StoreError(
+                f"{self.name}: text with a NUL character cannot be stored in PostgreSQL, nothing was written"
+            )
+        code = error.sqlstate or ""
+        what = _WORDS.get(code) or type(error).__name__
+        if isinstance(error, psycopg.OperationalError) and not code:
+            what = "no connection: the server is down, or refuses the address, the user, the password or the database"
+        where = (
+            self.where if isinstance(error, psycopg.OperationalError) and (not code or code.startswith(_LOST)) else ""
+        )
+        return StoreError(f"{self.name}{where}: {what}{f' ({code})' if code else ''}")
+
+
+def is_lost(connection: AnyConnection, error: psycopg.Error) -> bool:
+    """Whether the connection ended with this error."""
+    if connection.closed or (error.sqlstate or "").startswith(_LOST):
+        return True
+    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+
+
+def is_unstorable(error: psycopg.Error) -> bool:
+    """Whether the driver refused a value: it is the one thing that it looks at itself."""
+    return isinstance(error, psycopg.DataError) and error.sqlstate is None
+
+
+def _set_autocommit(connection: psycopg.Connection[Any], value: bool) -> None:
+    """Say whether a statement is a transaction by itself; nothing is sent for it. Raises `Gone` for a connection that is lost."""
+    try:
+        connection.autocommit = value
+    except psycopg.Error:
+        raise Gone from None
+
+
+def is_open(connection: AnyConnection) -> bool:
+    """Whether the connection is in a transaction."""
+    return not connection.closed and connection.info.transaction_status in (
+        TransactionStatus.INTRANS,
+        TransactionStatus.INERROR,
+    )
+
+
+def _undo(connection: psycopg.Connection[Any]) -> None:
+    """End the transaction, if there is one, with nothing written. A connection on which this fails is one that the pool drops."""
+    if is_open(connection):
+        with suppress(psycopg.Error):
+            connection.execute("ROLLBACK", prepare=False)
+
+
+class Forks(Protocol):
+    """What is to be told of a fork."""
+
+    def after_fork(self) -> None:
+        """In a forked child: leave the parent's connections alone."""
+        ...
+
+
+def renew_after_fork(server: Forks) -> None:
+    """Have `after_fork` called in every child, for as long as the server object lives."""
+    known = weakref.ref(server)
+
+    def after() -> None:
+        if (server := known()) is not None:
+            server.after_fork()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=after)
+
+
+def shared_server(pool: object, *, timeout: float) -> Server:
+    """The connections of a pool that is somebody else's. Raises `StoreError` for what is none."""
+    if not isinstance(pool, ConnectionPool):
+        raise StoreError(
+            "the pool of a PostgreSQL store is a psycopg_pool.ConnectionPool, whose connections are not async"
+        )
+    conninfo: Any = pool.conninfo  # later releases of the pool take a function that gives it
+    return Server("PostgreSQL", None, pool, None, timeout, _place_of(conninfo) if isinstance(conninfo, str) else "")
+
+
+def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -> Server:
+    """The connections to the server of this conninfo, in a pool of our own. Raises `StoreError` for what cannot be one."""
+    _check_conninfo(conninfo)
+    if not 0 <= min_size <= max_size or max_size < 1:
+        raise StoreError(
+            "the pool of a PostgreSQL store has max_size connections, 1 or more, and keeps min_size of them"
+        )
+
+    def connect() -> psycopg.Connection[Any]:
+        return psycopg.connect(conninfo, autocommit=True, connect_timeout=patience(timeout))
+
+    def make() -> ConnectionPool[Any]:
+        options = {"autocommit": True, "prepare_threshold": None}
+        return ConnectionPool(
+            conninfo, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=options, num_workers=1, open=False
+        )
+
+    return Server("PostgreSQL", make, None, connect, timeout, _place_of(conninfo))
+
+
+def _place_of(conninfo: str) -> str:
+    """Where the server of this conninfo is, as messages say it; empty if that is not plain.
+
+    In a URL whose password has a `/` or a `?` that is not percent-encoded, what libpq takes for the host is the user, and for the
+    port the beginning of the password: then there is an `@` in what follows.
+    """
+    with suppress(psycopg.Error, UnicodeEncodeError):
+        known = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
+        if any("@" in value for key, value in known.items() if key not in ("user", "password")):
+            return ""
+        hosts = known.get("host") or known.get("hostaddr") or os.environ.get("PGHOST", "")
+        return quoted_place(hosts, known.get("port") or os.environ.get("PGPORT", "5432"))
+    return ""
+
+
+def patience(timeout: float) -> int:
+    """The seconds that libpq is given to connect: whole ones, and two at least."""
+    return max(2, math.ceil(timeout))
+
+
+def _check_conninfo(conninfo: str) -> None:
+    """Refuse what libpq cannot read, without quoting it. Raises `StoreError`."""
+    try:
+        conninfo_to_dict(conninfo)
+        readable = "\0" not in conninfo
+    except (psycopg.Error, UnicodeEncodeError):
+        readable = False
+    if readable:
+        return
+    raise StoreError(
+        "the conninfo of a PostgreSQL store cannot be read: it is a postgresql:// URL, or host=... dbname=..."
+    )

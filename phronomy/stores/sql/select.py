@@ -1,0 +1,152 @@
+"""How filters become SQL: fixed texts put together, and every value bound."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from phronomy.stores.rows import FACETS, SIZE, AuditFilter, BranchFilter, CheckpointFilter, PendingFilter
+from phronomy.stores.sql.statements import Statements, Values
+
+_PENDING: Final = """
+    p.pending_id, b.id, b.run_id, b.thread_id, p.agent, p.tool_name, p.label, p.risk, COALESCE(b.head, ''), p.requested_at,
+    p.expires_at, p.body, p.n
+"""
+# No EXISTS: PostgreSQL would make a join of it, and read all of both facets before it gives the first row.
+_OTHER: Final = """
+    (
+        SELECT 1 FROM <facets> o WHERE o.tenant = ? AND o.facet = ? AND o.value = ?
+            AND o.requested_at = <row>.requested_at AND o.n = <row>.n
+    ) IS NOT NULL
+"""
+_CHECKPOINT: Final = "entry.checkpoint_id, b.id, b.run_id, b.thread_id, b.agent, entry.label, entry.body, entry.n"
+_AUDIT: Final = "a.at, a.run_id, a.thread_id, a.pending_id, a.body, a.n"
+
+
+class Select:
+    """A select that grows: what it is from, what must hold, and the values in their order."""
+
+    def __init__(self, what: str, source: str) -> None:
+        self._what = what
+        self._source = source
+        self._where: list[str] = []
+        self._values: list[Any] = []
+        self._end = ""
+
+    def where(self, condition: str, *values: Any) -> None:
+        """Require this. A condition whose only value is None is not wanted."""
+        if values != (None,):
+            self._where.append(condition)
+            self._values += values
+
+    def order(self, order: str, limit: int | None = None) -> None:
+        """The order of the rows, and how many at most."""
+        self._end = f" ORDER BY {order}"
+        if limit is not None:
+            self._end += " LIMIT ?"
+            self._values.append(limit)
+
+    def made(self, sql: Statements) -> tuple[str, Values]:
+        """The statement and its values."""
+        text = f"SELECT {self._what} FROM {self._source} WHERE {' AND '.join(self._where)}{self._end}"  # noqa: S608  # fixed texts
+        return sql.sql(text), tuple(self._values)
+
+
+def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, Values]:
+    """The statement for branches, and its values."""
+    select = Select("<branch>", "<branches> b")
+    select.where("b.tenant = ?", tenant)
+    select.where("b.run_id = ?", wanted.run_id)
+    select.where("b.thread_id = ?", wanted.thread_id)
+    if wanted.parents is not None:
+        select.where("b.parent_branch <among>", sql.listed(wanted.parents))
+    if wanted.abandoned_at is not None:
+        select.where("b.status = 'running'")
+        select.where("(b.owner IS NULL OR b.lease_until <= ?)", wanted.abandoned_at)
+    if wanted.ended_before is not None:
+        select.where("b.status IN (<ended>)")
+        select.where("b.changed_at < ?", wanted.ended_before)
+    if wanted.unannounced:
+        select.where("b.announced < b.seq")
+    if wanted.handed:
+        select.where("b.handed IS NOT NULL")
+    select.order("b.n", wanted.limit)
+    return select.made(sql)
+
+
+def pending(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, Values]:
+    """The statement for pending approvals, and its values."""
+    select, at, n = _pending(tenant, wanted, _PENDING, " JOIN <branches> b ON b.n = p.branch")
+    if wanted.after is not None:
+        select.where(f"({at}, {n}) {'<' if wanted.newest else '>'} (?, ?)", *wanted.after)
+    if wanted.expired_at is not None or wanted.pending_id is not None:
+        at = f"+{at}"  # these are few: they are found, then put in order
+    select.order(f"{at} DESC, {n} DESC" if wanted.newest else f"{at}, {n}", wanted.limit)
+    return select.made(sql)
+
+
+def pending_count(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, Values]:
+    """The statement that counts pending approvals, and its values."""
+    return _pending(tenant, wanted, "count(*)", "")[0].made(sql)
+
+
+def _pending(tenant: str, wanted: PendingFilter, what: str, also: str) -> tuple[Select, str, str]:
+    """The select of pending approvals, and the columns that say in which order they are.
+
+    It walks the range of one facet, the one that leaves fewest; that the others hold as well is looked up by their whole key.
+    """
+    facets = dict(wanted.facets)
+    if wanted.pending_id is not None or wanted.expired_at is not None:
+        select, row = Select(what, f"<pending> p{also}"), "p"
+        select.where("p.tenant = ?", tenant)
+        select.where("p.pending_id = ?", wanted.pending_id)
+        select.where("p.expires_at <= ?", wanted.expired_at)
+    else:
+        by = next((name for name in FACETS if name in facets), "")
+        joined = f" JOIN <pending> p ON p.n = f.n{also}" if also else ""
+        select, row = Select(what, f"<facets> f{joined}"), "f"
+        select.where("f.tenant = ? AND f.facet = ? AND f.value = ?", tenant, by, facets.pop(by, ""))
+    for facet, value in facets.items():
+        select.where(_OTHER.replace("<row>", row), tenant, facet, value)
+    select.where(f"{row}.requested_at >= ?", wanted.since)
+    select.where(f"{row}.requested_at <= ?", wanted.until)
+    return select, f"{row}.requested_at", f"{row}.n"
+
+
+def checkpoints(sql: Statements, tenant: str, wanted: CheckpointFilter) -> tuple[str, Values]:
+    """The statement for root checkpoints, and its values."""
+    if wanted.run_id is not None or wanted.thread_id is not None:
+        source = "<branches> b JOIN <log> entry ON <branch entries>"
+        select = Select(_CHECKPOINT, source)
+        select.where("b.tenant = ?", tenant)
+        select.where("b.run_id = ?", wanted.run_id)
+        select.where("b.thread_id = ?", wanted.thread_id)
+        select.where("b.n >= ?", None if wanted.after is None else wanted.after // SIZE)
+    else:
+        select = Select(_CHECKPOINT, "<log> entry JOIN <branches> b ON b.n = entry.n / <size>")
+        # Most often there is no other tenant: the log itself is walked then, in its order, and not the index of one tenant's.
+        alone = not tenant and wanted.label is None and not wanted.labeled
+        select.where("<unindexed>entry.tenant = ?" if alone else "entry.tenant = ?", tenant)
+    select.where("entry.path = '' AND entry.checkpoint_id IS NOT NULL")
+    select.where("entry.label = ?", wanted.label)
+    if wanted.labeled:
+        select.where("entry.label IS NOT NULL")
+    select.where("b.agent = ?", wanted.agent)
+    select.where("entry.n > ?", wanted.after)
+    select.order("entry.n", wanted.limit)
+    return select.made(sql)
+
+
+def audit(sql: Statements, tenant: str, wanted: AuditFilter) -> tuple[str, Values]:
+    """The statement for the audit trail, and its values."""
+    select = Select(_AUDIT, "<audit> a")
+    # A trail that is read a batch at a time is read once as a whole, if it is walked in its order.
+    alone = wanted.run_id is None and wanted.pending_id is None
+    select.where("<unindexed>a.tenant = ?" if alone else "a.tenant = ?", tenant)
+    select.where("a.run_id = ?", wanted.run_id)
+    select.where("a.thread_id = ?", wanted.thread_id)
+    select.where("a.pending_id = ?", wanted.pending_id)
+    select.where("a.at >= ?", wanted.since)
+    select.where("a.at <= ?", wanted.until)
+    select.where("a.n > ?", wanted.after)
+    select.order("a.n", wanted.limit)
+    return select.made(sql)

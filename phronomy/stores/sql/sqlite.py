@@ -1,0 +1,358 @@
+"""`SQLiteStore`: checkpoints in one file, shared by the threads and processes of a machine."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
+
+from phronomy.errors import StoreError
+from phronomy.foundation.checks import is_number
+from phronomy.foundation.quoting import quoted, quoted_word
+from phronomy.stores.alone import Alone
+from phronomy.stores.sql import statements
+from phronomy.stores.sql.store import SQLStore, Steps, done
+
+T = TypeVar("T")
+
+_Identity: TypeAlias = tuple[int, int]
+"""The device and the number of a file."""
+
+_SQL: Final = statements.Statements(statements.SQLITE)
+_HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'phronomy_schema'"
+_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
+_SLICE: Final = 0.02
+"""Seconds that SQLite itself waits for a lock before it is asked anew.
+
+It asks ever less often, and not at all while it sleeps: in one long wait, a busy writer elsewhere can keep it out for many
+seconds, and an interrupt is not heard.
+"""
+
+
+class SQLiteStore(SQLStore):
+    """Keeps checkpoints in the SQLite file at `path`, which is made for its owner alone if it is not there; its directory must be.
+
+    Any number of threads and processes of one machine may use the file at once (not over a network file system). A
+    write waits up to `timeout` seconds for the others'. With `synchronous="FULL"` what was written survives a loss of
+    power; `"NORMAL"` is faster and may lose the last writes then, but nothing when a process dies.
+
+    Raises `StoreError` if the file cannot be opened, is no database, or was written by a later release; and, once it is open, if it
+    is deleted or another file comes to be at its path: then nothing is read or written any more.
+    """
+
+    _statements = _SQL
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        tenant: str = "",
+        clock: Callable[[], float] = time.time,
+        lease: float = 30.0,
+        ttl: float | None = None,
+        timeout: float = 30.0,
+        synchronous: Literal["OFF", "NORMAL", "FULL", "EXTRA"] = "FULL",
+    ) -> None:
+        super().__init__(tenant=tenant, clock=clock, lease=lease, ttl=ttl)
+        if not is_number(timeout) or timeout < 0:
+            raise StoreError(f"the timeout must be 0 seconds or more, not {quoted(timeout)}")
+        if synchronous not in _SYNCHRONOUS:
+            raise StoreError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, not {quoted_word(synchronous)}")
+        if not isinstance(path, str | os.PathLike):
+            raise StoreError(f"the path of a SQLite store is text or a path, not {type(path).__name__}")
+        self._file = _File(_checked_path(os.fspath(path)), timeout, synchronous)
+
+    def __repr__(self) -> str:
+        tenant = f", tenant={self.tenant!r}" if self.tenant else ""
+        return f"SQLiteStore({self._file.path!r}{tenant})"
+
+    def close(self) -> None:
+        self._file.alone(self._file.close)
+
+    @property
+    def _where(self) -> str:
+        return f"{self._file.path}: the file"
+
+    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
+        return self._file.write(work)
+
+    def _read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        return self._file.read(statement, values)
+
+
+class _Open:
+    """A transaction of a connection."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+
+    def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+        row: statements.Values | None = self._db.execute(statement, values).fetchone()
+        return row
+
+    def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        return self._db.execute(statement, values).fetchall()
+
+    def run(self, statement: str, values: statements.Values) -> int:
+        return self._db.execute(statement, values).rowcount
+
+    def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
+        self._db.executemany(statement.one, rows)
+
+    def alone(self, tenant: str, name: str) -> None:
+        """One transaction writes at a time anyway."""
+
+
+class _File:
+    """The connection to a file, which the stores of all its tenants share: one call at a time uses it."""
+
+    def __init__(self, path: str, timeout: float, synchronous: str) -> None:
+        self.path = path
+        self._timeout = timeout
+        self._synchronous = synchronous
+        self.connection: sqlite3.Connection | None = None
+        self._opened: dict[str, _Identity] = {}
+        self.pid = 0
+        self._closed = False
+        self._forking = False
+        self.alone = Alone()
+        _close_before_fork(self)
+        self.alone(self.ready)
+
+    def write(self, work: Callable[[], Steps[T]]) -> T:
+        """What comes of the steps, in a transaction: it is there as a whole, or nothing of it."""
+
+        def transaction() -> T:
+            db = self.ready()
+            try:
+                self._run(db, _SQL.begin)
+                self._check()
+                answer = done(work(), _Open(db))
+                self._run(db, "COMMIT")
+            except BaseException as error:
+                self._undo(db)
+                self._explain(error)
+            return answer
+
+        return self.alone(transaction)
+
+    def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        """The rows of one statement."""
+
+        def select() -> list[statements.Values]:
+            db = self.ready()
+            try:
+                rows = self._run(db, statement, values).fetchall()
+                self._check()
+                return rows
+            except UnicodeEncodeError:
+                return []  # A lone surrogate: no stored text has one, so nothing can match.
+            except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+                self._explain(error)
+
+        return self.alone(select)
+
+    def ready(self) -> sqlite3.Connection:
+        """The connection, opened if need be, in no transaction."""
+        if self._closed:
+            raise StoreError(f"the store of {self.path} is closed")
+        if self.connection is not None and self.pid != os.getpid():
+            # Not safe to use, to close, or to open a second time: the locks that SQLite remembers are the parent's.
+            raise StoreError(
+                f"{self.path} was open when this process was forked by other means than os.fork: open it afterwards"
+            )
+        if self.connection is not None and self.connection.in_transaction:
+            self._undo(self.connection)  # A second interrupt, in the middle of a rollback, left it so.
+        return self.connection or self._open()
+
+    def _undo(self, db: sqlite3.Connection) -> None:
+        """End the transaction, if there is one, with nothing written."""
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.disconnect()  # Closing undoes what a rollback could not.
+
+    def _open(self) -> sqlite3.Connection:
+        self.pid = os.getpid()
+        self._check()  # where the file was once open: SQLite would make a new one
+        try:
+            _make(self.path)
+            self.connection = db = sqlite3.connect(
+                f"{Path(self.path).as_uri()}?mode=rw",  # SQLite would make it with the modes that the umask leaves
+                uri=True,
+                timeout=min(self._timeout, _SLICE),
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            self._run(db, f"PRAGMA synchronous = {self._synchronous}")
+            if self._run(db, "PRAGMA journal_mode").fetchone()[0] != "wal":
+                self._run(db, "PRAGMA journal_mode = WAL")
+            self._migrate(db)
+        except BaseException as error:
+            self.disconnect()
+            self._explain(error)
+        files = (self.path, *self._beside())
+        self._opened = {path: found for path in files if (found := _identity(path)) is not None}
+        return db
+
+    def _check(self) -> None:
+        """Refuse files that are not those which were opened. Raises `StoreError`.
+
+        The connection has the old ones, which nobody else sees: what is decided there would be decided once more in the new ones.
+        Nobody takes the log or its index away while the file is open, and whoever opens the file last finds what is committed in the
+        log alone. Two processes with two indexes do not hear of each other.
+        """
+        for path, opened in self._opened.items():
+            if _identity(path) != opened:
+                raise StoreError(
+                    f"{path} is not the file that this store opened: it was deleted, or another was put in its place."
+                    " Nothing was read or written. Put it back, or close the store and open another"
+                )
+
+    def _run(self, db: sqlite3.Connection, statement: str, values: statements.Values = ()) -> sqlite3.Cursor:
+        """Execute the statement, waiting for the locks of others as long as the store's timeout says."""
+        until = 0.0
+        while True:
+            try:
+                return db.execute(statement, values)
+            except sqlite3.OperationalError as error:
+                now = time.monotonic()
+                until = until or now + self._timeout
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _BUSY or now >= until:
+                    raise
+
+    def _migrate(self, db: sqlite3.Connection) -> None:
+        """Bring the schema up to date. Of several that open a new file one does, and the others wait for it."""
+        if not statements.missing(self._version(db), _SQL, self.path):
+            return
+        self._run(db, _SQL.begin)
+        if db.execute(_HAS_SCHEMA).fetchone() is None:
+            db.execute(_SQL.schema)
+            db.execute(_SQL.first_version)
+        for statement in statements.missing(self._version(db), _SQL, self.path):
+            db.execute(statement)
+        db.execute(_SQL.new_version)
+        self._run(db, "COMMIT")
+
+    def _version(self, db: sqlite3.Connection) -> int:
+        """The version of the file's schema, 0 if there is none."""
+        if self._run(db, _HAS_SCHEMA).fetchone() is None:
+            return 0
+        row = self._run(db, _SQL.version).fetchone()
+        if row is None or type(row[0]) is not int:
+            raise StoreError(f"{self.path}: the version of its schema cannot be read: the file is damaged")
+        return row[0]
+
+    def close(self) -> None:
+        """Let go of the file for good."""
+        self._closed = True
+        self.disconnect()
+
+    def before_fork(self) -> None:
+        """Let go of the file, and keep all others off it until the fork is made."""
+        if not self.alone.inside:
+            self.alone.lock.acquire()
+            self._forking = True
+            self.disconnect()
+
+    def after_fork(self) -> None:
+        """Let the others at the file again."""
+        if self._forking:
+            self._forking = False
+            self.alone.lock.release()
+
+    def disconnect(self) -> None:
+        """Close the connection, if there is one and it is this process's."""
+        if self.connection is not None and self.pid == os.getpid():
+            self.connection.close()
+            self.connection = None
+            for path in self._beside():
+                self._opened.pop(path, None)
+
+    def _beside(self) -> tuple[str, ...]:
+        """The log and its index. SQLite makes them with the first connection, and takes them away with the last."""
+        return tuple(f"{os.path.realpath(self.path)}{end}" for end in ("-wal", "-shm"))
+
+    def _explain(self, error: BaseException) -> NoReturn:
+        """Raise the error anew, as a `StoreError` if it is the database's. Values are not in the message."""
+        if isinstance(error, sqlite3.Error):
+            self._check()  # a file whose log is gone is "malformed", or worse
+        if isinstance(error, sqlite3.IntegrityError):
+            raise StoreError(f"{self.path}: an id is in the store already, nothing was written: {error}") from error
+        if isinstance(error, sqlite3.Error):
+            raise StoreError(f"{self.path}: {error}") from error
+        if isinstance(error, UnicodeDecodeError):
+            raise StoreError(f"{self.path}: the file is damaged: a text in it is not UTF-8") from None
+        if isinstance(error, UnicodeEncodeError):
+            raise StoreError(f"{self.path}: text with a lone surrogate cannot be stored") from None
+        if isinstance(error, OverflowError):
+            raise StoreError(f"{self.path}: {error}") from error
+        raise error
+
+
+def is_store(path: Path) -> bool:
+    """Whether the file may be a store of ours: it has the tables, or nobody can tell now. Nothing is written."""
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return db.execute(_HAS_SCHEMA).fetchone() is not None
+    except sqlite3.Error:  # opening it says what is wrong
+        return True
+
+
+def _identity(path: str) -> _Identity | None:
+    """What tells a file from every other, None if it is not there. It is not opened: to close it would give up SQLite's locks."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _checked_path(path: str) -> str:
+    if "\0" in path:
+        raise StoreError("the path of a store cannot hold a NUL character")
+    if path in ("", ":memory:"):
+        raise StoreError("a SQLite store needs a file: for a store that ends with the process, use MemoryStore()")
+    parent = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(parent):
+        raise StoreError(f"the directory {parent} of the store does not exist: make it first")
+    return os.path.abspath(path)
+
+
+_MAKING: Final = threading.Lock()
+"""Held while a file is made. A process that closes a file loses all its locks on it, those of a connection beside it too."""
+
+
+def _make(path: str) -> None:
+    """Make the file, for its owner alone, if it is not there. SQLite gives those beside it its mode, and says why one cannot be."""
+    with _MAKING, suppress(OSError):
+        os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _close_before_fork(file: _File) -> None:
+    """Have the file's connection closed before each `os.fork`; parent and child open their own when they need one.
+
+    That the child opens a second one is not enough. SQLite notes the locks on a file once for the whole process, so the
+    child would count on those of the inherited connection, which the operating system gave to the parent alone. When
+    the parent closes the file then, what the child commits is lost (seen with SQLite 3.40).
+    """
+    known = weakref.ref(file)
+
+    def before() -> None:
+        if (file := known()) is not None:
+            file.before_fork()
+
+    def after() -> None:
+        if (file := known()) is not None:
+            file.after_fork()
+
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=before, after_in_parent=after, after_in_child=after)

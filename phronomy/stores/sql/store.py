@@ -1,0 +1,359 @@
+"""What the stores on SQL databases have in common: the primitives, as statements of one transaction or of one read.
+
+What a primitive does in its transaction is a generator of requests, which are answered with rows: it neither waits nor knows who
+does. So there is one of each, whether a store waits in a thread or in an event loop.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar
+
+from phronomy.errors import StoreError
+from phronomy.stores.base import AsyncPrimitives, Store, checked_tenant
+from phronomy.stores.derived.changes import (
+    check_change,
+    check_new,
+    check_parent,
+    check_removal,
+    check_thread,
+    grown,
+    lost,
+    not_found,
+    one_place,
+    taken_id,
+)
+from phronomy.stores.rows import (
+    SIZE,
+    Append,
+    AuditFilter,
+    AuditRow,
+    Behind,
+    Branch,
+    BranchFilter,
+    BranchStatus,
+    CheckpointFilter,
+    CheckpointRow,
+    Claim,
+    Entry,
+    Lineage,
+    PendingFilter,
+    PendingRow,
+)
+from phronomy.stores.sql import select as _select
+from phronomy.stores.sql import statements
+
+T = TypeVar("T")
+
+Request: TypeAlias = tuple[Literal["one", "all", "run", "many", "alone"], Any, Any]
+"""A method of `Transaction`, and what it is to be called with."""
+Steps: TypeAlias = Generator[Request, Any, T]
+"""What is done in a transaction: requests, each sent its answer, and what comes of them all."""
+
+
+class Transaction(Protocol):
+    """A transaction that is open."""
+
+    def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+        """The first row that a statement gives, None if it gives none."""
+        ...
+
+    def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        """The rows that a statement gives."""
+        ...
+
+    def run(self, statement: str, values: statements.Values) -> int:
+        """How many rows a statement changed."""
+        ...
+
+    def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
+        """Execute a statement for each row of values; there is one at least."""
+        ...
+
+    def alone(self, tenant: str, name: str) -> None:
+        """Wait until no other transaction that has named this is open."""
+        ...
+
+
+class AsyncTransaction(Protocol):
+    """A transaction that is open, in an event loop: each method does as that of `Transaction`."""
+
+    async def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+        """As `Transaction.one`."""
+        ...
+
+    async def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        """As `Transaction.all`."""
+        ...
+
+    async def run(self, statement: str, values: statements.Values) -> int:
+        """As `Transaction.run`."""
+        ...
+
+    async def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
+        """As `Transaction.many`."""
+        ...
+
+    async def alone(self, tenant: str, name: str) -> None:
+        """As `Transaction.alone`."""
+        ...
+
+
+def done(steps: Steps[T], db: Transaction) -> T:
+    """What comes of the steps, each request put to the transaction."""
+    try:
+        method, what, values = next(steps)
+        while True:
+            method, what, values = steps.send(getattr(db, method)(what, values))
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+
+
+async def adone(steps: Steps[T], db: AsyncTransaction) -> T:
+    """As `done`."""
+    try:
+        method, what, values = next(steps)
+        while True:
+            method, what, values = steps.send(await getattr(db, method)(what, values))
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+
+
+class SQLStore(Store):
+    """A store on a SQL database: it needs to know how to write, and how to read."""
+
+    _statements: statements.Statements
+
+    @property
+    @abstractmethod
+    def _where(self) -> str:
+        """What the rows are in, for messages."""
+
+    @abstractmethod
+    def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
+        """What comes of the steps, in a transaction: it is there as a whole, or nothing of it. With `again` it does no harm twice."""
+
+    @abstractmethod
+    def _read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        """The rows of one statement. Text that cannot be stored finds none."""
+
+    def for_tenant(self, tenant: str) -> Self:
+        other = copy.copy(self)
+        other.tenant = checked_tenant(tenant)
+        return other
+
+    # Primitives
+
+    def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
+        check_new(branch, change)
+        self._write(lambda: self._create(branch, change, exclusive))
+
+    def append(self, change: Append) -> Branch:
+        check_change(change)
+        return self._write(lambda: self._append(change))
+
+    def renew(self, claim: Claim) -> Branch:
+        return self._write(lambda: self._renew(claim), again=True)
+
+    def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
+        self._write(lambda: self._release(claim, status), again=True)
+
+    def announced(self, branch_id: str, seq: int) -> None:
+        self._write(lambda: self._announced(branch_id, seq), again=True)
+
+    def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
+        self._write(lambda: self._remove(branches, detached))
+
+    def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        return self._found(self._read(*self._place(checkpoint_id, branch_id)), checkpoint_id, branch_id)
+
+    def select_branches(self, wanted: BranchFilter) -> list[Branch]:
+        return self._each(_select.branches(self._statements, self.tenant, wanted), statements.branch_of)
+
+    def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
+        return self._each(_select.pending(self._statements, self.tenant, wanted), statements.pending_of)
+
+    def count_pending(self, wanted: PendingFilter) -> int:
+        return sum(self._each(_select.pending_count(self._statements, self.tenant, wanted), lambda row: int(row[0])))
+
+    def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
+        return self._each(_select.checkpoints(self._statements, self.tenant, wanted), statements.checkpoint_of)
+
+    def select_audit(self, wanted: AuditFilter) -> list[AuditRow]:
+        return self._each(_select.audit(self._statements, self.tenant, wanted), statements.audit_of)
+
+    def child_ids(self, checkpoint_id: str) -> list[str]:
+        place = (self.tenant, checkpoint_id)
+        return self._each((self._statements.children, (*place, *place)), lambda row: row[1])
+
+    def _each(self, select: tuple[str, statements.Values], make: Callable[[Sequence[Any]], T]) -> list[T]:
+        return self._made(lambda rows: [make(row) for row in rows], self._read(*select))
+
+    def _made(self, make: Callable[[list[statements.Values]], T], rows: list[statements.Values]) -> T:
+        """What is made of rows. Raises `StoreError` for those that are not as the schema says."""
+        try:
+            return make(rows)
+        except (TypeError, ValueError):
+            failure = StoreError(f"{self._where} is damaged: a row in it is not of this schema")
+        raise failure
+
+    def _place(self, checkpoint_id: str | None, branch_id: str | None) -> tuple[str, statements.Values]:
+        """The statement that finds a lineage."""
+        one_place(checkpoint_id, branch_id)
+        statement = self._statements.branch_lineage if checkpoint_id is None else self._statements.checkpoint_lineage
+        return statement, (self.tenant, checkpoint_id or branch_id or "", self.tenant)
+
+    def _found(self, rows: list[statements.Values], checkpoint_id: str | None, branch_id: str | None) -> Lineage:
+        """The lineage in the rows that were found."""
+        found = self._made(statements.lineage_of, rows)
+        if found is None:
+            raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
+        return found
+
+    # What the primitives do, inside a transaction
+
+    def _create(self, branch: Branch, change: Append, exclusive: bool) -> Steps[None]:
+        if exclusive and branch.thread_id is not None:
+            yield "alone", self.tenant, branch.thread_id
+            others = yield (
+                "all",
+                *_select.branches(self._statements, self.tenant, BranchFilter(thread_id=branch.thread_id)),
+            )
+            check_thread(branch, [statements.branch_of(row) for row in others])
+        if branch.parent_branch is not None:
+            row = yield "one", self._statements.parent, (self.tenant, branch.parent_branch)
+            check_parent(branch, statements.branch_of(row) if row is not None else None)
+        if (yield "one", self._statements.branch, (self.tenant, branch.id)) is not None:
+            raise taken_id("branch", branch.id)
+        after = grown(branch, change, now=self.clock(), lease=self.lease)
+        added = yield "one", self._statements.add_branch, statements.branch_values(self.tenant, after)
+        if change.entries:
+            yield "many", self._statements.add_entries, statements.entry_values(self.tenant, change, added[0])
+        yield from self._add(change, after, added[0])
+
+    def _append(self, change: Append) -> Steps[Branch]:
+        # One statement where all is as the writer thinks; where it is not, the rules say what is wrong.
+        going_on = statements.going_on(self._statements, self.tenant, change, self.clock())
+        row = None if going_on is None else (yield "one", *going_on)
+        if row is not None:
+            after, n = statements.branch_of(row), row[-1]
+        else:
+            before, n = yield from self._locked(change.branch_id)
+            if before is None:
+                raise not_found("branch", change.branch_id)
+            after = grown(before, change, now=self.clock(), lease=self.lease)
+            yield "run", self._statements.change_branch, statements.changed_values(after, n)
+        if change.entries:
+            yield "many", self._statements.add_entries, statements.entry_values(self.tenant, change, n)
+        if change.closed or change.opened or change.audit:
+            yield from self._add(change, after, n)
+        return after
+
+    def _locked(self, branch_id: str) -> Steps[tuple[Branch | None, int]]:
+        """The branch, which nobody else changes until the transaction ends, and its number."""
+        row = yield "one", self._statements.branch, (self.tenant, branch_id)
+        return (statements.branch_of(row), row[-1]) if row is not None else (None, 0)
+
+    def _add(self, change: Append, branch: Branch, n: int) -> Steps[None]:
+        """Add what a change writes beside the log and the branch, which has number `n`, as it then stands."""
+        if change.closed:
+            yield from self._close(branch, n, change.closed)
+        if change.opened:
+            facets: list[statements.Values] = []
+            for row in change.opened:
+                added = yield "one", self._statements.add_pending, statements.pending_values(self.tenant, row, n)
+                place = (row.requested_at, added[0])
+                found = (*place, row.label, row.tool_name, row.risk, row.agent)
+                facets += statements.facet_values(self.tenant, branch, found)
+            yield "many", self._statements.add_facets, facets
+        if change.audit:
+            yield (
+                "many",
+                self._statements.add_audit,
+                [statements.audit_values(self.tenant, row) for row in change.audit],
+            )
+
+    def _close(self, branch: Branch, n: int, pending_ids: Iterable[str]) -> Steps[None]:
+        facets: list[statements.Values] = []
+        for id in pending_ids:
+            found = yield "one", self._statements.drop_pending, (self.tenant, id, n)
+            if found is not None:
+                facets += statements.facet_values(self.tenant, branch, found)
+        if facets:
+            yield "many", self._statements.drop_facets, facets
+
+    def _renew(self, claim: Claim) -> Steps[Branch]:
+        values = (self.clock() + self.lease, self.tenant, claim.branch_id, claim.owner, claim.fence)
+        row = yield "one", self._statements.renew, values
+        if row is None:
+            raise lost(claim)
+        return statements.branch_of(row)
+
+    def _release(self, claim: Claim, status: BranchStatus | None) -> Steps[None]:
+        yield "run", self._statements.release, (status, self.tenant, claim.branch_id, claim.owner, claim.fence)
+
+    def _announced(self, branch_id: str, seq: int) -> Steps[None]:
+        if not (yield "run", self._statements.announced, (seq, self.tenant, branch_id, seq)):
+            known, _ = yield from self._locked(branch_id)
+            if known is None:
+                raise not_found("branch", branch_id)
+
+    def _remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> Steps[None]:
+        known: dict[str, tuple[Branch | None, int]] = {}
+        for id in sorted({*branches, *detached}):  # in one order, so that two that remove do not wait for each other
+            known[id] = yield from self._locked(id)
+        now = self.clock()
+        for id, seq in branches.items():
+            check_removal(known[id][0], id, seq, now)
+        children = yield "all", *_select.branches(self._statements, self.tenant, BranchFilter(parents=tuple(branches)))
+        for row in children:
+            if row[0] not in branches and row[0] not in detached:
+                raise Behind(row[0])
+        for id, entries in detached.items():
+            branch, n = known[id]
+            if branch is None:
+                raise Behind(id)
+            for entry in entries:
+                yield "run", self._statements.change_entry, statements.changed_entry(entry, n)
+            yield "run", self._statements.detach, (n,)
+        for branch, n in (known[id] for id in branches):
+            assert branch is not None
+            pending = yield "all", self._statements.pending_of_branch, (self.tenant, branch.run_id, n)
+            yield from self._close(branch, n, [row[0] for row in pending])
+            yield "run", self._statements.drop_entries, (n * SIZE, (n + 1) * SIZE)
+            yield "run", self._statements.drop_branch, (n,)
+
+
+class Asks(Protocol):
+    """What asks a database in an event loop."""
+
+    async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+        """As `SQLStore._write`."""
+        ...
+
+    async def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+        """As `SQLStore._read`."""
+        ...
+
+
+class Native(AsyncPrimitives):
+    """The primitives of a SQL store that an event loop needs: what they do is the store's own."""
+
+    def __init__(self, store: SQLStore, database: Asks) -> None:
+        self._store = store
+        self._database = database
+
+    async def append(self, change: Append) -> Branch:
+        check_change(change)
+        return await self._database.write(lambda: self._store._append(change), False)
+
+    async def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
+        await self._database.write(lambda: self._store._release(claim, status), True)
+
+    async def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        place = self._store._place(checkpoint_id, branch_id)
+        return self._store._found(await self._database.read(*place), checkpoint_id, branch_id)

@@ -1,0 +1,414 @@
+"""A pattern as the drivers see it: the rules of a graph, of which a scheme says who works next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, Field
+
+from phronomy.concurrency.superfluous import UNNEEDED
+from phronomy.concurrency.workers import in_either
+from phronomy.conversation.output import InvalidOutput
+from phronomy.errors import CheckpointError, ConfigurationError, NodeFailed
+from phronomy.foundation.cached_property import cached
+from phronomy.foundation.json_text import JsonText
+from phronomy.graph.flow.routes import Going, Routes
+from phronomy.graph.flow.spec import GraphSpec
+from phronomy.graph.flow.waves import AFTER, calls_of, channels_of, is_at_start
+from phronomy.graph.signals import START, Send
+from phronomy.graph.state.channels import append
+from phronomy.graph.state.joins import arrivals_in, given_in, state_with
+from phronomy.records.calls import Advanced, Call, CallResult, CallSettled, Done, Fail, Finish, Move, Outcome, Stop
+from phronomy.records.checkpoint import AgentRef, Checkpoint
+from phronomy.records.messages import Usage
+from phronomy.rules.added_messages import is_ending
+from phronomy.rules.transitions import current
+from phronomy.teams.schemes import KEPT, Known, Over, Scheme, StepFailed, Turn, TurnKind
+from phronomy.teams.steps import FunctionStep, RunStep, as_json
+
+_NAMED: Final[Mapping[str, TurnKind]] = {
+    "completed": "completed",
+    "responded": "completed",
+    "skipped": "skipped",
+    "failed": "failed",
+    "invalid": "failed",
+}
+
+
+class PatternState(BaseModel):
+    """Where a run of a pattern stands.
+
+    `pattern` is its kind, `input` what it was asked, `output` what it has come to so far, and at its end its output. `turns` are what
+    its steps have come to, in order: the `step`, the `kind` of its end (`completed`; `skipped` by a human, its input passed on;
+    `failed`; `left_out`, not needed or not possible; `cancelled`, others were faster), its `output`, and `why` it gave none.
+    """
+
+    pattern: str
+    input: Any = Field(default=None, repr=False)
+    output: Any = Field(default=None, repr=False)
+    turns: Annotated[list[dict[str, Any]], append] = Field(default=[], repr=False)
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What each step gave last, by name."""
+        return {turn["step"]: turn["output"] for turn in self.turns if turn["kind"] in ("completed", "skipped")}
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why each step failed that did, by name."""
+        return {turn["step"]: turn["why"] for turn in self.turns if turn["kind"] == "failed"}
+
+    @property
+    def winners(self) -> tuple[str, ...]:
+        """The steps that have completed: of a race, those that won it."""
+        return tuple(dict.fromkeys(turn["step"] for turn in self.turns if turn["kind"] == "completed"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ways(Routes):
+    """The edges of a pattern as they are drawn: its scheme says which of them are taken, from the first on."""
+
+    scheme: Scheme
+
+    def is_routed(self, node: str) -> bool:
+        """Whether something decides where to go on: where a pattern begins, its scheme does."""
+        return node == START
+
+    def drawn(self) -> Any:
+        """The edges as they are drawn."""
+        return self.scheme.drawn()
+
+
+class Reading:
+    """Reads the output of a pattern: of the type of the steps that may have given it, if they have one; else as plain JSON."""
+
+    def __init__(self, steps: Sequence[FunctionStep | RunStep | None]) -> None:
+        self._types = [_type_of(step) for step in steps]
+
+    def value(self, text: str) -> Any:
+        """The value in a text."""
+        kinds = {id(getattr(each, "hint", each)): each for each in self._types}
+        one = next(iter(kinds.values())) if len(kinds) == 1 else None
+        if one is not None:
+            try:
+                return one.value(text)
+            except InvalidOutput:  # it was not given by that step: what came to it was passed on
+                pass
+        return json.loads(text)
+
+
+def _type_of(step: FunctionStep | RunStep | None) -> Any:
+    if not isinstance(step, RunStep):
+        return None
+    spec = step.inner.spec
+    return spec.output if spec.kind != "graph" or isinstance(spec, PatternSpec) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatternSpec(GraphSpec):
+    """The rules of a pattern's runs."""
+
+    scheme: Scheme
+
+    @property
+    def pattern(self) -> str:
+        """The name by which breakpoints know the pattern."""
+        return self.name
+
+    @property
+    def takes_value(self) -> bool:
+        """Its runs are given a plain value, and give one."""
+        return True
+
+    @property
+    def output(self) -> Any:
+        """How the output at the end is read."""
+        return Reading([self.step(name) for name in self.scheme.last])
+
+    def step(self, name: str) -> FunctionStep | RunStep | None:
+        """The step of this name."""
+        found = self.nodes.get(name)
+        return found if isinstance(found, FunctionStep | RunStep) else None
+
+    @cached
+    def _ref(self) -> AgentRef:
+        shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
+        facts = {"tools": shape, "instructions": "", "model": "", "pattern": self.scheme.kind}
+        return AgentRef(name=self.name, fingerprint=facts)
+
+    def advance(self, state: Checkpoint, deps: Any) -> Any:
+        """What follows from a wave that is through."""
+        return Advance(self, state)
+
+    def lost(self, state: Checkpoint) -> list[str]:
+        """As for a graph; and that it is a pattern of another kind now."""
+        was = json.loads(channels_of(state)).get("pattern")
+        if was != self.scheme.kind:
+            return [f"it was {was!s:.40}, and is {self.scheme.kind}", *super().lost(state)]
+        try:
+            known_of(state, self.scheme)
+        except CheckpointError as error:
+            return [str(error), *super().lost(state)]
+        return super().lost(state)
+
+    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+        """The state that a run of this input begins with: each run begins afresh. Raises `ConfigurationError`."""
+        if self.update is not None or self.modify is not None:
+            raise ConfigurationError(f"pattern {self.name!r}: only resume changes the state")
+        if history is not None:
+            raise ConfigurationError(f"pattern {self.name!r}: a pattern begins with an input, not with messages")
+        given = json.loads(as_json(input, f"pattern {self.name!r}: its input"))
+        begun = self.schema.update(START, {"pattern": self.scheme.kind, "input": given, "output": given})
+        channels = self.schema.reduce(self.schema.initial(), [(START, begun)])
+        return {"original_input": given, "state": channels, "calls": ()}
+
+    # The rules
+
+    def plan(self, state: Checkpoint) -> Move:
+        """What comes next."""
+        state = current(state, self.apply)
+        move = super().plan(state)
+        failed = tuple(call for call in state.calls if call.status == "failed")
+        if failed and not isinstance(move, Done) and not any(call.status == "started" for call in state.calls):
+            over = self.is_over(state)
+            if over is not None and over.failed and not is_ending(state):
+                return Stop(calls=failed)  # whatever else waits, or could begin
+        if isinstance(move, Finish) and move.status == "completed":
+            return Finish(status="completed", output=json.loads(channels_of(state)).get("output"))
+        if opens := [call.name for call in state.calls if call.status == "new" and not call.name.startswith(AFTER)]:
+            known = known_of(state, self.scheme)
+            if (limit := self.scheme.limit(known, opens)) is not None:
+                return Fail(limit=limit[0], maximum=limit[1], used=limit[1])
+        return move
+
+    def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
+        """The next state, with what is not needed any more settled. Raises `IllegalOutcome`."""
+        was = self.is_over(state)
+        after = super().apply(state, outcome)
+        if isinstance(outcome, CallSettled) and was is not None and not was.failed:
+            after = _with(after, outcome.id, _unneeded(was.why))  # what comes too late does not count
+        if after.ended or after.rejecting or after.ending is not None or (over := self.is_over(after)) is None:
+            return after
+        calls = [self._settled(call, over) for call in after.calls]
+        return (
+            after.evolve(calls=tuple(calls))
+            if any(a is not b for a, b in zip(calls, after.calls, strict=True))
+            else after
+        )
+
+    def is_over(self, state: Checkpoint) -> Over | None:
+        """Whether the rest of the wave is not needed: somebody refused a step, or the scheme has what it wants, or never will."""
+        wave = wave_of(state)
+        if not any(call.result is not None or call.status == "failed" for call in wave):
+            return None
+        for call in wave:
+            if call.result is not None and call.result.kind not in _NAMED and not is_unneeded(call):
+                return Over(f"{call.name} was {call.result.kind}")
+        return self.scheme.over({call.name: _kind_of(call) for call in wave})
+
+    def over(self, state: Checkpoint) -> dict[str, str]:
+        """The calls that are not needed any more, by id, and why: those under way are told, and left or waited for."""
+        over = self.is_over(state)
+        if over is None or over.failed:
+            return {}
+        return {call.id: over.why for call in wave_of(state) if call.status == "started" or is_unneeded(call)}
+
+    def _settled(self, call: Call, over: Over) -> Call:
+        if call.gate or call.name.startswith(AFTER) or call.status == "started":
+            return call
+        if over.failed:  # a resume runs again what failed, and with it all may yet succeed
+            if call.result is None or call.result.kind != "failed":
+                return call
+            return call.evolve(status="failed", why="failed", reason=call.result.content, result=None)
+        if call.result is None and not self._is_unknown(call):
+            return call.evolve(status="settled", result=_unneeded(over.why), arguments=None, waiting=())
+        return call
+
+    def _is_unknown(self, call: Call) -> bool:
+        """Whether nobody may know what a call has done: its worker was lost in the middle. Needed or not, a human is asked."""
+        if call.status == "ready" and call.attempt > 0:
+            return isinstance(
+                self.step(call.name), RunStep
+            )  # what is inside says whether it was in the middle of anything
+        return any(why == "outcome_unknown" for why in (call.why, *(item.why for item in call.waiting)))
+
+
+def wave_of(state: Checkpoint) -> list[Call]:
+    """The calls of the open wave that are steps."""
+    return [call for call in state.calls if not call.gate and not call.name.startswith(AFTER)]
+
+
+def known_of(state: Checkpoint, scheme: Scheme) -> Known:
+    """What the scheme is told of the run. Raises `CheckpointError` for turns that are none of its own."""
+    found: dict[str, Any] = json.loads(channels_of(state))
+    try:
+        turns = [Turn(**turn) for turn in found.get("turns", [])]
+    except TypeError:
+        raise CheckpointError("the turns in the state of the checkpoint cannot be read") from None
+    for place, turn in enumerate(turns):
+        if turn.step not in (wanted := scheme.expected(place)):
+            here = " or ".join(wanted) or "none"
+            raise CheckpointError(
+                f"turn {place} of the checkpoint is of step {turn.step!s:.80}, where that of {here} is due"
+            )
+    return Known(found.get("input"), found.get("output"), turns)
+
+
+def is_unneeded(call: Call) -> bool:
+    """Whether the pattern has settled a call itself."""
+    return call.result is not None and call.result.kind == "cancelled" and call.result.content.startswith(UNNEEDED)
+
+
+def _unneeded(why: str) -> CallResult:
+    return CallResult(kind="cancelled", content=f"{UNNEEDED}{why}.")
+
+
+def _with(state: Checkpoint, id: str, result: CallResult) -> Checkpoint:
+    return state.evolve(calls=tuple(call.evolve(result=result) if call.id == id else call for call in state.calls))
+
+
+def _kind_of(call: Call) -> TurnKind | None:
+    if call.result is None:
+        return "failed" if call.status == "failed" else None
+    return "cancelled" if is_unneeded(call) else _NAMED.get(call.result.kind, "failed")
+
+
+class Advance:
+    """What follows from a wave in which every step has settled."""
+
+    def __init__(self, spec: PatternSpec, state: Checkpoint) -> None:
+        self._spec = spec
+        self._state = state
+
+    @property
+    def acts(self) -> bool:
+        """Whether code of the user's has a say in it, so that what the steps gave is to be stored first. So is who has lost."""
+        if any(is_unneeded(call) for call in wave_of(self._state)):
+            return True
+        steps = [self._spec.step(name) for name in self._spec.nodes]
+        return self._spec.scheme.acts or any(step is not None and step.transform is not None for step in steps)
+
+    async def aoutcome(self, at: datetime) -> Advanced:
+        """As `outcome`."""
+        if not self.acts:
+            return self.outcome(at)
+        found: Advanced = await in_either(self.outcome, False, at)
+        return found
+
+    def outcome(self, at: datetime) -> Advanced:
+        """The outcome. Raises `NodeFailed` where the pattern cannot go on."""
+        spec, state = self._spec, self._state
+        wave = wave_of(state)
+        read = [self._read(call) for call in wave]
+        turns = [turn for turn, _, _ in read]
+        if (ended := self._ended(wave, read)) is not None:
+            return Advanced(state=self._with(turns, KEPT), status=ended[0], reason=ended[1], at=at)
+        known = known_of(state, spec.scheme)
+        known = known._replace(turns=[*known.turns, *turns])
+        try:
+            going = spec.scheme.next(known, turns)
+            sends = tuple(self._send(name, value, known.input) for name, value in going.steps)
+        except StepFailed as error:
+            failures = error.failures
+            told = "; ".join(f"{name}: {why}" for name, why in failures.items())
+            raise NodeFailed(
+                f"run {state.run_id}: pattern {spec.name!r} cannot go on: {told}", failures=failures
+            ) from (error.__cause__)
+        text = self._with([*turns, *going.turns], going.output)
+        gates = self._gates(wave, read)
+        if not sends and is_at_start(state):
+            raise NodeFailed(f"run {state.run_id}: no step of pattern {spec.name!r} can begin", failures={})
+        calls = calls_of(spec, state.turn + 2, JsonText(text), Going((), sends), gates)
+        return Advanced(state=text, calls=calls, at=at)
+
+    def _read(self, call: Call) -> tuple[Turn, str, str | None]:
+        """What a step has come to; its signal, if it gave one, with the reason."""
+        assert call.result is not None
+        kind, content = call.result.kind, call.result.content
+        if is_unneeded(call):
+            return Turn(call.name, "cancelled", why=content.removeprefix(UNNEEDED).rstrip(".")), "", None
+        named = _NAMED.get(kind)
+        if named == "skipped":  # what came to it is passed on
+            return Turn(call.name, "skipped", (call.args or {}).get("arg")), "", None
+        if named != "completed":
+            return Turn(call.name, named or "cancelled", why=content), "", None
+        step = self._spec.step(call.name)
+        if isinstance(step, RunStep):
+            return Turn(call.name, "completed", _value_in(step, content, told=kind == "responded")), "", None
+        if kind == "responded":
+            return Turn(call.name, "completed", _json_or_text(content)), "", None
+        told: dict[str, Any] = json.loads(content)
+        return Turn(call.name, "completed", told["value"]), told["signal"], told["reason"]
+
+    def _ended(
+        self, wave: Sequence[Call], read: Sequence[tuple[Turn, str, str | None]]
+    ) -> tuple[Any, str | None] | None:
+        """How the run ends, if a human refused a step, or a step gave the run up."""
+        for call, (_, signal, reason) in zip(wave, read, strict=True):
+            assert call.result is not None
+            if signal == "abort":
+                return "cancelled", reason or f"step {call.name} gave the run up"
+            if call.result.kind not in _NAMED and not is_unneeded(call):
+                if call.result.kind == "rejected":
+                    return "rejected", None
+                return "cancelled", f"step {call.name} is {call.result.kind}"
+        return None
+
+    def _gates(self, wave: Sequence[Call], read: Sequence[tuple[Turn, str, str | None]]) -> dict[str, str | None]:
+        """What holds back all that follows: the steps that paused the run, or after which it stops."""
+        paused = {call.name: reason for call, (_, signal, reason) in zip(wave, read, strict=True) if signal == "pause"}
+        after = self._spec.stops_at.after & {turn.step for turn, _, _ in read if turn.gave}
+        return {name: paused.get(name) for name in self._spec.routes.in_order({*paused, *after})}
+
+    def _send(self, name: str, value: Any, original: Any) -> Send:
+        """The opening of a step with what it is given. Raises `StepFailed`."""
+        step = self._spec.step(name)
+        assert step is not None, "a scheme names its own steps"
+        try:
+            text = as_json(step.given(value, original), f"what comes to step {name!r}")
+        except ConfigurationError as error:
+            raise StepFailed({name: str(error)}) from None
+        except Exception as error:
+            raise StepFailed({name: f"its transform raised {type(error).__name__}"}) from error
+        return Send(name, JsonText(f'{{"arg":{text}}}'))
+
+    def _with(self, turns: Iterable[Turn], output: Any) -> JsonText:
+        """The state with these turns, and this output."""
+        schema, state = self._spec.schema, self._state
+        update: dict[str, Any] = {"turns": [turn._asdict() for turn in turns]}
+        if output is not KEPT:
+            update["output"] = json.loads(as_json(output, f"the output of pattern {self._spec.name!r}"))
+        channels = schema.reduce(channels_of(state), [(START, schema.update(START, update))])
+        before = state.__dict__["state"]
+        return state_with(channels, arrivals_in(before), given_in(before))
+
+
+def _value_in(step: RunStep, content: str, *, told: bool) -> Any:
+    """What a run in a step has given: an agent without an output type gives text."""
+    spec = step.inner.spec
+    if spec.kind != "graph" and spec.output is None:
+        return content
+    return _json_or_text(content) if told or spec.kind != "graph" else json.loads(content)
+
+
+def _json_or_text(content: str) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return content
+
+
+def used_by(checkpoint: Checkpoint) -> Usage:
+    """What a run has used, with what runs inside it have used that are not through."""
+    parts = {part.path: part for part in (checkpoint, *checkpoint.nested)}
+    usage = checkpoint.usage
+    for path, part in parts.items():
+        outer, _, id = path.rpartition("/")
+        around = parts.get(outer) if path else None
+        if around is not None and any(call.id == id and call.result is None for call in around.calls):
+            usage = usage + part.usage
+    return usage

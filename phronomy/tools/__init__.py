@@ -1,0 +1,1 @@
+"""Tools: what a model may call, how its arguments are checked, and how its result is told."""

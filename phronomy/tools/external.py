@@ -1,0 +1,97 @@
+"""External tools whose parameters are a JSON Schema or a pydantic model: a page declares them, say, or another service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+from pydantic import BaseModel
+from typing_extensions import Unpack
+
+from phronomy.errors import ToolDefinitionError
+from phronomy.foundation.json_text import plain
+from phronomy.records.decisions import OnExpiry
+from phronomy.tools import external_results
+from phronomy.tools.arguments import Arguments
+from phronomy.tools.json_schema.arguments import Misfit, SchemaArguments
+from phronomy.tools.json_schema.bounded import BoundedSchema
+from phronomy.tools.tool import Tool
+
+
+class ExternalToolOptions(TypedDict, total=False):
+    """What `ExternalTool(...)` accepts beside what it declares; the attributes of `Tool` of the same names say what each is for."""
+
+    redact: frozenset[str]
+    max_result_size: int
+    source: str
+    approval_timeout: float | None
+    on_expiry: OnExpiry | None
+    risk: str | None
+
+
+class ExternalTool(Tool):
+    """A tool that is carried out elsewhere: each call waits, and is answered with `Respond(content=...)`.
+
+    `parameters` are a JSON Schema or a pydantic model (None: it takes none); arguments are validated by the schema, and filled up with
+    its defaults. `returns` is what a result must be: a JSON Schema as a mapping, or a type; None: any JSON value. Of a function, write
+    `@tool(external=True)`. Raises `ToolDefinitionError`.
+    """
+
+    external = True
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        description: str = "",
+        parameters: Mapping[str, Any] | type[BaseModel] | None = None,
+        returns: Any = None,
+        **options: Unpack[ExternalToolOptions],
+    ) -> None:
+        if unknown := options.keys() - ExternalToolOptions.__annotations__.keys():
+            known = ", ".join(ExternalToolOptions.__annotations__)
+            raise ToolDefinitionError(f"an external tool has no option {', '.join(sorted(unknown))}; it has {known}")
+        self.name = name
+        self.description = description
+        for option, value in options.items():
+            setattr(self, option, value)
+        self._given = parameters
+        self._declared = returns
+        super().__init__()
+
+    def execute(self) -> Any:
+        """Nothing here runs it. Raises `ConfigurationError`."""
+        raise external_results.not_here(self.name)
+
+    def _target(self) -> Callable[..., Any]:
+        return self.execute
+
+    def _default_name(self) -> str:
+        return ""  # that of the class says nothing
+
+    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        return "", {}
+
+    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        given: Any = self._given if self._given is not None else {"type": "object", "properties": {}}
+        if isinstance(given, type) and issubclass(given, BaseModel):
+            given = given.model_json_schema()
+        if not isinstance(given, Mapping):
+            raise ToolDefinitionError(
+                f"tool {self.name}: parameters are a JSON Schema as a mapping, or a pydantic model"
+            )
+        return SchemaArguments(self.name, dict(given)), None
+
+    def _result_schema(self, body: Callable[..., Any]) -> Any:
+        declared = self._declared
+        if isinstance(declared, Mapping):
+            try:
+                return plain(BoundedSchema(dict(declared)).text)
+            except Exception as error:
+                raise ToolDefinitionError(
+                    f"tool {self.name}: the JSON Schema of its result cannot be used ({type(error).__name__})"
+                ) from None
+        return None if declared is None else external_results.schema_of(self.name, declared)
+
+    def _why_invalid(self, error: Exception) -> str:
+        return error.told(self.redact) if isinstance(error, Misfit) else super()._why_invalid(error)

@@ -1,0 +1,544 @@
+"""Tools: what a model may call, when a human is asked first, and how a call is read, run and told."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import json
+import logging
+import re
+import threading
+from asyncio import CancelledError
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, cast, overload
+
+from pydantic import ValidationError
+from typing_extensions import TypeVar, Unpack
+
+from phronomy.concurrency.workers import ToolCancelled
+from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
+from phronomy.foundation import checks, spelling
+from phronomy.foundation.json_text import JsonError, JsonText, clean, parse, plain
+from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
+from phronomy.records.calls import CallResult
+from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
+from phronomy.tools import external_results
+from phronomy.tools.arguments import Arguments, Unfit, is_async_callable, parameters_of, refuse_dunder_keys
+from phronomy.tools.docstrings import read_docstring
+from phronomy.tools.options import check_failure_options, check_options, refused
+from phronomy.tools.predicates import ApprovalPredicate
+from phronomy.tools.results import cut, rendered
+
+Deps = TypeVar("Deps", default=Any)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_log = logging.getLogger("phronomy")
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class OutcomeUnknown(Exception):
+    """Raised by a body that cannot tell whether it took effect: a human is asked, unless the tool is idempotent."""
+
+
+class InvalidArguments(ValueError):
+    """The model's arguments are not valid for the tool. The message is for the model and holds no value of theirs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ToolContext(Generic[Deps]):
+    """What a tool may know of the call it serves. A parameter annotated with it is filled in, unseen by the model.
+
+    `call_id` is the provider's. `pending_id` names the approval that let the call run, None if none was needed.
+    `idempotency_key` is the same for every attempt, replay and resume of one call: hand it to the service you call.
+    `attempt` counts from 1. `deps` is what `invoke(deps=...)` was given.
+    """
+
+    run_id: str
+    thread_id: str | None
+    call_id: str
+    pending_id: str | None
+    tool_name: str
+    idempotency_key: str
+    attempt: int
+    deps: Deps = field(repr=False)
+    _state: Any = field(default=None, repr=False, compare=False)
+    _cancel: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for the result any more: the run was cancelled or the tool's time is up."""
+        return self._cancel.is_set()
+
+    def raise_if_cancelled(self) -> None:
+        """Raise `ToolCancelled` if the call was cancelled; a long body calls this between its steps."""
+        if self._cancel.is_set():
+            raise ToolCancelled(f"the call of {self.tool_name} was cancelled")
+
+
+Predicate: TypeAlias = (
+    Callable[[Mapping[str, Any]], bool | Reject | Awaitable[bool | Reject]]
+    | Callable[[Mapping[str, Any], ToolContext[Any]], bool | Reject | Awaitable[bool | Reject]]
+)
+"""Says for one call whether a human is asked: True, False, or Reject to settle it unasked."""
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `@tool(...)` accepts: the attributes of `Tool`, for one function."""
+
+    name: str
+    description: str
+    requires_approval: bool | Predicate
+    idempotent: bool
+    timeout: float | None
+    retries: int
+    retry_on: Sequence[type[Exception]]
+    retry_wait: float
+    fallback: Sequence[Tool | type[Tool] | Callable[..., Any]]
+    on_failure: Literal["model", "human", "stop"]
+    redact: Iterable[str]
+    max_result_size: int
+    source: str
+    approval_timeout: float | None
+    on_expiry: OnExpiry | None
+    risk: str | None
+    external: bool
+
+
+class Tool:
+    """Something a model may call. Subclass it and write `execute`; its parameters are what the model fills.
+
+        class Wipe(Tool):
+            name = "wipe"
+            requires_approval = True
+
+            def execute(self, path: str) -> str: ...
+
+    Everything is checked when an instance is built, and fixed from then on: a subclass with an `__init__` of its own
+    calls `super().__init__()`. Raises `ToolDefinitionError`.
+    """
+
+    name: str = ""
+    """What the model calls it: letters, digits, `_` and `-`, at most 64. The class or function name if not given."""
+
+    description: str = ""
+    """What the model reads about it. From the docstring if not given."""
+
+    requires_approval: bool | Predicate = False
+    """True: a human approves every call. A predicate of the arguments, or of arguments and context: as it answers.
+
+    In a class body write it as a method, or wrap the function in `staticmethod`.
+    """
+
+    idempotent: bool = False
+    """Whether running a call twice, with the same idempotency key, does no more than running it once."""
+
+    timeout: float | None = None
+    """Seconds that one attempt may take."""
+
+    retries: int = 0
+    """How many more attempts follow a failed one."""
+
+    retry_on: tuple[type[Exception], ...] = ()
+    """Exceptions that the body raises only before it has any effect."""
+
+    retry_wait: float = 0.1
+    """Seconds before the first retry. They double with each, up to 5."""
+
+    fallback: tuple[Tool, ...] = ()
+    """Tools to try in order with the same arguments when this one has failed for good. Each has its own gate."""
+
+    on_failure: Literal["model", "human", "stop"] = "model"
+    """Who hears of a failure when nothing is left to try."""
+
+    redact: frozenset[str] = frozenset()
+    """Parameters whose values stay out of logs, traces, reprs and errors."""
+
+    max_result_size: int = 100_000
+    """Characters of a result that the model is given."""
+
+    source: str = "local"
+    """Where the tool comes from. Part of its identity."""
+
+    approval_timeout: float | None = None
+    """Seconds that a human has to decide on a call. None: as the agent says."""
+
+    on_expiry: OnExpiry | None = None
+    """What follows when nobody decides in time: `"reject"` settles the call as expired, `"cancel"` ends the run as well, with `"stay"`
+    it may still be decided. None: as the agent says."""
+
+    risk: str | None = None
+    """How much is at stake, in words of yours: shown to whoever decides, and `store.pending(risk=...)` finds it."""
+
+    external: bool = False
+    """Whether it is carried out elsewhere, by a page or another service: no call of it runs here, each waits for a `Respond`."""
+
+    is_async: bool
+    """Whether `execute` is async."""
+
+    may_be_left: bool = False
+    """Whether a run that is stopped from outside need not wait for it: it runs in a thread of its own then, if it is sync."""
+
+    predicate_is_async: bool
+    """Whether `requires_approval` is an async function."""
+
+    schema_hash: str
+    """SHA-256, in hexadecimal, of the JSON Schema of the parameters, whatever the order of its keys."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _SPELT.check(cls)
+
+    def __init__(self) -> None:
+        _SPELT.check(type(self))  # it may have been given more since it was made
+        body = self._target()
+        for option in ToolOptions.__annotations__:  # from here on a change of the class changes no tool that is in use
+            if isinstance(getattr(type(self), option), property):
+                raise ToolDefinitionError(f"{type(self).__name__}: {option} is a property; make it a plain attribute")
+            setattr(self, option, getattr(self, option))
+        self.name = self.name or self._default_name()
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise ToolDefinitionError(
+                f"{quoted_name(self.name)} cannot name a tool; use 1 to 64 letters, digits, '_' and '-'"
+            )
+        check_options(self)
+        check_failure_options(self)
+        self.fallback = tuple(as_tool(each) for each in self.fallback)
+        external_results.as_declared(self)
+        self._check_gate()
+        self._body = _checked_body(self.name, body)
+        self._returns = self._result_schema(body) if self.external else None
+        self.is_async = is_async_callable(body)
+        description, told = self._documentation(body)
+        self.description = self.description or description
+        self._arguments, self._context_name = self._signature(body, told)
+        self._check_redact()
+        schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
+        self._identity = ToolIdentity(
+            source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate, risk=self.risk
+        )
+        self._built = True
+
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        """Do the work. Write it in a subclass, sync or async, with one hinted parameter for each argument."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:  # a type checker refuses what is not declared
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            _SPELT.check_attribute(name, self)
+            # The gate among them: changed here it would be asked for by some calls of a run and not by others.
+            if name in _FIXED and self.__dict__.get("_built"):
+                raise ConfigurationError(f"tool {self.name}: {name} is fixed once the tool is built; build another")
+            super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}, approval: {self.gate}>"
+
+    # What it is
+
+    @property
+    def gate(self) -> Gate:
+        """When it asks for approval: always, never, or as its predicate says."""
+        if isinstance(self.requires_approval, bool):
+            return "always" if self.requires_approval else "never"
+        return "predicate"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments, as a fresh copy."""
+        return dict(plain(self._arguments.schema))
+
+    def identity(self, path: str = "") -> ToolIdentity:
+        """Which tool this is, for an agent at `path` within the run."""
+        return self._identity.evolve(path=path) if path else self._identity
+
+    def definition(self) -> dict[str, Any]:
+        """What the model is told of it, in the form of the chat completions protocol."""
+        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": told}
+
+    # What a call passes through, in this order
+
+    @property
+    def reads_apart(self) -> bool:
+        """Whether an async driver validates its arguments in a thread: their schema comes from elsewhere."""
+        return self._arguments.come_from_elsewhere
+
+    def read(self, arguments: str) -> JsonText:
+        """The canonical text of what the model's arguments mean: validated, with the defaults filled in.
+
+        What it returns it returns again for its own answer. Raises `InvalidArguments`.
+        """
+        try:
+            value = parse(arguments) if arguments.strip() else {}  # providers send nothing for a call without arguments
+        except JsonError as error:
+            raise self._invalid(self._why_invalid(error)) from None
+        if not isinstance(value, dict):
+            raise self._invalid("they must be a JSON object")
+        try:
+            refuse_dunder_keys(value)
+            return self._arguments.read(value)
+        except Exception as error:
+            raise self._invalid(self._why_invalid(error)) from None
+
+    def bind(self, args_text: str) -> dict[str, Any]:
+        """The Python values for canonical arguments, made afresh at each call. Raises `InvalidArguments`."""
+        try:
+            return self._arguments.bind_exactly(args_text)
+        except Exception as error:
+            raise self._invalid(self._why_invalid(error)) from None
+
+    def ask_gate(self, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+        """Whether a human must approve these arguments, or that nobody need be asked because they are rejected.
+
+        A predicate that raises, or answers with anything but True, False or a `Reject`, means that a human is asked.
+        Raises `AsyncRequired` if the predicate is async.
+        """
+        if self._predicate is None:
+            return self.requires_approval is True
+        return self._predicate.ask(functools.partial(self.shown, values), context)
+
+    async def aask_gate(self, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+        """As `ask_gate`, for predicates of both kinds."""
+        if self._predicate is None:
+            return self.requires_approval is True
+        return await self._predicate.aask(functools.partial(self.shown, values), context)
+
+    def shown(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A copy of the arguments for whoever looks at a call: nothing done to it reaches the body."""
+        return MappingProxyType(self._arguments.bind(self._arguments.write(dict(values))))
+
+    def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+        """Run the body in this thread. What it raises comes through. Raises `AsyncRequired` if the body is async."""
+        if self.external:
+            raise external_results.not_here(self.name)
+        if self.is_async:
+            raise AsyncRequired(f"tool {self.name} is async; use the agent's async methods")
+        try:
+            result = self._body(**values, **self._injected(context))
+        except CancelledError as error:  # the body's own doing: a cancellation of the run does not come this way
+            raise ToolCancelled(f"{self.name} was cancelled from within") from error
+        if hasattr(type(result), "__await__"):  # the type is asked, not the result, which may be anything
+            checks.close_unawaited(result)
+            raise TypeError(f"tool {self.name} returned an awaitable from a sync function; declare it with 'async def'")
+        return result
+
+    async def acall(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+        """Run an async body. Raises `ConfigurationError` if the body is sync, which would block the event loop."""
+        if not self.is_async:
+            raise ConfigurationError(f"tool {self.name} is sync; run it with call, in a thread")
+        return await self._body(**values, **self._injected(context))
+
+    def render(self, value: Any) -> CallResult:
+        """The result as the model reads it: text as it is, images as images, anything else as JSON.
+
+        A result that is no JSON, or that no record can hold, settles the call as failed, with the note that it did run.
+        """
+        return rendered(value, self.max_result_size)
+
+    def check_response(self, content: Any) -> None:
+        """Refuse what a human gives as the result in place of a call, if it is none. Raises `InvalidArguments`."""
+        if self.external and (wrong := external_results.fault(self, self._returns, content)) is not None:
+            raise InvalidArguments(wrong)
+
+    # What others may see
+
+    def redacted(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """A copy of the arguments with the values of redacted parameters hidden."""
+        return {name: HIDDEN if name in self.redact else value for name, value in args.items()}
+
+    def describe_error(self, error: BaseException, values: Mapping[str, Any]) -> str:
+        """The kind of the error and what it says, without the values of redacted parameters."""
+        try:
+            told = str(error)
+        except Exception:
+            told = ""
+        told = without(told, self._secrets(values))
+        kind = type(error).__name__
+        return self._cut(clean(f"{kind}: {told}" if told else kind))
+
+    # How it is made
+
+    def _target(self) -> Callable[..., Any]:
+        if type(self).execute is Tool.execute:
+            raise ToolDefinitionError(f"{type(self).__name__} has no execute; write one, or put @tool on a function")
+        return self.execute
+
+    def _default_name(self) -> str:
+        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+
+    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        own = type(self).__mro__[: type(self).__mro__.index(Tool)]
+        texts = [text for text in (*(each.__doc__ for each in own), body.__doc__) if text]
+        read = [read_docstring(text) for text in texts]
+        told = {name: text for _, each in reversed(read) for name, text in each.items()}
+        return next((description for description, _ in read if description), ""), told
+
+    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        parameters, context_name = parameters_of(self.name, body, ToolContext)
+        return Arguments(self.name, parameters, told), context_name
+
+    def _result_schema(self, body: Callable[..., Any]) -> Any:
+        """The JSON Schema of what is given as the result of a call that is carried out elsewhere; None: it may be any JSON value."""
+        external_results.check_body(self.name, body)
+        return external_results.returned(self.name, body)
+
+    def _check_gate(self) -> None:
+        predicate: Any = self.requires_approval
+        # A function in a class body is a method if it takes self, else a plain predicate that must not be bound.
+        if inspect.ismethod(predicate) and predicate.__self__ is self:
+            names = list(inspect.signature(predicate.__func__).parameters)
+            predicate = predicate if names[:1] == ["self"] else predicate.__func__
+        self._predicate: ApprovalPredicate | None = None
+        if predicate is not True and predicate is not False:
+            if not callable(predicate):
+                raise refused(self, "requires_approval", "exactly True, exactly False, or a function of the arguments")
+            what = f"the approval predicate of tool {self.name}"
+            self._predicate = ApprovalPredicate(predicate, what, ToolDefinitionError)
+        self.predicate_is_async = self._predicate is not None and self._predicate.is_async
+        self.requires_approval = cast("bool | Predicate", predicate)
+
+    def _check_redact(self) -> None:
+        if not checks.is_series(self.redact):
+            raise refused(self, "redact", "a set of parameter names")
+        unknown = [name for name in self.redact if name not in self._arguments.names]
+        if unknown:
+            wrong, known = ", ".join(map(quoted_name, unknown)), ", ".join(self._arguments.names) or "none"
+            raise ToolDefinitionError(f"tool {self.name}: redact names {wrong}, but the parameters are: {known}")
+        self.redact = frozenset(self.redact)
+
+    # How it works
+
+    def _invalid(self, why: str) -> InvalidArguments:
+        return InvalidArguments(f"The arguments of {self.name} are not valid: {why}")
+
+    def _why_invalid(self, error: Exception) -> str:
+        """What is wrong, for the model. Keys and users' own messages may show redacted values: those are left out."""
+        if isinstance(error, JsonError) and self.redact:
+            return "they are not strict JSON"
+        if isinstance(error, Unfit | JsonError):
+            return str(error)
+        if not isinstance(error, ValidationError):
+            return f"they could not be read ({type(error).__name__})"
+        told = []
+        for each in error.errors(include_url=False, include_input=False, include_context=False):
+            if each["loc"] and each["loc"][0] in self.redact:
+                told.append(f"{each['loc'][0]}: not valid ({each['type']})")
+            else:
+                told.append(f"{'.'.join(str(part)[:80] for part in each['loc'])}: {each['msg']}")
+        return clean("; ".join(told[:10]))
+
+    def _injected(self, context: ToolContext[Any]) -> dict[str, Any]:
+        return {self._context_name: context} if self._context_name else {}
+
+    def _cut(self, text: str) -> str:
+        return cut(text, self.max_result_size)
+
+    def _secrets(self, values: Mapping[str, Any]) -> set[str]:
+        """How the values of redacted parameters may stand in a message."""
+        found: set[str] = set()
+        for name in self.redact & values.keys():
+            found |= {str(values[name]), repr(values[name])}
+        try:
+            shown = plain(self._arguments.write(dict(values)))
+        except Exception:
+            shown = dict(values)
+        for leaf in checks.leaves([shown[name] for name in self.redact & shown.keys()]):
+            found |= {leaf, repr(leaf)[1:-1], json.dumps(leaf)[1:-1], json.dumps(leaf, ensure_ascii=False)[1:-1]}
+        return found - {"", "None", "True", "False", "null", "true", "false"}
+
+
+_SPELT = spelling.Options(Tool, ToolOptions.__annotations__, ToolDefinitionError, typed=ToolOptions)
+
+_FIXED = frozenset(
+    {*ToolOptions.__annotations__, "is_async", "predicate_is_async", "schema_hash", "_body", "_identity", "_predicate"}
+)
+
+
+class FunctionTool(Tool, Generic[P, R]):
+    """A function as a tool. Calling it calls the function, so it stays as testable as it was."""
+
+    def __init__(self, function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> None:
+        unknown = sorted(options.keys() - ToolOptions.__annotations__.keys())
+        if unknown:
+            known = ToolOptions.__annotations__
+            raise ToolDefinitionError(
+                f"a tool has no option {spelling.told(unknown, known)}; it has {', '.join(known)}"
+            )
+        if not checks.is_function(function):
+            raise ToolDefinitionError(f"{quoted(function)} is not a function; wrap it in one to make it a tool")
+        spelling.check_function(function, ToolDefinitionError)
+        functools.update_wrapper(self, function, updated=())
+        self.function = function
+        for option, value in options.items():
+            setattr(self, option, value)
+        super().__init__()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        if self.external:
+            raise external_results.not_here(self.name)
+        return self.function(*args, **kwargs)
+
+    def execute(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function."""
+        return self.function(*args, **kwargs)
+
+    def _target(self) -> Callable[..., Any]:
+        return self.function
+
+    def _default_name(self) -> str:
+        return self.function.__name__
+
+    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+        return read_docstring(body.__doc__ or "")
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+
+
+@overload
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+
+
+def tool(function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
+    """Make a function a tool: `@tool`, or `@tool(requires_approval=True)` with any attribute of `Tool`.
+
+    Name, description and JSON Schema come from the signature, the type hints and the docstring. Raises
+    `ToolDefinitionError`.
+    """
+    if function is not None:
+        return FunctionTool(function, **options)
+    return lambda function: FunctionTool(function, **options)
+
+
+def as_tool(source: Tool | type[Tool] | Callable[..., Any]) -> Tool:
+    """The tool that is meant: a tool is one, a `Tool` class is built, a function becomes one that needs no approval.
+
+    Raises `ToolDefinitionError` for anything else.
+    """
+    if isinstance(source, Tool):
+        if "_built" not in source.__dict__:
+            raise ToolDefinitionError(f"{type(source).__name__} is not built: call super().__init__() in its __init__")
+        return source
+    if isinstance(source, type) and issubclass(source, Tool):
+        try:
+            return as_tool(source())
+        except TypeError as error:
+            raise ToolDefinitionError(f"{source.__name__} needs arguments to be built; pass an instance") from error
+    if checks.is_function(source):
+        return FunctionTool(source)
+    of_run = ": its as_tool() gives one" if hasattr(source, "as_tool") else "; pass a function, a Tool, or a Tool class"
+    raise ToolDefinitionError(f"{quoted(source)} is not a tool{of_run}")
+
+
+def _checked_body(name: str, body: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+        raise ToolDefinitionError(f"tool {name} is a generator; return the whole result instead of parts of it")
+    return body

@@ -1,0 +1,38 @@
+"""What is known of an agent or a graph where its tools alone matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+from phronomy.tools.tool import Tool
+
+
+class Toolbox(Protocol):
+    """An agent or a graph, seen as the tools that it has, and the agents and graphs inside it."""
+
+    @property
+    def kind(self) -> str:
+        """What it is: `agent`, `graph` or a pattern of a team."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """Its own tools, by name."""
+        ...
+
+    def inside(self) -> Iterable[Toolbox]:
+        """The agents and graphs inside it."""
+        ...
+
+
+def toolboxes_in(box: Toolbox) -> Iterator[Toolbox]:
+    """The toolbox itself, and those of all runs that may be inside its own."""
+    yield box
+    for inner in box.inside():
+        yield from toolboxes_in(inner)
