@@ -9,6 +9,7 @@ import ast
 import importlib.util
 import pkgutil
 import re
+import runpy
 import sys
 import tomllib
 from importlib import import_module
@@ -134,6 +135,15 @@ def test_the_reference_has_every_public_name_once_and_where_it_is_written(pages:
 
 ALSO = ("phronomy.approvals", "phronomy.checkpoint", "phronomy.guardrails", "phronomy.messages", "phronomy.types")
 """Modules that offer names which the reference tells of elsewhere."""
+
+
+def test_the_page_on_architecture_draws_the_rooms_as_they_are() -> None:
+    drawn = runpy.run_path(str(DOCS / "rooms.py"))
+    assert drawn["PAGE"].read_text() == drawn["page"](), "out of date: run `python docs/rooms.py`"
+    told = set(re.findall(r"`((?:[a-z_]+/)+(?:[a-z_]+\.py)?)`", drawn["PAGE"].read_text()))
+    assert len(told) > 20
+    package = Path(phronomy.__path__[0])
+    assert [path for path in told if not (package / path.removeprefix("phronomy/")).exists()] == []
 
 
 def test_the_reference_is_of_every_module_that_says_what_it_offers(reference: ModuleType) -> None:

@@ -1,4 +1,4 @@
-"""Approvals: what waits for a human, what a human may answer, and the record of what was decided."""
+"""Approvals: policies that say who is asked about a call. What waits, the answers and the decisions are offered here too."""
 
 from __future__ import annotations
 
