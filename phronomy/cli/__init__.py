@@ -101,10 +101,9 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(phronomy)
     word = next((each for each in arguments if not each.startswith("-")), "")
-    all_of_them = (
-        () if "--version" in arguments else _COMMANDS
-    )  # the help of the whole names them, and so does an error
-    for name in [word] if word in _COMMANDS else all_of_them:
+    # Where no command is named, the help of the whole names them all, and so does an error.
+    every = () if "--version" in arguments else _COMMANDS
+    for name in [word] if word in _COMMANDS else every:
         at, epilog = _COMMANDS[name]
         module, _, function = at.partition(".")
         app.command(name, epilog=epilog)(getattr(import_module(f"phronomy.cli.commands.{module}"), function))

@@ -36,7 +36,7 @@ class Spec(Protocol):
 
     @property
     def kind(self) -> str:
-        """What is run: `agent`, `graph` or a pattern of a team."""
+        """What is run: `agent` or `graph`; patterns and orchestrators are graphs."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class Spec(Protocol):
 
     @property
     def ref(self) -> AgentRef:
-        """The name and version that its checkpoints bear."""
+        """What its checkpoints note of it: its name, and what drift is judged by."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class Spec(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """The bounds of a run: requests, tokens, seconds, steps."""
+        """What a run may use: turns, calls, tokens, cost, seconds."""
         ...
 
     @property
@@ -81,12 +81,12 @@ class Spec(Protocol):
 
     @property
     def hooks(self) -> tuple[Any, ...]:
-        """Functions that are called with the events of a run, while it goes on."""
+        """Objects whose methods are called with the events of a run, while it goes on."""
         ...
 
     @property
     def announcements(self) -> tuple[Any, ...]:
-        """Functions that are told of stored events, at least once each."""
+        """Objects whose methods are told of what is stored, at least once."""
         ...
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:

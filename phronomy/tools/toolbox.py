@@ -13,7 +13,7 @@ class Toolbox(Protocol):
 
     @property
     def kind(self) -> str:
-        """What it is: `agent`, `graph` or a pattern of a team."""
+        """What it is: `agent` or `graph`; patterns and orchestrators are graphs."""
         ...
 
     @property

@@ -186,9 +186,8 @@ class Desk:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.store: SQLiteStore = SQLiteStore(
-            path, lease=LEASE, synchronous="NORMAL"
-        )  # killed it loses nothing; a power cut may take a step
+        # A demo that is killed loses nothing so; a power cut may take its last step.
+        self.store: SQLiteStore = SQLiteStore(path, lease=LEASE, synchronous="NORMAL")
         try:
             self.refunds: Refunds = Refunds(path)
             self.server: ChatServer = ChatServer(answer).start()

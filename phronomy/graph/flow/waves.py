@@ -17,12 +17,13 @@ from phronomy.graph.signals import END, START, Send
 from phronomy.graph.state.joins import arrivals_in, channels_in, state_with
 from phronomy.records.calls import Advanced, Call
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.stops import interrupt_points
 
 if TYPE_CHECKING:
     from phronomy.graph.flow.spec import GraphSpec
 
-AFTER: Final = "after:"
-"""How the name of a gate begins, before that of the node which it stands after."""
+AFTER: Final = f"{interrupt_points.AFTER}:"
+"""How the name of an interrupt point begins, before that of the node which it stands after."""
 
 _NO_GATES: Final[Mapping[str, str | None]] = {}
 
