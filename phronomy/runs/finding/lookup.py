@@ -180,13 +180,15 @@ def known(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
     """
     if isinstance(given, str):
         return store.whole(given)
-    return taken_in(store, checked(given), bearer=bearer)
+    return unchanged(store, given) or taken_in(store, checked(given), bearer=bearer)
 
 
 def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branch, Checkpoint, Store]:
     """As `known`, with the store to look in. What a bearer brings is tried out apart: nothing is taken in for a bad decision."""
     if isinstance(given, str):
         return *store.whole(given), store
+    if (stored := unchanged(store, given)) is not None:
+        return *stored, store
     given = checked(given)
     stored = stored_as(store, given, bearer=bearer)
     if stored is not None:
@@ -194,6 +196,24 @@ def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
     apart = MemoryStore(clock=store.clock, lease=store.lease)
     adopt(apart, given)
     return *apart.whole(given.id), apart
+
+
+def unchanged(store: Store, given: Checkpoint) -> tuple[Branch, Checkpoint] | None:
+    """What the store has under the id of a checkpoint, if the checkpoint is field by field the stored one; else None.
+
+    What is stored is valid, and is what is gone on with. So nothing of `given` needs to be written out and read again.
+    """
+    if type(given) is not Checkpoint or type(given.__dict__.get("id")) is not str:
+        return None
+    try:
+        branch, stored = store.whole(given.id)
+    except CheckpointNotFound:
+        return None
+    try:
+        same = bool(stored.__dict__ == given.__dict__)
+    except Exception:  # a record that was put together by force: whoever validates it says what is wrong
+        return None
+    return (branch, stored) if same else None
 
 
 def taken_in(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch, Checkpoint]:
