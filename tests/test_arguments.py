@@ -325,7 +325,7 @@ WAYS_IN: dict[str, Callable[[Driver, Agent[Any], Checkpoint], Any]] = {
 def test_a_checkpoint_is_validated_once_wherever_it_comes_in(
     driver: Driver, store: Store, monkeypatch: pytest.MonkeyPatch, way: str, is_known: bool
 ) -> None:
-    """However it was built, and once however far it goes. Law 9"""
+    """However it was built, and once however far it goes; not at all if it is field by field the stored one. Law 9"""
     given = desk(store if is_known else MemoryStore()).invoke("go").checkpoint
     agent = desk(store, trust="bearer")
     judged: list[str] = []
@@ -344,7 +344,8 @@ def test_a_checkpoint_is_validated_once_wherever_it_comes_in(
 
     judged.clear()
     WAYS_IN[way](driver, agent, given)
-    assert judged == [given.model_dump_json()]
+    is_looked_up = is_known and way not in ("save", "drift")
+    assert judged == ([] if is_looked_up else [given.model_dump_json()])
 
 
 def test_what_was_taken_in_is_not_replaced_by_another_of_its_id(store: Store) -> None:

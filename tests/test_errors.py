@@ -539,5 +539,5 @@ def test_a_text_that_could_not_be_read_back_is_not_written(driver: Driver, monke
     with pytest.raises(CheckpointError, match="none of more than 10000 is read back: resume the run by this id"):
         asked.model_dump_json()
     with pytest.raises(CheckpointError, match="resume the run by this id"):
-        driver.resume(agent, asked, approved=True)
-    assert driver.resume(agent, asked.id, approved=True).status == "completed"
+        driver.resume(Agent(model=model, tools=[charge], store=MemoryStore(), trust="bearer"), asked, approved=True)
+    assert driver.resume(agent, asked, approved=True).status == "completed"
