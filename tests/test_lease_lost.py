@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from phronomy import END, START, Agent, LeaseLost, StateGraph, tool
 from phronomy.engine import ledger, run_tools
 from phronomy.stores.base import Store
+from phronomy.stores.keeper import Keepable
 from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call, say
 
@@ -39,9 +40,14 @@ class Stalls(Around):
 
     happens: Callable[[], object]
     within = False
+    before: Callable[[], object] | None = (
+        None  # something happens once a write is made up, before the store is asked for it
+    )
     renewed = 0
 
     def append(self, change: Append) -> Branch:
+        if self.before is not None:
+            self.before()
         after = super().append(change)
         if any(
             entry.body.startswith('{"type":"started"') and bool(entry.path) == self.within for entry in change.entries
@@ -194,9 +200,17 @@ def test_a_lease_that_is_far_from_over_costs_no_question(desk: Desk) -> None:
     assert (desk.entered, desk.store.renewed) == (["pay 1"], 0)
 
 
+@pytest.mark.parametrize("is_heard", [False, True])
 @pytest.mark.parametrize("kind", ["agent", "inside", "graph"])
-def test_a_run_that_was_taken_over_and_deleted_meanwhile_is_lost_not_unknown(desk: Desk, kind: str) -> None:
-    """The worker has decided, or begun; that the store knows no such run would say that nothing has happened."""
+def test_a_run_that_was_taken_over_and_deleted_meanwhile_is_lost_not_unknown(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, kind: str, is_heard: bool
+) -> None:
+    """The worker has decided, or begun; that the store knows no such run would say that nothing has happened.
+
+    So it is where the thread that renews the lease has heard of it a moment before the store is asked to write.
+    """
+    held: list[Keepable] = []
+    monkeypatch.setattr(type(desk.store.keeper), "hold", lambda _, ledger: held.append(ledger))
 
     def deleted() -> None:
         desk.taken_over()
@@ -205,6 +219,8 @@ def test_a_run_that_was_taken_over_and_deleted_meanwhile_is_lost_not_unknown(des
             Claim(branch_id=branch.id, run_id=branch.run_id, owner="other", fence=branch.fence), "failed"
         )
         assert desk.plain.delete(branch.id, force=True)
+        if is_heard:
+            desk.store.before = lambda: [each.keep() for each in held]
 
     def entered() -> None:
         desk.clock.now = 1_700_000_000.0  # by its own clock it still holds the run

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from phronomy import MemoryStore
+import pytest
+
+from phronomy import CheckpointNotFound, LeaseLost, MemoryStore
 from phronomy.engine.ledger import Ledger
 from phronomy.records.calls import Ending
 from phronomy.records.checkpoint import AgentRef, Checkpoint
@@ -33,3 +35,28 @@ def test_a_worker_hears_what_others_wrote_of_the_run_and_not_what_is_of_a_run_in
     store.append(Append(branch_id="r1", seq=2, take="me", entries=(journal_entry(ending, ""),), release=True))
     ledger.catch_up()
     assert (ledger.seq, ledger.inbox, ledger.ending, signal.is_set()) == (3, [ending], ending, True)
+
+
+def test_a_worker_whose_run_was_taken_over_and_deleted_hears_that_it_lost_it() -> None:
+    """Not that the store knows no such run: what this worker was told to do may stand in the audit trail."""
+    store = MemoryStore()
+    head = Checkpoint(
+        id="c1", run_id="r1", branch_id="r1", created_at=AT, agent=AgentRef(name="clerk"), original_input="hi"
+    )
+    row = Append(branch_id="r1", seq=0, entries=(row_entry(None, head, {}),))
+    store.create(Branch.of(head), row, exclusive=False)
+    never_held = Ledger(store, store.branches()[0], head)
+    ledger = Ledger(store, store.branches()[0], head)
+    ending = Ending(status="cancelled", reason="enough", at=AT)
+    assert ledger.write(lambda: ledger.change([journal_entry(ending, "")]), lambda: None)
+    claim = ledger.claim
+    assert claim is not None
+    store.release(claim, "failed")
+    store.delete("r1", force=True)
+
+    with pytest.raises(LeaseLost, match="taken over by another worker, and is deleted by now"):
+        ledger.catch_up()
+    with pytest.raises(LeaseLost, match="taken over by another worker, and is deleted by now"):
+        ledger.catch_up()
+    with pytest.raises(CheckpointNotFound):
+        never_held.catch_up()

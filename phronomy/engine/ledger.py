@@ -248,8 +248,9 @@ class Ledger:
         try:
             yield
         except CheckpointNotFound:
-            if self.claim is None:
+            if self.claim is None and not self._gone:
                 raise
+            # The keeper, in its thread, may have heard of it a moment before and dropped the claim: it was held all the same.
             self.drop()
             raise LeaseLost(
                 f"run {self.branch.run_id} was taken over by another worker, and is deleted by now, so what this one did since"
@@ -262,11 +263,13 @@ class Ledger:
 
     def catch_up(self) -> None:
         """Read what others wrote since this worker last looked."""
-        self._hear(self.store.lineage(branch_id=self.branch.id))
+        with self._still_there():
+            self._hear(self.store.lineage(branch_id=self.branch.id))
 
     async def acatch_up(self) -> None:
         """As `catch_up`."""
-        self._hear(await on_loop(self.store).lineage(branch_id=self.branch.id))
+        with self._still_there():
+            self._hear(await on_loop(self.store).lineage(branch_id=self.branch.id))
 
     def _hear(self, lineage: Lineage) -> None:
         missed = self._missed(lineage)
