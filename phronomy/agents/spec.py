@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from types import FunctionType
 from typing import Any, TypeVar, get_args
 
@@ -157,9 +158,27 @@ class AgentSpec:
         """The specs of the agents and graphs that are tools."""
         return [*self.team.values(), *(tool.inner.spec for tool in self._every_tool if isinstance(tool, AgentTool))]
 
-    @property
-    def _every_tool(self) -> list[Tool]:
-        return [tool for asked in self.tools.values() for tool in (asked, *asked.fallback)]
+    @cached_property
+    def _every_tool(self) -> tuple[Tool, ...]:
+        return tuple(tool for asked in self.tools.values() for tool in (asked, *asked.fallback))
+
+    @cached_property
+    def _async_parts(self) -> tuple[str, ...]:
+        """What a sync method cannot use, in words. It is asked for by every call of the agent, and never changes."""
+        found = [f"tool {tool.name!r}" for tool in self._every_tool if tool.is_async]
+        found += [
+            f"the approval predicate of tool {tool.name!r}" for tool in self._every_tool if tool.predicate_is_async
+        ]
+        found += [f"the rule {rule.pattern!r} of the approval policy" for rule in self.policy if rule.is_async]
+        if self.instructions.is_async:
+            found.append("the instructions")
+        if self.handler is not None and self.handler.is_async:
+            found.append("the approval handler")
+        if any(item.is_async for item in self.announcements):
+            found.append("an announcement")
+        guardrails = (*self.input_guardrails, *self.output_guardrails, *self.tool_guardrails)
+        found += [f"guardrail {item.name!r}" for item in guardrails if item.is_async]
+        return tuple(found)
 
     def shown_state(self, state: Checkpoint) -> Any:
         """An agent has no state beside the conversation."""
@@ -241,19 +260,7 @@ class AgentSpec:
 
     def refuse_async(self, method: str) -> None:
         """Raise `AsyncRequired` if a sync method would meet something async."""
-        everything = self._every_tool
-        found = [f"tool {tool.name!r}" for tool in everything if tool.is_async]
-        found += [f"the approval predicate of tool {tool.name!r}" for tool in everything if tool.predicate_is_async]
-        found += [f"the rule {rule.pattern!r} of the approval policy" for rule in self.policy if rule.is_async]
-        if self.instructions.is_async:
-            found.append("the instructions")
-        if self.handler is not None and self.handler.is_async:
-            found.append("the approval handler")
-        if any(item.is_async for item in self.announcements):
-            found.append("an announcement")
-        guardrails = (*self.input_guardrails, *self.output_guardrails, *self.tool_guardrails)
-        found += [f"guardrail {item.name!r}" for item in guardrails if item.is_async]
-        if found:
+        if found := self._async_parts:
             verb = "is" if len(found) == 1 else "are"
             raise AsyncRequired(
                 f"{', '.join(found)} of agent {self.name!r} {verb} async: call a{method} instead of {method}"

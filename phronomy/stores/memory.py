@@ -159,7 +159,8 @@ class MemoryStore(Store):
 
     @property
     def _mine(self) -> _Tenant:
-        return self._tenants.setdefault(self.tenant, _Tenant())
+        found = self._tenants.get(self.tenant)
+        return self._tenants.setdefault(self.tenant, _Tenant()) if found is None else found
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)

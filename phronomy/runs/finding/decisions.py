@@ -70,9 +70,10 @@ def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
     check_choice(choice)
     if choice.approved is not None:
-        if not given.pending:
+        waiting = given.pending
+        if not waiting:
             raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
-        return {given.pending[0].id: Approve() if choice.approved else Reject(reason=choice.reason)}
+        return {waiting[0].id: Approve() if choice.approved else Reject(reason=choice.reason)}
     if not choice.decisions:  # to go on is all that a breakpoint waits for
         return {item.id: Approve() for item in given.pending if item.why == "breakpoint"}
     found: dict[str, Answer] = {}
