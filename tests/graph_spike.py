@@ -10,19 +10,17 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from crash_worker import NEVER, Bomb, BombedStore, effects, outline
 from drivers import PATIENCE, Driver
 
 from phronomy import Agent, Approve, Checkpoint, IllegalOutcome, Limits, Respond, Result, Tool, ToolContext, tool
 from phronomy.conversation.input import read_input
-from phronomy.conversation.instructions import CompiledInstructions, compile_instructions
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import canonical
-from phronomy.models.base import ModelSettings
 from phronomy.records import chain
 from phronomy.records.calls import Call, Done, Finish, Finished, Judge, Judged, Move, Outcome, Replied
 from phronomy.records.checkpoint import AgentRef
@@ -84,13 +82,10 @@ class GraphSpec:
     max_parallel: int = 8
     limits: Limits = Limits(turns=None)
     output: None = None
-    output_mode: Literal["schema"] = "schema"
     output_retries: None = None
     hooks: tuple[()] = ()
     announcements: tuple[()] = ()
-    model: None = None
-    settings: ModelSettings = ModelSettings()
-    instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))
+    conversation: None = None
     handler: None = None
     breakpoints: tuple[()] = ()
     hold: None = None
@@ -98,19 +93,16 @@ class GraphSpec:
     output_guardrails: tuple[()] = ()
     tool_guardrails: tuple[()] = ()
     policy: tuple[()] = ()
-    memory: None = None
+
+    @property
+    def flow(self) -> GraphSpec:
+        return self
 
     def speaking(self, state: Checkpoint) -> GraphSpec:
         return self
 
-    def refuses(self, state: Checkpoint, call: Call) -> None:
-        return None
-
     def over(self, state: Checkpoint) -> dict[str, str]:
         return {}
-
-    def seen(self, state: Checkpoint) -> tuple[()]:
-        return ()
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
         return tool.approval_timeout, tool.on_expiry or "reject"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property
 from types import FunctionType
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, TypeVar, get_args
 
 from phronomy.agents.handoffs import HandoffTool, filtered
 from phronomy.approvals.policy import Handled, Rule, rules_of
@@ -16,8 +15,7 @@ from phronomy.conversation.input import read_history, read_input
 from phronomy.conversation.instructions import CompiledInstructions, Instructions, compile_instructions
 from phronomy.conversation.memory import Memory, facts_of
 from phronomy.conversation.output import OutputMode, OutputType
-from phronomy.engine.run import Runner
-from phronomy.engine.spec import Advancing, Handler, Holding, Nested, Spec
+from phronomy.engine.spec import Handler, Holding, Nested, Spec
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.checks import is_async, is_count, is_series, is_timeout
@@ -31,7 +29,7 @@ from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.calls import Call, Move, Outcome
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import OnExpiry, Point, Principal
+from phronomy.records.decisions import OnExpiry
 from phronomy.records.messages import Message
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
@@ -74,6 +72,13 @@ class AgentSpec:
     policy: tuple[Rule, ...] = ()
     team: Mapping[str, AgentSpec] = field(default_factory=dict)
     routes: Mapping[tuple[str, str], HandoffTool] = field(default_factory=dict)
+
+    flow: ClassVar[None] = None
+
+    @property
+    def conversation(self) -> AgentSpec:
+        """It asks its model."""
+        return self
 
     @property
     def output_retries(self) -> int | None:
@@ -142,18 +147,6 @@ class AgentSpec:
         """The run inside a call of an agent or a graph that is a tool."""
         return delegated(self.tool(call), call)
 
-    def stops(self, state: Checkpoint, call: Call) -> bool:
-        """Nobody wants to look before a call of an agent."""
-        return False
-
-    def over(self, state: Checkpoint) -> Mapping[str, str]:
-        """Every call of an agent is wanted."""
-        return {}
-
-    def point_of(self, call: Call) -> Point | None:
-        """An agent stops nowhere by itself."""
-        return None
-
     def inside(self) -> Sequence[Spec]:
         """The specs of the agents and graphs that are tools."""
         return [*self.team.values(), *(tool.inner.spec for tool in self._every_tool if isinstance(tool, AgentTool))]
@@ -179,18 +172,6 @@ class AgentSpec:
         guardrails = (*self.input_guardrails, *self.output_guardrails, *self.tool_guardrails)
         found += [f"guardrail {item.name!r}" for item in guardrails if item.is_async]
         return tuple(found)
-
-    def shown_state(self, state: Checkpoint) -> Any:
-        """An agent has no state beside the conversation."""
-        return None
-
-    def node_of(self, call: Call) -> str | None:
-        """An agent has no nodes."""
-        return None
-
-    def advance(self, state: Checkpoint, deps: Any) -> Advancing:
-        """The rules of an agent plan no such move."""
-        raise AssertionError("an agent goes on by asking its model")
 
     def lost(self, state: Checkpoint) -> Sequence[str]:
         """An agent counts on the tools of its open calls, the handoffs that were made, and guardrails for what they have yet to see.
@@ -224,10 +205,6 @@ class AgentSpec:
             before = read_history(history)
         unguarded = "input" if self.input_guardrails else None
         return {"original_input": original, "messages": (*before, said), "unguarded": unguarded}
-
-    def edits(self, runner: Runner, at: datetime, by: Principal | None) -> Sequence[Outcome]:
-        """A run of an agent is not edited."""
-        return ()
 
     @property
     def ref(self) -> AgentRef:

@@ -387,7 +387,7 @@ class Debugger(Generic[Deps, Output]):
         return BreakpointContext(
             agent=part.speaker,
             input=part.input,
-            state=self.agent.spec.shown_state(part) if graph else None,
+            state=flow.shown_state(part) if graph and (flow := self.agent.spec.flow) is not None else None,
             turn=part.turn,
             path=part.path,
             run_id=part.run_id,

@@ -17,6 +17,7 @@ from phronomy.conversation.instructions import InstructionsContext
 from phronomy.conversation.memory import shown
 from phronomy.engine import clock
 from phronomy.engine.run import Asking, Runner
+from phronomy.engine.spec import Conversation, Spec
 from phronomy.engine.usage import limit_reached, out_of_time, seconds_left
 from phronomy.errors import (
     ConfigurationError,
@@ -35,7 +36,7 @@ from phronomy.rules.added_messages import is_ending
 
 def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
     """Render the instructions from the input, and ask the model. The pieces of a reply pass on if they are wanted."""
-    system = runner.spec.instructions.render(runner.state.input, instructions_context(runner))
+    system = conversation_of(runner.spec).instructions.render(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
     reply: Any = None
     yield Asking(path=runner.state.path, model=model.name)
@@ -72,7 +73,7 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
 
 async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]:
     """As `ask_model`."""
-    system = await runner.spec.instructions.arender(runner.state.input, instructions_context(runner))
+    system = await conversation_of(runner.spec).instructions.arender(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
     reply: Any = None
     yield Asking(path=runner.state.path, model=model.name)
@@ -144,17 +145,23 @@ def instructions_context(runner: Runner) -> InstructionsContext[Any]:
 
 def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]:
     """The model, and what it is asked."""
-    spec = runner.spec
-    assert spec.model is not None, "a spec whose rules ask the model has one"
-    settings = spec.settings
-    if spec.output is not None and spec.output_mode == "schema":
-        settings = ModelSettings(extra={"response_format": spec.output.request_format()}).merged(settings)
-    elif spec.output is not None:
-        system = "\n\n".join(part for part in (system, spec.output.paragraph()) if part)
+    conversation, output = conversation_of(runner.spec), runner.spec.output
+    settings = conversation.settings
+    if output is not None and conversation.output_mode == "schema":
+        settings = ModelSettings(extra={"response_format": output.request_format()}).merged(settings)
+    elif output is not None:
+        system = "\n\n".join(part for part in (system, output.paragraph()) if part)
     if (left := seconds_left(runner)) is not None:
         settings = settings.evolve(timeout=min(settings.timeout or left, left))
-    messages = shown(spec.memory, runner.state, runner.home.seen(runner.state))
-    return spec.model, ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
+    messages = shown(conversation.memory, runner.state, conversation_of(runner.home).seen(runner.state))
+    request = ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
+    return conversation.model, request
+
+
+def conversation_of(spec: Spec) -> Conversation:
+    """What a model is asked with, by rules that plan to ask one."""
+    assert spec.conversation is not None, "the rules of a graph ask no model"
+    return spec.conversation
 
 
 def keeps_time(model: Model) -> bool:
@@ -170,7 +177,8 @@ def patience_of(runner: Runner, started: float) -> Patience:
 
 def prepare_model(runner: Runner) -> None:
     """Have the model load what it needs while the calls run, if it is certain that it will be asked after them."""
-    prepare = getattr(runner.spec.model, "prepare", None)
+    conversation = runner.spec.conversation
+    prepare = getattr(conversation.model, "prepare", None) if conversation is not None else None
     last = all(call.status in ("started", "settled") for call in runner.state.calls)
     if prepare is not None and last and not is_ending(runner.state):
         prepare()

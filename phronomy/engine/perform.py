@@ -22,6 +22,7 @@ from phronomy.engine.ledger import now
 from phronomy.engine.nested import ADrive, Drive
 from phronomy.engine.run import Asking, Runner
 from phronomy.engine.run_tools import arun_calls, run_calls
+from phronomy.engine.spec import Flow
 from phronomy.engine.stop_points import after_nodes
 from phronomy.engine.superfluous import begin_all
 from phronomy.engine.usage import limit_reached
@@ -59,7 +60,7 @@ def reaches_out(runner: Runner, move: Move) -> bool:
         case Guard(stage=stage):
             return stage == "input"  # a reply is stored with what guardrails say of it
         case Advance():
-            return runner.spec.advance(runner.state, runner.deps).acts
+            return flow_of(runner).advance(runner.state, runner.deps).acts
         case Judge(calls=calls):
             tools = [runner.spec.tool(call) for call in calls]
             return bool(runner.spec.tool_guardrails) or any(
@@ -154,20 +155,26 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
 # The end
 
 
+def flow_of(runner: Runner) -> Flow:
+    """What nodes are run by, for rules that plan to go on from some."""
+    assert runner.spec.flow is not None, "the rules of an agent go on by asking its model"
+    return runner.spec.flow
+
+
 def advance(runner: Runner) -> Generator[Outcome]:
     """Go on from calls that have all settled."""
-    through = runner.state
-    yield runner.spec.advance(through, runner.deps).outcome(now(runner.ledger.store))
+    flow, through = flow_of(runner), runner.state
+    yield flow.advance(through, runner.deps).outcome(now(runner.ledger.store))
     if runner.breakpoints is not None:
-        yield from after_nodes(runner, through)
+        yield from after_nodes(runner, flow, through)
 
 
 async def aadvance(runner: Runner) -> AsyncGenerator[Outcome]:
     """As `advance`."""
-    through = runner.state
-    yield await runner.spec.advance(through, runner.deps).aoutcome(now(runner.ledger.store))
+    flow, through = flow_of(runner), runner.state
+    yield await flow.advance(through, runner.deps).aoutcome(now(runner.ledger.store))
     if runner.breakpoints is not None:
-        for halted in after_nodes(runner, through):
+        for halted in after_nodes(runner, flow, through):
             yield halted
 
 

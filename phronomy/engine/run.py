@@ -157,7 +157,7 @@ class Runner:
         """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
         if not self._policies and self.state.handoffs is self._handed:
             return ()
-        return [rule for rule in self.policies if rule.covers(tool)] if self.home.kind != "graph" else ()
+        return [rule for rule in self.policies if rule.covers(tool)] if self.home.flow is None else ()
 
     @property
     def bounds_inside(self) -> tuple[Runner, ...]:
@@ -232,7 +232,8 @@ class Runner:
         fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
         if not journaled or fails or (turn_open and not self.state.calls):
             self.dirty = True
-        for id, why in self.home.over(self.state).items() if self.home.kind == "graph" else ():
+        flow = self.home.flow
+        for id, why in flow.over(self.state).items() if flow is not None else ():
             self.dirty = True
             self.ledger.wanted.dismiss(self.path_in(id), why)
 
@@ -270,7 +271,7 @@ class Runner:
                 self.record(Ending(status="cancelled", reason=ENDED, by=decision.by, at=decision.at))
         elif (why := self.ledger.wanted.why_not(self.state.path)) is not None and self.may_end:
             self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
-        elif (halted := self.ledger.halted) is not None and self.spec.kind == "graph" and not self.halted:
+        elif (halted := self.ledger.halted) is not None and self.spec.flow is not None and not self.halted:
             self.halted = True
             with suppress(IllegalOutcome):
                 self.record(halted.evolve(pending_id=new_id("pend")))

@@ -32,7 +32,10 @@ Handler = Callable[[str, dict[str, Any]], Any]
 
 
 class Spec(Protocol):
-    """What a driver needs of whatever it runs: the rules, and the things that they plan to use."""
+    """What a driver needs of whatever it runs: the rules, and the things that they plan to use.
+
+    What only an agent has, or only a graph, is a capability, which is asked for where it is used.
+    """
 
     @property
     def kind(self) -> str:
@@ -50,13 +53,13 @@ class Spec(Protocol):
         ...
 
     @property
-    def model(self) -> Model | None:
-        """The model that is asked; None for a graph."""
+    def conversation(self) -> Conversation | None:
+        """What it asks a model with; None for a graph, which has no conversation."""
         ...
 
     @property
-    def settings(self) -> ModelSettings:
-        """The settings of each request to the model."""
+    def flow(self) -> Flow | None:
+        """What it runs nodes by; None for an agent, which has none."""
         ...
 
     @property
@@ -65,18 +68,8 @@ class Spec(Protocol):
         ...
 
     @property
-    def memory(self) -> Memory | None:
-        """What is left out of the messages that the model gets; None: nothing is."""
-        ...
-
-    @property
     def output(self) -> OutputType | None:
         """The type of the answer; None: any text is one."""
-        ...
-
-    @property
-    def output_mode(self) -> OutputMode:
-        """How the model is asked for an answer of that type."""
         ...
 
     @property
@@ -91,11 +84,6 @@ class Spec(Protocol):
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
         """How long, in seconds, a human has to decide on a call of this tool (None: for ever), and what follows."""
-        ...
-
-    @property
-    def instructions(self) -> CompiledInstructions:
-        """The instructions, static and dynamic."""
         ...
 
     @property
@@ -126,30 +114,6 @@ class Spec(Protocol):
 
     def nested(self, state: Checkpoint, call: Call) -> Nested | None:
         """The run inside the call, if there is one."""
-        ...
-
-    def refuses(self, state: Checkpoint, call: Call) -> str | None:
-        """Why the call cannot be made now, whatever its arguments are, for the model to read; None if it can."""
-        ...
-
-    def seen(self, state: Checkpoint) -> tuple[Message, ...]:
-        """What of the conversation is shown to whoever has it now."""
-        ...
-
-    def stops(self, state: Checkpoint, call: Call) -> bool:
-        """Whether somebody wants to look before the call runs, though its gate lets it."""
-        ...
-
-    def over(self, state: Checkpoint) -> Mapping[str, str]:
-        """The calls that are not wanted any more, whatever becomes of them, by id, and why."""
-        ...
-
-    def point_of(self, call: Call) -> Point | None:
-        """Where a call is that `stops` speaks of."""
-        ...
-
-    def advance(self, state: Checkpoint, deps: Any) -> Advancing:
-        """What follows from open calls that have all settled. Only asked for where `plan` gives `Advance`."""
         ...
 
     def lost(self, state: Checkpoint) -> Sequence[str]:
@@ -198,12 +162,69 @@ class Spec(Protocol):
         """The specs of the runs that may be inside runs of this one."""
         ...
 
+
+class Conversation(Protocol):
+    """What is only asked of an agent: its model, and what the model is shown."""
+
+    @property
+    def model(self) -> Model:
+        """The model that is asked."""
+        ...
+
+    @property
+    def settings(self) -> ModelSettings:
+        """The settings of each request to the model."""
+        ...
+
+    @property
+    def memory(self) -> Memory | None:
+        """What is left out of the messages that the model gets; None: nothing is."""
+        ...
+
+    @property
+    def output_mode(self) -> OutputMode:
+        """How the model is asked for an answer of that type."""
+        ...
+
+    @property
+    def instructions(self) -> CompiledInstructions:
+        """The instructions, static and dynamic."""
+        ...
+
+    def refuses(self, state: Checkpoint, call: Call) -> str | None:
+        """Why the call cannot be made now, whatever its arguments are, for the model to read; None if it can."""
+        ...
+
+    def seen(self, state: Checkpoint) -> tuple[Message, ...]:
+        """What of the conversation is shown to whoever has it now."""
+        ...
+
+
+class Flow(Protocol):
+    """What is only asked of a graph: its state, its nodes, and where it stops between them."""
+
+    def stops(self, state: Checkpoint, call: Call) -> bool:
+        """Whether somebody wants to look before the call runs, though its gate lets it."""
+        ...
+
+    def over(self, state: Checkpoint) -> Mapping[str, str]:
+        """The calls that are not wanted any more, whatever becomes of them, by id, and why."""
+        ...
+
+    def point_of(self, call: Call) -> Point | None:
+        """Where a call is that `stops` speaks of."""
+        ...
+
+    def advance(self, state: Checkpoint, deps: Any) -> Advancing:
+        """What follows from open calls that have all settled. Only asked for where `plan` gives `Advance`."""
+        ...
+
     def shown_state(self, state: Checkpoint) -> Any:
-        """A plain copy of the state of a graph; None for an agent."""
+        """A plain copy of the state."""
         ...
 
     def node_of(self, call: Call) -> str | None:
-        """The node of a graph that a call runs, or stands after."""
+        """The node that a call runs, or stands after."""
         ...
 
     def edits(self, runner: Runner, at: datetime, by: Principal | None) -> Sequence[Outcome]:

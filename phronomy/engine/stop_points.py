@@ -36,7 +36,7 @@ from phronomy.stops.breakpoints import Breakpoint, BreakpointContext, Breakpoint
 
 if TYPE_CHECKING:
     from phronomy.engine.run import Runner
-    from phronomy.engine.spec import Spec
+    from phronomy.engine.spec import Flow, Spec
 
 Armed = tuple[Iterable[Breakpoint], ...]
 """Lists of breakpoints, of which some may change while the run is under way."""
@@ -151,7 +151,7 @@ def _places(spec: Spec, *, begins: bool = True, policies: bool) -> Iterator[Plac
     """
     pattern = pattern_of(spec)
     for tool in spec.tools.values():
-        if spec.kind == "graph":
+        if spec.flow is not None:
             asks = any(each.gate != "never" for each in (tool, *tool.fallback))
             points: tuple[Point, ...] = ("pre_node",) if pattern is None else ("pre_pattern_step", "pre_node")
             yield from (Place(at, spec.name, None, tool.name, pattern, asks) for at in points)
@@ -163,7 +163,7 @@ def _places(spec: Spec, *, begins: bool = True, policies: bool) -> Iterator[Plac
             yield Place(point, spec.name, each.name, None, None, asks=policies or each.gate != "never")
             if not handoff:
                 yield Place("post_tool_call", spec.name, each.name, None, None, asks=False)
-    for at in _OF_GRAPHS if spec.kind == "graph" else _OF_AGENTS if begins else _OF_AGENTS[1:]:
+    for at in _OF_GRAPHS if spec.flow is not None else _OF_AGENTS if begins else _OF_AGENTS[1:]:
         yield Place(at, spec.name, None, None, pattern, asks=False)
     told = [*getattr(spec, "team", {}).values()]
     for inner in spec.inside():
@@ -227,7 +227,7 @@ def _points(spec: Spec, state: Checkpoint, move: Move) -> Sequence[Point]:
         case AskModel():
             guards = () if spec.input_guardrails else ("pre_input_guardrails",)
             return (*guards, "pre_agent_run", "pre_model_call")
-        case ReadOutput() | Finish(status="completed") if spec.kind != "graph" and not spec.output_guardrails:
+        case ReadOutput() | Finish(status="completed") if spec.flow is None and not spec.output_guardrails:
             return ("pre_output_guardrails", "post_run")
         case ReadOutput() | Finish(status="completed"):
             return ("post_run",)
@@ -249,7 +249,7 @@ def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> 
         return None
     facts: dict[str, Any] = {"asks": asks, "args": judgement.args}
     point: Point
-    if runner.spec.kind == "graph":
+    if runner.spec.flow is not None:
         point, facts["node"] = "pre_node", call.name
         if pattern_of(runner.spec) is not None and (first := _match(runner, "pre_pattern_step", **facts)) is not None:
             return "pre_pattern_step", first
@@ -263,7 +263,7 @@ def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> 
 
 def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
     """The stop after a tool that has run, to be recorded before its end is."""
-    if not isinstance(outcome, CallSettled | CallFailed) or runner.spec.kind == "graph":
+    if not isinstance(outcome, CallSettled | CallFailed) or runner.spec.flow is not None:
         return None
     call = next((each for each in runner.state.calls if each.id == outcome.id), None)
     key = f"post_tool_call@{outcome.id}"
@@ -279,12 +279,12 @@ def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
     return _halted(runner, found, "post_tool_call", key, {"tool": call.tool.name, "args": call.args})
 
 
-def after_nodes(runner: Runner, through: Checkpoint) -> Iterator[Halted]:
+def after_nodes(runner: Runner, flow: Flow, through: Checkpoint) -> Iterator[Halted]:
     """The stops after the nodes of a wave that is through: what they gave is in the state by now."""
     if is_ending(runner.state):
         return
     for call in through.calls:
-        node = runner.spec.node_of(call)
+        node = flow.node_of(call)
         if node is None or call.gate or call.result is None or call.result.kind not in ("completed", "responded"):
             continue
         if node != call.name or (found := _match(runner, "post_node", node=node, args=call.args)) is None:
@@ -318,7 +318,7 @@ def _context(runner: Runner, point: Point, facts: dict[str, Any]) -> BreakpointC
         type=point,
         agent=runner.spec.name,
         input=state.input,
-        state=runner.spec.shown_state(state),
+        state=flow.shown_state(state) if (flow := runner.spec.flow) is not None else None,
         output=_output(state, point),
         pattern=pattern_of(runner.spec),
         turn=state.turn,
@@ -371,22 +371,22 @@ def hits_in(runners: Iterable[Runner]) -> list[BreakpointHit]:
 
 def _hit(runner: Runner, call: Call, stack: tuple[str, ...], head: str, following: tuple[str, ...]) -> BreakpointHit:
     state = runner.state
-    graph = runner.spec.kind == "graph"
+    flow = runner.spec.flow
     point = call.point or "pause"
     args = call.args or {}
     return BreakpointHit(
         id=call.pending_id or "",
         type=point,
         agent=runner.spec.name,
-        tool=None if graph else args.get("tool") if call.gate else call.tool.name if call.tool else None,
-        node=runner.spec.node_of(call) if graph else None,
+        tool=None if flow is not None else args.get("tool") if call.gate else call.tool.name if call.tool else None,
+        node=flow.node_of(call) if flow is not None else None,
         label=call.label,
         before=point.startswith("pre_"),
         input=state.input,
         args=args.get("args") or {} if point == "post_tool_call" else args,
         result=_result(state, call),
         output=_output(state, point),
-        state=runner.spec.shown_state(state),
+        state=flow.shown_state(state) if flow is not None else None,
         next=following,
         asks=bool(call.asked_by),
         stack=stack,
@@ -418,8 +418,8 @@ def _next(runner: Runner) -> tuple[str, ...]:
         case Guard(stage=stage):
             return (f"ask the guardrails about the {stage}",)
         case Run(calls=calls) | Judge(calls=calls) | Consult(calls=calls):
-            spec = runner.spec  # what only stands after a node is no work
-            works = [call.name for call in calls if spec.kind != "graph" or spec.node_of(call) == call.name]
+            flow = runner.spec.flow  # what only stands after a node is no work
+            works = [call.name for call in calls if flow is None or flow.node_of(call) == call.name]
             return tuple(f"run {name}" for name in works) or ("go on along the edges",)
         case Finish(status=status):
             return (f"end the run as {status}",)

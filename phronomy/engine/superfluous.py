@@ -43,7 +43,7 @@ def at_work(runner: Runner, id: str) -> AbstractContextManager[bool]:
     if not runner.may_end:
         return nullcontext(True)
     if inside and call.attempt > 1:
-        if (why := runner.spec.over(runner.state).get(id)) is not None:
+        if (flow := runner.spec.flow) is not None and (why := flow.over(runner.state).get(id)) is not None:
             runner.ledger.wanted.note(runner.path_in(id), why)
         return nullcontext(True)
     may_be_left = is_left(runner, call) and may_be_over(runner)

@@ -196,9 +196,9 @@ class Opening:
 
 
 def _edits(spec: Spec, opened: Opened, at: datetime, choice: Choice) -> Sequence[Outcome]:
-    """What the caller changes in the state of the run. Raises what the spec's `edits` does, with the run and where it stands."""
+    """What the caller changes in the state of the run. Raises what `Flow.edits` does, with the run and where it stands."""
     try:
-        return spec.edits(opened.runner, at, choice.by)
+        return spec.flow.edits(opened.runner, at, choice.by) if spec.flow is not None else ()
     except RunFailed as error:
         error.run_id, error.checkpoint = opened.branch.run_id, opened.head
         raise

@@ -116,7 +116,8 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     if tool is None:
         known = ", ".join(sorted(runner.spec.tools)) or "none"
         return invalid(call, f"There is no tool named {call.name[:80]!r}. The tools are: {known}.")
-    if (why := runner.spec.refuses(runner.state, call)) is not None:
+    conversation = runner.spec.conversation
+    if conversation is not None and (why := conversation.refuses(runner.state, call)) is not None:
         return invalid(call, why)
     try:
         args: Any = tool.read(call.arguments or "")
@@ -195,10 +196,11 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
         result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
         return judgement.evolve(verdict="reject", then=answer.then, result=result)
     asks = answer is not False
+    flow = runner.spec.flow
     found, stops = None, False
     if call.status == "new":  # what was edited, where it waited, was looked at there
         found = at_call(runner, call, judgement, asks=asks) if runner.breakpoints is not None else None
-        stops = found is not None or runner.spec.stops(runner.state, call)
+        stops = found is not None or (flow is not None and flow.stops(runner.state, call))
     if not asks and not stops:
         return judgement.evolve(verdict="run")
     at = now(runner.ledger.store)
@@ -208,8 +210,8 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
         request |= {"expires_at": later(at, seconds=timeout), "on_expiry": on_expiry}
     if found is not None:
         request |= {"point": found[0], "label": found[1].label}
-    elif stops:
-        request["point"] = runner.spec.point_of(call)
+    elif stops and flow is not None:
+        request["point"] = flow.point_of(call)
     if not asks:
         return judgement.evolve(verdict="pend", why="breakpoint", **request)
     if not handlers_of(runner, judgement):  # whoever is to approve looks at it as well: that is one stop

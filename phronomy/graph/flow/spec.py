@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 from phronomy.approvals.policy import Handled, Rule
-from phronomy.conversation.instructions import CompiledInstructions, compile_instructions
 from phronomy.engine.nested import child_of
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Holding, Nested, Spec
@@ -32,7 +31,6 @@ from phronomy.graph.signals import START
 from phronomy.graph.state.joins import arrivals_in, channels_in, given_in, state_with
 from phronomy.graph.state.state import StateSchema
 from phronomy.guardrails.guardrail import Guardrail
-from phronomy.models.base import ModelSettings
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.calls import (
@@ -57,7 +55,6 @@ from phronomy.records.calls import (
 from phronomy.records.calls import Advance as AdvanceMove
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.records.decisions import Decision, OnExpiry, Point, Principal, call_digest
-from phronomy.records.messages import Message
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
 from phronomy.rules.added_messages import is_ending
@@ -110,15 +107,16 @@ class GraphSpec:
     tool_guardrails: tuple[Guardrail, ...] = ()
     kind: str = "graph"
     limits: Limits = Limits(turns=None)
-    output_mode: Literal["schema"] = "schema"
     output_retries: None = None
-    model: None = None
-    memory: None = None
     policy: tuple[Rule, ...] = ()
-    settings: ModelSettings = field(default_factory=ModelSettings)
-    instructions: CompiledInstructions = field(default_factory=lambda: compile_instructions(None))
+    conversation: ClassVar[None] = None
 
     # What the drivers ask
+
+    @property
+    def flow(self) -> GraphSpec:
+        """It runs nodes."""
+        return self
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -184,14 +182,6 @@ class GraphSpec:
     def speaking(self, state: Checkpoint) -> GraphSpec:
         """A graph has no conversation to hand over."""
         return self
-
-    def refuses(self, state: Checkpoint, call: Call) -> str | None:
-        """A node can always run."""
-        return None
-
-    def seen(self, state: Checkpoint) -> tuple[Message, ...]:
-        """A graph has no conversation."""
-        return ()
 
     def nested(self, state: Checkpoint, call: Call) -> Nested | None:
         """The run inside a node, if it is an agent or a graph."""
