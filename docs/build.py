@@ -7,6 +7,7 @@ each example becomes a page with its code, and the reference, with every public 
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -35,12 +36,18 @@ def lay_out(folder: Path) -> None:
         listed.write(reference.index())
     for name, text in reference.pages().items():
         _made(pages / "docs" / "reference" / f"{name}.md").write_text(text)
+    shutil.copy(ROOT / "docs" / "site.css", pages / "site.css")
     examples = sorted((ROOT / "examples").glob("*.py"))
     for example in examples:
         page = f"# {example.name}\n\n```python\n{example.read_text()}```\n"
         _made(pages / "examples" / f"{example.stem}.md").write_text(page)
-    links = "".join(f"- [{example.name}]({example.stem}.md)\n" for example in examples)
-    (pages / "examples" / "index.md").write_text(f"# Examples\n\n{links}")
+    links = "".join(f"- [{example.name}]({example.stem}.md): {line_of(example)}\n" for example in examples)
+    (pages / "examples" / "index.md").write_text(f"# Examples\n\nEach is a program that runs by itself.\n\n{links}")
+
+
+def line_of(example: Path) -> str:
+    """What an example is about: the first line of its docstring."""
+    return (ast.get_docstring(ast.parse(example.read_text())) or "").partition("\n")[0]
 
 
 def as_on_site(text: str) -> str:

@@ -1,13 +1,16 @@
 """The README and the pages under `docs/` are true: their code runs and prints what they say, their links lead somewhere.
 
 A block of Python is run as it stands, all blocks of a page in order and in one namespace, in an empty directory. What a
-line prints is what the comment behind it says. `openai/...` models reach a loopback server: `clerk` answers there.
+`print` prints is what the comment behind it says, or the comment on the lines below it. `openai/...` models reach a
+loopback server: `clerk` answers there.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import io
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -30,7 +33,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GUARANTEES = ROOT / "docs" / "guarantees.md"
 
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SAID = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
@@ -42,6 +44,26 @@ def name_of(page: Path) -> str:
 def prose(page: Path) -> str:
     """The page without its blocks of code."""
     return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def said(code: str) -> list[str]:
+    """What the comments of a block say that it prints. Lines of a comment below a `print` are one line of output."""
+    tree, lines, found = ast.parse(code), code.splitlines(), []
+    prints = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "print"]
+    for node in sorted(prints, key=lambda node: node.lineno):
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        behind = lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode()
+        told = behind.removeprefix("  # ") or below(lines[node.end_lineno :], " " * node.col_offset + "# ")
+        if told:
+            found.append(told)
+    return found
+
+
+def below(lines: list[str], start: str) -> str:
+    """The comment that the lines begin with, as one line."""
+    return " ".join(
+        line.removeprefix(start) for line in itertools.takewhile(lambda line: line.startswith(start), lines)
+    )
 
 
 def clerk(body: dict[str, Any]) -> Any:
@@ -76,7 +98,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
         printed = io.StringIO()
         with redirect_stdout(printed):
             exec(compile("\n" * before + code, str(page), "exec"), module.__dict__)
-        assert printed.getvalue().splitlines() == SAID.findall(code), f"{name_of(page)}, block at line {before + 1}"
+        assert printed.getvalue().splitlines() == said(code), f"{name_of(page)}, block at line {before + 1}"
 
 
 def test_the_pages_with_code_are_run() -> None:
@@ -85,6 +107,15 @@ def test_the_pages_with_code_are_run() -> None:
         fences = re.findall(r"^ *```+ *(\S*)", page.read_text(), re.MULTILINE)
         assert len([kind for kind in fences if kind.lower().startswith("py")]) == len(BLOCK.findall(page.read_text()))
         assert set(fences) <= {"", "python", "text", "console", "mermaid"}, name_of(page)
+
+
+@each("page", PAGES, ids=name_of)
+def test_no_line_of_code_is_wider_than_80_columns(page: Path) -> None:
+    """A drawing is as wide as it is generated, and a line that a command prints as wide as that prints it."""
+    for kind, block in re.findall(r"^```(\S*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL):
+        printed = kind == "console" and block.startswith("$ ")
+        lines = [line for line in block.splitlines() if line.startswith("$ ") or not printed]
+        assert kind == "mermaid" or "flowchart" in block or [line for line in lines if len(line) > 80] == []
 
 
 @each("page", PAGES, ids=name_of)
@@ -108,19 +139,19 @@ def anchors(page: Path) -> set[str]:
 
 def test_every_page_is_linked_from_the_index() -> None:
     linked = LINK.findall((ROOT / "docs" / "index.md").read_text())
-    missing = {page.name for page in PAGES if page.parent.name == "docs"} - {*linked, "index.md"}
+    missing = {page.name for page in PAGES if page.parent == ROOT / "docs"} - {*linked, "index.md"}
     assert not missing
 
 
 @each("name", phronomy.__all__)
 def test_every_public_name_is_in_the_docs(name: str) -> None:
-    pages = "\n".join(page.read_text() for page in PAGES if page.parent.name == "docs")
+    pages = "\n".join(page.read_text() for page in PAGES if page.parent == ROOT / "docs")
     assert re.search(rf"\b{name}\b", pages), f"no page under docs mentions {name}"
 
 
 def test_the_error_tree_of_the_page_is_that_of_the_code() -> None:
     tree = tree_in(inspect.cleandoc(errors.__doc__ or ""))
-    assert tree_in((ROOT / "docs" / "errors.md").read_text()) == tree
+    assert tree_in((ROOT / "docs" / "errors.md").read_text()) == [re.split(r"(?<=\w)  +", line)[0] for line in tree]
     assert parents(tree) == {
         name: value.__base__.__name__
         for name, value in vars(errors).items()
