@@ -34,6 +34,7 @@ CORE = ",".join(
         "engine/judging/judge",
         "engine/judging/decide",
         "engine/judging/guard",
+        "concurrency/retries",
         "guardrails/verdict",
         "engine/stop_points",
         "tools/json_schema/answers",

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phronomy.concurrency import retries
 from phronomy.errors import AsyncRequired, ConfigurationError, GuardrailFailed, RunFailed
 from phronomy.foundation.json_text import canonical, plain
-from phronomy.guardrails import verdict as _guarding
 from phronomy.guardrails.guardrail import (
     AllowedTools,
     FunctionGuardrail,
@@ -503,8 +503,8 @@ class Sleeps:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.slept: list[float] = []
-        monkeypatch.setattr(_guarding, "time", SimpleNamespace(sleep=self.slept.append))
-        monkeypatch.setattr(_guarding, "asyncio", SimpleNamespace(sleep=self.sleep))
+        monkeypatch.setattr(retries, "time", SimpleNamespace(sleep=self.slept.append))
+        monkeypatch.setattr(retries, "asyncio", SimpleNamespace(sleep=self.sleep))
 
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)

@@ -51,6 +51,7 @@ from phronomy import (
     ToolContext,
     tool,
 )
+from phronomy.concurrency import retries
 from phronomy.foundation.json_text import canonical
 from phronomy.graph import END, START, StateGraph
 from phronomy.guardrails import verdict as guarding
@@ -493,8 +494,8 @@ class Naps:
             self.slept.append(seconds)
             await asleep(0)
 
-        monkeypatch.setattr(guarding.time, "sleep", self.slept.append)
-        monkeypatch.setattr(guarding.asyncio, "sleep", lambda seconds: nap(seconds) if seconds else asleep(0))
+        monkeypatch.setattr(retries.time, "sleep", self.slept.append)
+        monkeypatch.setattr(retries.asyncio, "sleep", lambda seconds: nap(seconds) if seconds else asleep(0))
 
 
 @pytest.fixture

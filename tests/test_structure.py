@@ -74,7 +74,7 @@ MAY_ACT = {
     "phronomy.foundation.deferred_records": {"os", "threading"},
     "phronomy.runs.driving": {"threading"},
     "phronomy.foundation.json_text": {"os"},  # limits from the environment
-    "phronomy.guardrails.verdict": {"asyncio", "time"},
+    "phronomy.concurrency.retries": {"asyncio", "tenacity", "time"},
     "phronomy.concurrency.leaving": {"threading", "time"},
     "phronomy.mcp.session": {"asyncio", "concurrent", "httpx2", "os", "threading"},
     "phronomy.mcp.transport": {"asyncio", "contextvars", "httpx2"},
@@ -154,6 +154,7 @@ LAZY = {
     "phronomy.guardrails.guardrail": {"jsonschema", "phronomy.tools.json_schema.answers", "referencing"},
     "phronomy.mcp.server": {"phronomy.mcp.session", "phronomy.mcp.elicitation"},
     "phronomy.models.formats.answer": {"email.utils"},
+    "phronomy.concurrency.retries": {"tenacity"},
     "phronomy.models.http.direct": {"aiohttp", "httpx2", "tenacity"},
     "phronomy.models.http.clients": {"aiohttp", "http.cookiejar", "httpx2", "ssl", "urllib.parse", "urllib.request"},
     "phronomy.models.http.openai_client": {"openai.types.chat"},
@@ -247,7 +248,7 @@ def twins() -> list[str]:
 
 RENAMED = {
     "aannounce": "announce", "acall": "call", "aask_gate": "ask_gate", "aclosing": "closing", "acomplete": "complete",
-    "anext": "next", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
+    "anext": "next", "atried": "tried", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
     "arender": "render", "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
     "ADrive": "Drive", "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Left, Overran
 from phronomy.concurrency.pieces import Heard, Piece, Piecewise, feeding
+from phronomy.concurrency.retries import backoff
 from phronomy.concurrency.workers import NEVER, ain_thread, aside_by_side, in_place, in_thread, side_by_side, within
 from phronomy.engine import clock
 from phronomy.engine.judging.judge import tool_context
@@ -95,7 +96,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     if (nested := runner.spec.nested(runner.state, call)) is not None:
         return run_apart(runner, call, tool, nested, drive)
     if call.attempt > 1:
-        time.sleep(retry_wait(call, tool))
+        time.sleep(backoff(tool.retry_wait, call.attempt - 1))
     runner.ledger.ensure_held()
     started = clock.monotonic()
     try:
@@ -124,7 +125,7 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     if (nested := runner.spec.nested(runner.state, call)) is not None:
         return await arun_apart(runner, call, tool, nested, drive)
     if call.attempt > 1:
-        await asyncio.sleep(retry_wait(call, tool))
+        await asyncio.sleep(backoff(tool.retry_wait, call.attempt - 1))
     await runner.ledger.aensure_held()
     started = clock.monotonic()
     try:
@@ -233,11 +234,6 @@ def left(runner: Runner, call: Call, tool: Tool, elapsed: int) -> Withdrawn | Ca
     reason = f"The run was stopped while {tool.name} ran. It may have taken effect, or may yet."
     at = now(runner.ledger.store)
     return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
-
-
-def retry_wait(call: Call, tool: Tool) -> float:
-    """How many seconds to wait before this attempt: doubling, at most 5."""
-    return min(tool.retry_wait * 2.0 ** min(call.attempt - 2, 60), 5.0)
 
 
 def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int) -> CallWaits:

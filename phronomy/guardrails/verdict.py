@@ -5,12 +5,11 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from phronomy.concurrency.retries import atried, tried
 from phronomy.concurrency.workers import in_either
 from phronomy.errors import AsyncRequired, GuardrailFailed
 from phronomy.foundation.checks import close_unawaited
@@ -73,33 +72,26 @@ async def acheck(guardrails: Sequence[Guardrail], value: JsonText, context: Guar
 
 def ask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[Any]) -> Any:
     """What the guardrail says of its own copy of the value. One that raises is asked again, as often as it says."""
-    attempt = 1
-    while True:
-        try:
-            return guardrail._asked(plain(value), context)
-        except Exception as error:
-            if attempt > guardrail.retries:
-                raise raised(guardrail, context, error) from error
-        time.sleep(wait(guardrail, attempt))
-        attempt += 1
+
+    def once() -> Any:
+        return guardrail._asked(plain(value), context)
+
+    try:
+        return tried(once, guardrail.retries, guardrail.retry_wait)
+    except Exception as error:
+        raise raised(guardrail, context, error) from error
 
 
 async def aask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[Any]) -> Any:
     """As `ask`."""
-    attempt = 1
-    while True:
-        try:
-            return await in_either(guardrail._asked, guardrail.is_async, plain(value), context)
-        except Exception as error:
-            if attempt > guardrail.retries:
-                raise raised(guardrail, context, error) from error
-        await asyncio.sleep(wait(guardrail, attempt))
-        attempt += 1
 
+    async def once() -> Any:
+        return await in_either(guardrail._asked, guardrail.is_async, plain(value), context)
 
-def wait(guardrail: Guardrail, attempt: int) -> float:
-    """How many seconds to wait after this attempt: doubling, at most 5."""
-    return min(guardrail.retry_wait * 2.0 ** min(attempt - 1, 60), 5.0)
+    try:
+        return await atried(once, guardrail.retries, guardrail.retry_wait)
+    except Exception as error:
+        raise raised(guardrail, context, error) from error
 
 
 def after(

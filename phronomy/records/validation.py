@@ -5,9 +5,6 @@ The loader is the one authority: what it reads has no problem, whatever is said 
 
 from __future__ import annotations
 
-import json
-import math
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
@@ -16,7 +13,7 @@ from pydantic_core import ErrorDetails, to_json
 
 from phronomy.errors import CheckpointError
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import MAX_BYTES, MAX_DEPTH, JsonError, canonical, parse
+from phronomy.foundation.json_text import JsonError, canonical, parse
 from phronomy.records.checkpoint import DERIVED, VERSION, Checkpoint, Fields, _check_version, _sorted, decode
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.record import Record, reader_of
@@ -115,10 +112,8 @@ def _explain(text: str | bytes | bytearray, found: _Found) -> None:
     try:
         data = parse(text)
     except JsonError as error:
-        data = _leniently(text, found)
-        if not found.reasons:
-            found.add((), _of_json(error))
-            return
+        found.add((), _of_json(error))
+        return
     _check(data, (), found)
 
 
@@ -130,62 +125,6 @@ def _of_json(error: JsonError) -> str:
     if "is out of range" in text:
         return "holds JSON with a number that is out of range"
     return text if text.startswith(("not ", "nested ", "JSON text ", "the JSON text ")) else "holds what is not JSON"
-
-
-class _Twice(dict[str, Any]):
-    """An object in which `keys` stood twice."""
-
-    twice: tuple[str, ...] = ()
-
-
-_NO_NUMBER: Final = object()
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = _Twice(pairs)
-    if len(found) != len(pairs):
-        found.twice = tuple(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-    return found
-
-
-def _float(text: str) -> object:
-    number = float(text)
-    return number if math.isfinite(number) else _NO_NUMBER
-
-
-def _int(text: str) -> object:
-    try:
-        return int(text)
-    except ValueError:  # it has more digits than Python reads
-        return _NO_NUMBER
-
-
-_LENIENT: Final = json.JSONDecoder(
-    object_pairs_hook=_object, parse_constant=lambda _: _NO_NUMBER, parse_float=_float, parse_int=_int
-)
-"""Reads what the loader refuses, to find the places. Nothing that is read so is ever used as a checkpoint."""
-
-
-def _leniently(text: str | bytes | bytearray, found: _Found) -> Any:
-    """The value of a text that was refused, with keys that stand twice noted, and what is no number noted and left out."""
-    try:
-        written = text if isinstance(text, str) else bytes(text).decode()
-        whole = [_LENIENT.decode(written) if len(written) <= MAX_BYTES else None]
-    except (ValueError, RecursionError):
-        return None
-    todo: list[tuple[Any, _Place]] = [(whole, ())]
-    while todo:
-        here, place = todo.pop()
-        for key, item in list(enumerate(here) if isinstance(here, list) else here.items()):
-            inner = (*place, key) if here is not whole else ()
-            if item is _NO_NUMBER:
-                here[key] = None
-                found.add(inner, "is no number that can be kept")
-            elif isinstance(item, dict | list) and len(inner) <= MAX_DEPTH:  # what is deeper is refused in any case
-                todo.append((item, inner))
-        for key in getattr(here, "twice", ()):
-            found.add((*place, key), "stands twice in one object")
-    return whole[0]
 
 
 # The fields

@@ -1,0 +1,47 @@
+"""Trying again after an exception. tenacity repeats and waits; the pause doubles, up to 5 seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+_LONGEST: Final = 5.0
+
+
+def backoff(first: float, failures: int) -> float:
+    """How many seconds to wait after so many failures, 1 or more; `first` is the pause after the first."""
+    return min(first * 2.0 ** min(failures - 1, 60), _LONGEST)
+
+
+def tried(work: Callable[[], T], retries: int, first: float) -> T:
+    """What the work gives. After an exception it is tried again, so many times at most; then the last exception is raised."""
+    if not retries:
+        return work()
+    tenacity, policy = _retrying(retries, first)
+    found: T = tenacity.Retrying(**policy, sleep=time.sleep)(work)
+    return found
+
+
+async def atried(work: Callable[[], Awaitable[T]], retries: int, first: float) -> T:
+    """As `tried`, for a function that is declared with `async def`."""
+    if not retries:
+        return await work()
+    tenacity, policy = _retrying(retries, first)
+    found: T = await tenacity.AsyncRetrying(**policy, sleep=asyncio.sleep)(work)
+    return found
+
+
+def _retrying(retries: int, first: float) -> tuple[Any, dict[str, Any]]:
+    """tenacity, and what its two retriers are to do."""
+    import tenacity  # noqa: PLC0415  # needed by retries alone
+
+    return tenacity, {
+        "stop": tenacity.stop_after_attempt(retries + 1),
+        "retry": tenacity.retry_if_exception_type(Exception),  # an interrupt goes through
+        "wait": lambda state: backoff(first, state.attempt_number),
+        "reraise": True,
+    }
