@@ -96,6 +96,8 @@ def lint(session: nox.Session) -> None:
     session.install(*group("lint"))
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
+    pages = [str(page) for page in (*Path(".").glob("*.md"), *Path("docs").glob("*.md"))]
+    session.run("ruff", "format", "--check", "--line-length", "80", *pages)
     session.run("lint-imports", "--no-cache")
 
 
