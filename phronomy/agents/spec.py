@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import FunctionType
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from phronomy.agents.handoffs import HandoffTool, filtered
 from phronomy.approvals.policy import Handled, Rule, rules_of
@@ -73,7 +73,9 @@ class AgentSpec:
     team: Mapping[str, AgentSpec] = field(default_factory=dict)
     routes: Mapping[tuple[str, str], HandoffTool] = field(default_factory=dict)
 
-    flow: ClassVar[None] = None
+    @property
+    def flow(self) -> None:
+        """It has no nodes."""
 
     @property
     def conversation(self) -> AgentSpec:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from phronomy.approvals.policy import Handled, Rule
 from phronomy.engine.nested import child_of
@@ -109,9 +109,11 @@ class GraphSpec:
     limits: Limits = Limits(turns=None)
     output_retries: None = None
     policy: tuple[Rule, ...] = ()
-    conversation: ClassVar[None] = None
-
     # What the drivers ask
+
+    @property
+    def conversation(self) -> None:
+        """It asks no model."""
 
     @property
     def flow(self) -> GraphSpec:
