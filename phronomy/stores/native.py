@@ -1,9 +1,10 @@
-"""A store in an event loop: `on_loop`, its primitives, its own where it has some, and `asked`, what a sync read gives there."""
+"""A store in an event loop: `on_loop`, its primitives, its own where it has some, and `twin_of`, what reads as a sync method does."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from phronomy.concurrency.workers import whole
@@ -57,23 +58,28 @@ def on_loop(store: Store) -> AsyncPrimitives:
     return _native(store) or InThreads(store)
 
 
-async def asked(
-    store: S,
+def twin_of(
     read: Callable[Concatenate[S, P], T],
-    native: Callable[Concatenate[S, P], Coroutine[Any, Any, T]] | None,
-    *args: P.args,
-    **kwargs: P.kwargs,
-) -> T:
-    """What a method that reads gives, without blocking the event loop.
+    native: Callable[Concatenate[S, P], Coroutine[Any, Any, T]] | None = None,
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
+    """The async twin of a method that reads: it gives the same, without blocking the event loop.
 
     With `native`, which does the same by `on_loop`, no thread is needed where the store has primitives of its own for the loop. A
     subclass that has written the method anew is heard: that is called.
     """
-    mine = getattr(store, read.__name__)
-    if native is not None and getattr(mine, "__func__", None) is read and _native(store) is not None:
-        return await native(store, *args, **kwargs)
-    found: T = await apart(store, mine, *args, **kwargs)
-    return found
+
+    async def twin(store: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        mine = getattr(store, read.__name__)
+        if native is not None and getattr(mine, "__func__", None) is read and _native(store) is not None:
+            return await native(store, *args, **kwargs)
+        found: T = await apart(store, mine, *args, **kwargs)
+        return found
+
+    wraps(read)(twin)
+    twin.__name__ = f"a{read.__name__}"
+    twin.__qualname__ = f"Store.{twin.__name__}"
+    twin.__doc__ = f"As `{read.__name__}`, without blocking the event loop."
+    return twin
 
 
 def _native(store: Store) -> AsyncPrimitives | None:
