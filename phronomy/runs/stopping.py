@@ -14,7 +14,7 @@ from phronomy.runs.driving import driven
 from phronomy.runs.finding import lookup
 from phronomy.runs.opening import Opening
 from phronomy.runs.options import CallOptions
-from phronomy.stores.native import in_store
+from phronomy.stores.native import in_store_twin
 from phronomy.tools.tool import Deps
 
 
@@ -41,15 +41,8 @@ class Stopping(Opening, Generic[Deps, Output]):
         runner = self._act_on(spec, deps, run, lookup.cancelling(self.store, reason, by))
         return runner if isinstance(runner, Result) else driven(runner)
 
-    async def acancel(
-        self,
-        run: Checkpoint | str,
-        *,
-        reason: str | None = None,
-        by: str | Principal | None = None,
-    ) -> Result[Output]:
-        """As `cancel`."""
-        return await in_store(self.store, self.cancel, run, reason=reason, by=by)
+    acancel = in_store_twin(cancel)
+    """As `cancel`."""
 
     def pause(
         self,
@@ -77,13 +70,5 @@ class Stopping(Opening, Generic[Deps, Output]):
         runner = self._act_on(spec, deps, run, lookup.halting(self.store, grace, reason, by))
         return runner if isinstance(runner, Result) else driven(runner)
 
-    async def apause(
-        self,
-        run: Checkpoint | str,
-        *,
-        grace: float | None = None,
-        reason: str | None = None,
-        by: str | Principal | None = None,
-    ) -> Result[Output]:
-        """As `pause`."""
-        return await in_store(self.store, self.pause, run, grace=grace, reason=reason, by=by)
+    apause = in_store_twin(pause)
+    """As `pause`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from phronomy.concurrency.workers import whole
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="Store")
+H = TypeVar("H", bound="HasStore")
 
 _PRIMITIVES: Final = ("append", "release", "lineage")
 
@@ -75,10 +76,33 @@ def twin_of(
         found: T = await apart(store, mine, *args, **kwargs)
         return found
 
-    wraps(read)(twin)
-    twin.__name__ = f"a{read.__name__}"
-    twin.__qualname__ = f"Store.{twin.__name__}"
-    twin.__doc__ = f"As `{read.__name__}`, without blocking the event loop."
+    return _told(twin, read)
+
+
+class HasStore(Protocol):
+    """Whatever works on one store."""
+
+    store: Store
+
+
+def in_store_twin(
+    method: Callable[Concatenate[H, P], T],
+) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
+    """The async twin of a method of something that has a store: see `in_store`. A subclass's own method is the one that is called."""
+
+    async def twin(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = await in_store(self.store, getattr(self, method.__name__), *args, **kwargs)
+        return found
+
+    return _told(twin, method)
+
+
+def _told(twin: Callable[P, T], method: Callable[..., Any]) -> Callable[P, T]:
+    """The twin under its own name, with the signature of the method."""
+    wraps(method)(twin)
+    twin.__name__ = f"a{method.__name__}"
+    twin.__qualname__ = f"{method.__qualname__.rpartition('.')[0]}.{twin.__name__}"
+    twin.__doc__ = f"As `{method.__name__}`, without blocking the event loop."
     return twin
 
 
