@@ -40,7 +40,7 @@ from phronomy.runs.waiting import holding
 from phronomy.stops.breakpoints import BreakpointHit
 from phronomy.stores.base import Store
 from phronomy.stores.derived import forking
-from phronomy.stores.native import in_store, in_store_twin
+from phronomy.stores.native import in_store
 from phronomy.stores.rows import Branch
 from phronomy.tools.tool import Deps
 
@@ -509,8 +509,9 @@ class Runs(Stopping[Deps, Output]):
         _, given = lookup.known(home, checkpoint, bearer=self._bearer)
         return forking.fork(home, given, label=label, rerun=rerun)
 
-    afork = in_store_twin(fork)
-    """As `fork`."""
+    async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
+        """As `fork`."""
+        return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun)
 
     def checkpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:
         """The present state of a run at rest: by checkpoint, checkpoint id, run id or branch id. What waits there goes on waiting.
@@ -521,8 +522,9 @@ class Runs(Stopping[Deps, Output]):
         """
         return on_demand.checkpoint(self._store_of(run), self.spec, run, label=label, bearer=self._bearer)
 
-    acheckpoint = in_store_twin(checkpoint)
-    """As `checkpoint`."""
+    async def acheckpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:
+        """As `checkpoint`."""
+        return await in_store(self.store, self.checkpoint, run, label=label)
 
     def restore(
         self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False
@@ -548,8 +550,13 @@ class Runs(Stopping[Deps, Output]):
         """The first checkpoint of a branch without a past, with what is read off that otherwise: of most runs, nothing."""
         return first
 
-    arestore = in_store_twin(restore)
-    """As `restore`."""
+    async def arestore(
+        self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False
+    ) -> Checkpoint:
+        """As `restore`."""
+        return await in_store(
+            self.store, self.restore, checkpoint, restore_timeline=restore_timeline, accept_changes=accept_changes
+        )
 
     def drift(self, checkpoint: Checkpoint) -> Drift:
         """How this agent differs from the one that made the checkpoint; nothing is read or changed in the store.

@@ -14,7 +14,7 @@ from phronomy.runs.driving import driven
 from phronomy.runs.finding import lookup
 from phronomy.runs.opening import Opening
 from phronomy.runs.options import CallOptions
-from phronomy.stores.native import in_store_twin
+from phronomy.stores.native import in_store
 from phronomy.tools.tool import Deps
 
 
@@ -41,8 +41,15 @@ class Stopping(Opening, Generic[Deps, Output]):
         runner = self._act_on(spec, deps, run, lookup.cancelling(self.store, reason, by))
         return runner if isinstance(runner, Result) else driven(runner)
 
-    acancel = in_store_twin(cancel)
-    """As `cancel`."""
+    async def acancel(
+        self,
+        run: Checkpoint | str,
+        *,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Result[Output]:
+        """As `cancel`."""
+        return await in_store(self.store, self.cancel, run, reason=reason, by=by)
 
     def pause(
         self,
@@ -70,5 +77,13 @@ class Stopping(Opening, Generic[Deps, Output]):
         runner = self._act_on(spec, deps, run, lookup.halting(self.store, grace, reason, by))
         return runner if isinstance(runner, Result) else driven(runner)
 
-    apause = in_store_twin(pause)
-    """As `pause`."""
+    async def apause(
+        self,
+        run: Checkpoint | str,
+        *,
+        grace: float | None = None,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Result[Output]:
+        """As `pause`."""
+        return await in_store(self.store, self.pause, run, grace=grace, reason=reason, by=by)

@@ -26,7 +26,7 @@ from phronomy.stores.derived import adoption, changes, forking, listing, retenti
 from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting, text, texts
 from phronomy.stores.keeper import Keeper
 from phronomy.stores.log.log import last_of
-from phronomy.stores.native import twin_of
+from phronomy.stores.native import asked
 from phronomy.stores.rows import (
     Append,
     AuditFilter,
@@ -320,41 +320,105 @@ class Store(ABC):
 
     # What reads, for an event loop
 
-    aload = twin_of(load, listing.aload)
-    """As `load`, without blocking the event loop."""
+    async def aload(self, checkpoint_id: str) -> Checkpoint:
+        """As `load`, without blocking the event loop."""
+        return await asked(self, Store.load, listing.aload, checkpoint_id)
 
-    alocate = twin_of(locate, listing.alocate)
-    """As `locate`, without blocking the event loop."""
+    async def alocate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+        """As `locate`, without blocking the event loop."""
+        return await asked(self, Store.locate, listing.alocate, checkpoint_id)
 
-    awhole = twin_of(whole, listing.awhole)
-    """As `whole`, without blocking the event loop."""
+    async def awhole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
+        """As `whole`, without blocking the event loop."""
+        return await asked(self, Store.whole, listing.awhole, checkpoint_id)
 
-    ahead = twin_of(head, listing.ahead)
-    """As `head`, without blocking the event loop."""
+    async def ahead(self, branch_id: str) -> tuple[Branch, Checkpoint]:
+        """As `head`, without blocking the event loop."""
+        return await asked(self, Store.head, listing.ahead, branch_id)
 
-    ahistory = twin_of(history, listing.ahistory)
-    """As `history`, without blocking the event loop."""
+    async def ahistory(self, checkpoint_id: str) -> list[Checkpoint]:
+        """As `history`, without blocking the event loop."""
+        return await asked(self, Store.history, listing.ahistory, checkpoint_id)
 
-    achildren = twin_of(children)
-    """As `children`, without blocking the event loop."""
+    async def achildren(self, checkpoint_id: str) -> list[Checkpoint]:
+        """As `children`, without blocking the event loop."""
+        return await asked(self, Store.children, None, checkpoint_id)
 
-    alatest = twin_of(latest)
-    """As `latest`, without blocking the event loop."""
+    async def alatest(self, thread_id: str) -> Checkpoint | None:
+        """As `latest`, without blocking the event loop."""
+        return await asked(self, Store.latest, None, thread_id)
 
-    acurrent = twin_of(current)
-    """As `current`, without blocking the event loop."""
+    async def acurrent(self, thread_id: str) -> Checkpoint:
+        """As `current`, without blocking the event loop."""
+        return await asked(self, Store.current, None, thread_id)
 
-    abranches = twin_of(branches)
-    """As `branches`, without blocking the event loop."""
+    async def abranches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
+        """As `branches`, without blocking the event loop."""
+        return await asked(self, Store.branches, None, run_id=run_id, thread_id=thread_id)
 
-    apending_rows = twin_of(pending_rows)
-    """As `pending_rows`, without blocking the event loop."""
+    async def apending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
+        """As `pending_rows`, without blocking the event loop."""
+        return await asked(self, Store.pending_rows, None, run_id=run_id, thread_id=thread_id)
 
-    apending = twin_of(pending)
-    """As `pending`, without blocking the event loop."""
+    async def apending(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        label: str | None = None,
+        risk: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+        newest: bool = False,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[Waiting]:
+        """As `pending`, without blocking the event loop."""
+        return await asked(
+            self,
+            Store.pending,
+            None,
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=agent,
+            tool=tool,
+            label=label,
+            risk=risk,
+            older_than=older_than,
+            newer_than=newer_than,
+            newest=newest,
+            limit=limit,
+            after=after,
+        )
 
-    acount = twin_of(count)
-    """As `count`, without blocking the event loop."""
+    async def acount(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        tool: str | None = None,
+        label: str | None = None,
+        risk: str | None = None,
+        older_than: float | None = None,
+        newer_than: float | None = None,
+    ) -> int:
+        """As `count`, without blocking the event loop."""
+        return await asked(
+            self,
+            Store.count,
+            None,
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=agent,
+            tool=tool,
+            label=label,
+            risk=risk,
+            older_than=older_than,
+            newer_than=newer_than,
+        )
 
     def list(
         self,
@@ -449,11 +513,34 @@ class Store(ABC):
         """What is new in a checkpoint against another, by their ids, whichever runs they are of. Raises `CheckpointNotFound`."""
         return diff(self.load(before), self.load(after))
 
-    alist = twin_of(list)
-    """As `list`, without blocking the event loop."""
+    async def alist(
+        self,
+        *,
+        run_id: str | None = None,
+        thread_id: str | None = None,
+        agent: str | None = None,
+        label: str | None = None,
+        labeled: bool = False,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> Page[CheckpointInfo]:
+        """As `list`, without blocking the event loop."""
+        return await asked(
+            self,
+            Store.list,
+            None,
+            run_id=run_id,
+            thread_id=thread_id,
+            agent=agent,
+            label=label,
+            labeled=labeled,
+            limit=limit,
+            after=after,
+        )
 
-    adiff = twin_of(diff)
-    """As `diff`, without blocking the event loop."""
+    async def adiff(self, before: str, after: str) -> CheckpointDiff:
+        """As `diff`, without blocking the event loop."""
+        return await asked(self, Store.diff, None, before, after)
 
     # What takes in and takes away
 

@@ -1,11 +1,10 @@
-"""A store in an event loop: `on_loop`, its primitives, its own where it has some, and `twin_of`, what reads as a sync method does."""
+"""A store in an event loop: `on_loop`, its primitives, its own where it has some, and `asked`, what a sync read gives there."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from phronomy.concurrency.workers import whole
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 S = TypeVar("S", bound="Store")
-H = TypeVar("H", bound="HasStore")
 
 _PRIMITIVES: Final = ("append", "release", "lineage")
 
@@ -59,51 +57,23 @@ def on_loop(store: Store) -> AsyncPrimitives:
     return _native(store) or InThreads(store)
 
 
-def twin_of(
+async def asked(
+    store: S,
     read: Callable[Concatenate[S, P], T],
-    native: Callable[Concatenate[S, P], Coroutine[Any, Any, T]] | None = None,
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, T]]:
-    """The async twin of a method that reads: it gives the same, without blocking the event loop.
+    native: Callable[Concatenate[S, P], Coroutine[Any, Any, T]] | None,
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
+    """What a method that reads gives, without blocking the event loop.
 
     With `native`, which does the same by `on_loop`, no thread is needed where the store has primitives of its own for the loop. A
     subclass that has written the method anew is heard: that is called.
     """
-
-    async def twin(store: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        mine = getattr(store, read.__name__)
-        if native is not None and getattr(mine, "__func__", None) is read and _native(store) is not None:
-            return await native(store, *args, **kwargs)
-        found: T = await apart(store, mine, *args, **kwargs)
-        return found
-
-    return _told(twin, read)
-
-
-class HasStore(Protocol):
-    """Whatever works on one store."""
-
-    store: Store
-
-
-def in_store_twin(
-    method: Callable[Concatenate[H, P], T],
-) -> Callable[Concatenate[H, P], Coroutine[Any, Any, T]]:
-    """The async twin of a method of something that has a store: see `in_store`. A subclass's own method is the one that is called."""
-
-    async def twin(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        found: T = await in_store(self.store, getattr(self, method.__name__), *args, **kwargs)
-        return found
-
-    return _told(twin, method)
-
-
-def _told(twin: Callable[P, T], method: Callable[..., Any]) -> Callable[P, T]:
-    """The twin under its own name, with the signature of the method."""
-    wraps(method)(twin)
-    twin.__name__ = f"a{method.__name__}"
-    twin.__qualname__ = f"{method.__qualname__.rpartition('.')[0]}.{twin.__name__}"
-    twin.__doc__ = f"As `{method.__name__}`, without blocking the event loop."
-    return twin
+    mine = getattr(store, read.__name__)
+    if native is not None and getattr(mine, "__func__", None) is read and _native(store) is not None:
+        return await native(store, *args, **kwargs)
+    found: T = await apart(store, mine, *args, **kwargs)
+    return found
 
 
 def _native(store: Store) -> AsyncPrimitives | None:

@@ -42,7 +42,7 @@ from phronomy.runs.options import CallOptions
 from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.stops.breakpoints import Hold
 from phronomy.stores.base import Store
-from phronomy.stores.native import in_store_twin
+from phronomy.stores.native import in_store
 from phronomy.stores.rows import Lineage
 from phronomy.teams.local import LocalState, Past, pending_handoffs, told_of
 from phronomy.teams.steps import as_json
@@ -286,8 +286,9 @@ class Orchestrator(Graph[Deps, Any]):
             head, lineage = store.head(branch_id)[1], store.lineage(branch_id=branch_id)
         return self._local(head, lineage)
 
-    alocal_state = in_store_twin(local_state)
-    """As `local_state`."""
+    async def alocal_state(self, at: Checkpoint | str) -> LocalState:
+        """As `local_state`."""
+        return await in_store(self.store, self.local_state, at)
 
     def _local(self, head: Checkpoint, lineage: Lineage) -> LocalState:
         state = self.state_of(head)
