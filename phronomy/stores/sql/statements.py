@@ -17,7 +17,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from inspect import cleandoc
 from operator import itemgetter
 from typing import Any, Final, TypeAlias, TypeVar
@@ -431,21 +431,29 @@ class Statements(Texts):
 # Records from rows, and rows from records
 
 
-def _reader_of(kind: type[R]) -> Callable[[Sequence[Any]], R]:
-    """What makes a record of a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
-    names = [field.name for field in fields(kind)]
-
-    def read(row: Sequence[Any]) -> R:
-        return kind(**dict(zip(names, row, strict=False)))
-
-    read.__doc__ = f"The {kind.__name__} in a row."
-    return read
+def _record_of(kind: type[R], row: Sequence[Any]) -> R:
+    """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
+    return kind(**dict(zip(kind.__dataclass_fields__, row, strict=False)))
 
 
-branch_of = _reader_of(Branch)
-pending_of = _reader_of(PendingRow)
-checkpoint_of = _reader_of(CheckpointRow)
-audit_of = _reader_of(AuditRow)
+def branch_of(row: Sequence[Any]) -> Branch:
+    """The branch in a row."""
+    return _record_of(Branch, row)
+
+
+def pending_of(row: Sequence[Any]) -> PendingRow:
+    """The pending approval in a row."""
+    return _record_of(PendingRow, row)
+
+
+def checkpoint_of(row: Sequence[Any]) -> CheckpointRow:
+    """The checkpoint in a row."""
+    return _record_of(CheckpointRow, row)
+
+
+def audit_of(row: Sequence[Any]) -> AuditRow:
+    """The line of the audit trail in a row."""
+    return _record_of(AuditRow, row)
 
 
 def branch_values(tenant: str, branch: Branch) -> Values:
