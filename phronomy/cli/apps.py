@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 from phronomy.agents.agent import Agent
+from phronomy.cli.options import Here, Where
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import PROGRESS, WrongUsage, was_decided
 from phronomy.errors import (
@@ -68,20 +69,19 @@ class Place:
 @contextmanager
 def opened(
     screen: Screen | None,
-    app: str | None,
-    store: str | None,
+    where: Where | Here,
     *,
-    tenant: str | None = None,
-    deps: str | None = None,
-    runs: bool = False,
     makes: bool = False,
     agent: Runs[Any, Any] | None = None,
 ) -> Iterator[Place]:
     """The place that the options name, or the environment does. That something is loaded is shown on `screen`.
 
-    With `runs` it has an agent, and its deps; with `makes` its store may be new. `agent` stands in for an app, and its runs are
+    With `Here` it has an agent, and its deps; with `makes` its store may be new. `agent` stands in for an app, and its runs are
     kept in a file of the user's if nothing else is said. Raises `WrongUsage`, `ConfigurationError`, `StoreError`.
     """
+    runs = isinstance(where, Here)
+    app, store, tenant = where.app, where.store, where.tenant
+    deps = where.deps if isinstance(where, Here) else None
     given = [f"--app {shlex.quote(app)}"] if app else []
     given += [f"--deps {shlex.quote(deps)}"] if deps else []
     given += [f"--store {_shown(store)}"] if store else []

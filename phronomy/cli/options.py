@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -87,3 +91,53 @@ Limit = Annotated[int | None, typer.Option(help="So many at most.", metavar="N",
 Next = Annotated[
     str | None, typer.Option("--after", help="The page after the one that ended with this.", metavar="CURSOR")
 ]
+
+# Several at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Which store a command looks into."""
+
+    app: App = None
+    store: Store = None
+    tenant: Tenant = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Here:
+    """Which app runs here, with which deps, and where its runs are kept."""
+
+    app: App = None
+    deps: Deps = None
+    store: Store = None
+    tenant: Tenant = None
+
+
+def command(run: Callable[..., int]) -> Callable[..., int]:
+    """A command, as typer is to know it: `run` gets the screen, and what the command line says.
+
+    A parameter of `run` that is one of the dataclasses stands for several options: the fields of that.
+    """
+    hints = get_type_hints(run, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and is_dataclass(kind)}
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    debug = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
+    parameters = [context]
+    for name, parameter in inspect.signature(run).parameters.items():
+        if name in groups:
+            parameters += inspect.signature(groups[name], eval_str=True).parameters.values()
+        elif name != "screen":
+            parameters.append(parameter.replace(annotation=hints[name]))
+    parameters.append(debug)
+
+    @wraps(run)
+    def begun(context: typer.Context, *, debug: bool, **given: Any) -> int:
+        screen = context.obj.begin(context, debug=debug)
+        for name, kind in groups.items():
+            given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})
+        return run(screen, **given)
+
+    begun.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    begun.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return begun

@@ -6,7 +6,6 @@ import functools
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 P = ParamSpec("P")
@@ -27,9 +26,7 @@ class aclosing(Generic[T]):  # as that of contextlib, which it stands in for
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
     def __aiter__(self) -> Self:

@@ -15,6 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from typing_extensions import Unpack
+
 from phronomy.errors import StoreError
 from phronomy.foundation.checks import is_timeout
 from phronomy.foundation.quoting import quoted
@@ -23,7 +25,7 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.diff import CheckpointDiff, diff
 from phronomy.records.validation import checked
 from phronomy.stores.derived import adoption, changes, forking, listing, retention
-from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting, text, texts
+from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting, Wanted, text, texts
 from phronomy.stores.keeper import Keeper
 from phronomy.stores.log.log import last_of
 from phronomy.stores.native import asked
@@ -260,17 +262,10 @@ class Store(ABC):
     def pending(
         self,
         *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        agent: str | None = None,
-        tool: str | None = None,
-        label: str | None = None,
-        risk: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
         newest: bool = False,
         limit: int | None = None,
         after: str | None = None,
+        **wanted: Unpack[Wanted],
     ) -> Page[Waiting]:
         """What waits for a human, oldest request first, or with `newest` newest first: found by an index, however much there is.
 
@@ -278,45 +273,12 @@ class Store(ABC):
         ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
         end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
         """
-        wanted = listing.pending_filter(
-            self,
-            run_id=run_id,
-            thread_id=thread_id,
-            agent=agent,
-            tool=tool,
-            label=label,
-            risk=risk,
-            older_than=older_than,
-            newer_than=newer_than,
-            newest=newest,
-        )
-        return listing.pending_page(self, wanted, limit, after)
+        found = listing.pending_filter(self, newest=newest, **wanted)
+        return listing.pending_page(self, found, limit, after)
 
-    def count(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        agent: str | None = None,
-        tool: str | None = None,
-        label: str | None = None,
-        risk: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
-    ) -> int:
+    def count(self, **wanted: Unpack[Wanted]) -> int:
         """How many approvals wait for a human, of those that `pending` would list."""
-        wanted = listing.pending_filter(
-            self,
-            run_id=run_id,
-            thread_id=thread_id,
-            agent=agent,
-            tool=tool,
-            label=label,
-            risk=risk,
-            older_than=older_than,
-            newer_than=newer_than,
-        )
-        return self.count_pending(wanted)
+        return self.count_pending(listing.pending_filter(self, **wanted))
 
     # What reads, for an event loop
 
@@ -363,62 +325,17 @@ class Store(ABC):
     async def apending(
         self,
         *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        agent: str | None = None,
-        tool: str | None = None,
-        label: str | None = None,
-        risk: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
         newest: bool = False,
         limit: int | None = None,
         after: str | None = None,
+        **wanted: Unpack[Wanted],
     ) -> Page[Waiting]:
         """As `pending`, without blocking the event loop."""
-        return await asked(
-            self,
-            Store.pending,
-            None,
-            run_id=run_id,
-            thread_id=thread_id,
-            agent=agent,
-            tool=tool,
-            label=label,
-            risk=risk,
-            older_than=older_than,
-            newer_than=newer_than,
-            newest=newest,
-            limit=limit,
-            after=after,
-        )
+        return await asked(self, Store.pending, None, newest=newest, limit=limit, after=after, **wanted)
 
-    async def acount(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        agent: str | None = None,
-        tool: str | None = None,
-        label: str | None = None,
-        risk: str | None = None,
-        older_than: float | None = None,
-        newer_than: float | None = None,
-    ) -> int:
+    async def acount(self, **wanted: Unpack[Wanted]) -> int:
         """As `count`, without blocking the event loop."""
-        return await asked(
-            self,
-            Store.count,
-            None,
-            run_id=run_id,
-            thread_id=thread_id,
-            agent=agent,
-            tool=tool,
-            label=label,
-            risk=risk,
-            older_than=older_than,
-            newer_than=newer_than,
-        )
+        return await asked(self, Store.count, None, **wanted)
 
     def list(
         self,

@@ -461,14 +461,7 @@ def _checkpoints(mine: _Tenant, wanted: CheckpointFilter) -> Iterator[Checkpoint
 
 def _audit(mine: _Tenant, wanted: AuditFilter) -> Iterator[AuditRow]:
     for row in mine.audit:
-        if (
-            (wanted.after is None or row.n > wanted.after)
-            and (wanted.run_id is None or row.run_id == wanted.run_id)
-            and (wanted.thread_id is None or row.thread_id == wanted.thread_id)
-            and (wanted.pending_id is None or row.pending_id == wanted.pending_id)
-            and (wanted.since is None or row.at >= wanted.since)
-            and (wanted.until is None or row.at <= wanted.until)
-        ):
+        if (wanted.after is None or row.n > wanted.after) and wanted.allows(row):
             yield row
 
 

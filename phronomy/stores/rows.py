@@ -262,6 +262,16 @@ class AuditFilter:
     after: int | None = None
     limit: int | None = None
 
+    def allows(self, row: AuditRow) -> bool:
+        """Whether what the filter says holds for a line of the trail, but for its place and the limit."""
+        return (
+            (self.run_id is None or row.run_id == self.run_id)
+            and (self.thread_id is None or row.thread_id == self.thread_id)
+            and (self.pending_id is None or row.pending_id == self.pending_id)
+            and (self.since is None or row.at >= self.since)
+            and (self.until is None or row.at <= self.until)
+        )
+
 
 class Behind(Exception):
     """The writer has not seen the last entry of the log, or who holds the branch now. Nothing was written."""

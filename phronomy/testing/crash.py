@@ -51,7 +51,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from phronomy.errors import ConfigurationError, Portable
@@ -178,38 +177,28 @@ class _Attempt:
 _Steps = Generator[Job, int, _Attempt]
 
 
+@dataclass
 class _Sweep:
     """A sweep under way: each place is a generator that gives the processes to run, and is sent their exit codes."""
 
-    def __init__(
-        self,
-        folder: Path,
-        plays: tuple[Play, Play],
-        store: Opener,
-        check: Callable[[Scene], Any] | None,
-        deaths: int,
-        strike: Callable[[], Any] | None,
-        mend: Callable[[], Any] | None,
-        timeout: float,
-    ) -> None:
-        self._folder = folder
-        self._plays = plays
-        self._opener = store
-        self._check = check
-        self._deaths = deaths
-        self._strike = strike
-        self._mend = mend
-        self._timeout = timeout
+    folder: Path
+    plays: tuple[Play, Play]
+    opener: Opener
+    check: Callable[[Scene], Any] | None
+    deaths: int
+    fault: Callable[[], Any] | None
+    mend: Callable[[], Any] | None
+    timeout: float
+
+    def __post_init__(self) -> None:
         self._token = secrets.token_hex(4)
-        self._store: Store | None = opened(store)
-        self._processes = _processes(plays)
+        self._store: Store | None = opened(self.opener)
+        self._processes = _processes(self.plays)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._close()
 
     def _close(self) -> None:
@@ -230,7 +219,7 @@ class _Sweep:
                 tried += self._run([self._attempt(n)], 1)
         bodies = [each.entered for each in tried]
         return Report(
-            scenario=_name(self._plays[0]),
+            scenario=_name(self.plays[0]),
             places=unharmed.places,
             kills=sum(each.killed for each in tried),
             faults=sum(each.faults for each in tried),
@@ -247,13 +236,13 @@ class _Sweep:
 
     def _attempt(self, n: int | None) -> _Steps:
         """Play the scenario up to place `n`, have others carry on, and judge."""
-        file = str(self._folder / str(n or 0))
-        job = partial(Job, store=self._opener, tenant=self._tenant(n), file=file)
+        file = str(self.folder / str(n or 0))
+        job = partial(Job, store=self.opener, tenant=self._tenant(n), file=file)
         witness, came = Witness(file), _Attempt()
-        code = yield job(play=self._plays[0], at=n, later=0.0, recovering=False)
+        code = yield job(play=self.plays[0], at=n, later=0.0, recovering=False)
         self._note(came, witness, code)
-        if self._mend is not None:
-            self._mend()
+        if self.mend is not None:
+            self.mend()
         came.reached = bool(witness.lines("struck"))
         came.places = sum(line["places"] for line in witness.lines("ended"))
         where = (
@@ -261,9 +250,9 @@ class _Sweep:
         )
         before = self._found(n)
         laws = [*at_the_crash(before, witness)]
-        for death in range(1, self._deaths + 1 if came.reached else 2):
-            at = (n or 0) % 7 + death if death < self._deaths and self._strike is None else None
-            code = yield job(play=self._plays[1], at=at, later=_HOUR * death, recovering=True)
+        for death in range(1, self.deaths + 1 if came.reached else 2):
+            at = (n or 0) % 7 + death if death < self.deaths and self.fault is None else None
+            code = yield job(play=self.plays[1], at=at, later=_HOUR * death, recovering=True)
             self._note(came, witness, code)
             came.recoveries += code == 0
             if code in (0, RAISED, _HUNG):
@@ -286,30 +275,30 @@ class _Sweep:
             came.killed += 1
         elif code == RAISED:
             raised = witness.lines("raised")[-1]
-            struck = self._strike is not None and witness.lines("struck") and not witness.lines("ended")
+            struck = self.fault is not None and witness.lines("struck") and not witness.lines("ended")
             if struck and raised["typed"] and not came.faults:
                 came.faults += 1
             else:
                 came.broken.append(f"a worker raised\n{raised['told']}")
         elif code == _HUNG:
-            came.broken.append(f"a worker did not end within {self._timeout:g} s")
+            came.broken.append(f"a worker did not end within {self.timeout:g} s")
         elif code != 0:
             came.broken.append(f"a worker ended with exit code {code}")
 
     def _found(self, n: int | None) -> Found:
-        if self._strike is not None:
+        if self.fault is not None:
             self._close()  # the connections may be broken
         if self._store is None:
-            self._store = opened(self._opener)
+            self._store = opened(self.opener)
         return Found(self._store.for_tenant(self._tenant(n)))
 
     def _checked(self, n: int | None, witness: Witness) -> list[str]:
         """What the user's own check says."""
-        if self._check is None or self._store is None:
+        if self.check is None or self._store is None:
             return []
         store = self._store.for_tenant(self._tenant(n))
         try:
-            self._check(Scene(store, witness, Fuse(None, witness), recovering=True))
+            self.check(Scene(store, witness, Fuse(None, witness), recovering=True))
         except AssertionError as error:
             return [f"the check failed: {error}"]
         return []
@@ -333,7 +322,7 @@ class _Sweep:
 
     def start(self, job: Job) -> tuple[Any, Connection | None]:
         """A process that does the job, and the line to it."""
-        ours, theirs = multiprocessing.Pipe() if self._strike is not None else (None, None)
+        ours, theirs = multiprocessing.Pipe() if self.fault is not None else (None, None)
         process = self._processes.Process(target=work, args=(job, theirs), daemon=True)
         process.start()
         if theirs is not None:
@@ -342,8 +331,8 @@ class _Sweep:
 
     def strike(self) -> None:
         """Do what the caller of `sweep` wants done at the place."""
-        if self._strike is not None:
-            self._strike()
+        if self.fault is not None:
+            self.fault()
 
 
 class _Worker:
@@ -358,7 +347,7 @@ class _Worker:
 
     def _begin(self, job: Job) -> None:
         self._process, self._line = self._swept.start(job)
-        self._until = time.monotonic() + self._swept._timeout
+        self._until = time.monotonic() + self._swept.timeout
 
     @property
     def signs(self) -> Iterator[Any]:
@@ -378,7 +367,7 @@ class _Worker:
             else:
                 self._swept.strike()
                 self._line.send(None)
-                self._until = time.monotonic() + self._swept._timeout
+                self._until = time.monotonic() + self._swept.timeout
         if self._process.sentinel in ready:
             self._end(None)
         elif time.monotonic() > self._until:

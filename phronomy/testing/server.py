@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
-from types import TracebackType
 from typing import Any, Self, cast
 
 from phronomy.models.formats.chat import wire_message
@@ -103,9 +102,7 @@ class ChatServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def _answer(self, body: dict[str, Any], spoken: type[Answer]) -> Fault | Answer:

@@ -13,7 +13,7 @@ import typer
 from phronomy.agents.agent import Agent
 from phronomy.cli.apps import Found, Place, found, opened
 from phronomy.cli.commands.decide import confirmed, result_view
-from phronomy.cli.options import App, By, Debug, Json, Limit, OfAgent, Standing, Store, Tenant, Thread, Yes
+from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view, moment
 from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, ago, login_name
@@ -22,12 +22,11 @@ from phronomy.runs.runs import Runs
 from phronomy.stores.rows import Branch, PendingRow
 
 
+@command
 def runs(
-    context: typer.Context,
+    screen: Screen,
     *,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     thread: Thread = None,
     agent: OfAgent = None,
     status: Annotated[
@@ -35,14 +34,12 @@ def runs(
     ] = None,
     limit: Limit = None,
     json: Json = False,
-    debug: Debug = False,
 ) -> int:
     """List runs and their forks, oldest first: how each stands, and what waits there.
 
     --limit keeps the newest. What is running and held by nobody is for `recover`.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
-    with opened(None if json else screen, app, store, tenant=tenant) as place:
+    with opened(None if json else screen, where) as place:
         with screen.reading(machine=json):
             waiting = _by_branch(place.store.pending_rows(thread_id=thread))
             every = place.store.branches(thread_id=thread)
@@ -96,30 +93,27 @@ def _row(branch: Branch, waiting: list[PendingRow], now: float) -> tuple[str, ..
     )
 
 
+@command
 def cancel(
-    context: typer.Context,
+    screen: Screen,
     id: Annotated[str, typer.Argument(help="A run, or a branch, checkpoint or pending id of one.", metavar="RUN")],
     *,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     reason: Annotated[str | None, typer.Option(help="Why, for the record.", metavar="TEXT")] = None,
     by: By = None,
     yes: Yes = False,
     json: Json = False,
-    debug: Debug = False,
 ) -> int:
     """End a run: what waits in it is settled as cancelled, and nothing of it begins any more.
 
     A run that a worker elsewhere holds is told, and ends there at its next boundary. That of an agent needs no --app;
     without it, what is announced of the end is left for `recover`, and hooks are not told.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
     if json and not yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
     if by == "":
         raise WrongUsage("--by names somebody")
-    with opened(None if json else screen, app, store, tenant=tenant) as place:
+    with opened(None if json else screen, where) as place:
         with screen.reading(machine=json):
             meant = found(place.store, id)
             waiting = _by_branch(place.store.pending_rows(run_id=meant.branch.run_id))[meant.branch.id]

@@ -19,7 +19,7 @@ from phronomy.cli.apps import Place, new_name, opened
 from phronomy.cli.commands.decide import Request, edited_in_place, settle, show_edited
 from phronomy.cli.commands.recover import carried_on
 from phronomy.cli.commands.runs import drive, telling
-from phronomy.cli.options import App, By, Debug, Deps, Reveal, Store, Tenant
+from phronomy.cli.options import By, Here, Reveal, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, show_tail
 from phronomy.cli.words import DONE, FAILED, INTERRUPTED, PENDING, WrongUsage, explained, login_name, who_decided
@@ -277,13 +277,11 @@ def _as_json(answer: Answer) -> Respond | None:
         return None
 
 
+@command
 def chat(
-    context: typer.Context,
+    screen: Screen,
     *,
-    app: App = None,
-    deps: Deps = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    here: Here,
     thread: Annotated[
         str | None, typer.Option(help="The thread to go on with. By default a new one.", metavar="ID")
     ] = None,
@@ -292,17 +290,15 @@ def chat(
     ] = None,
     by: By = None,
     reveal: Reveal = False,
-    debug: Debug = False,
 ) -> int:
     """Talk to the agent, and decide in place whatever it asks for.
 
     Leave whenever you like, with Ctrl-C too: the next `phronomy chat` with the same --thread goes on from there. With
     --model the conversation is kept in your data directory, unless --store names another place.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
-    if app is not None and model is not None:
+    if here.app is not None and model is not None:
         raise WrongUsage("--app and --model exclude each other")
-    if deps is not None and model is not None:
+    if here.deps is not None and model is not None:
         raise WrongUsage("--deps goes with an app, and --model talks without one")
     if thread == "":
         raise WrongUsage("--thread names a thread")
@@ -310,7 +306,7 @@ def chat(
     given = [] if model is None else [f"--model {shlex.quote(model)}"]
     if model is not None:
         agent = Agent(name="chat", model=model)
-    with opened(screen, app, store, tenant=tenant, deps=deps, runs=True, makes=True, agent=agent) as place:
+    with opened(screen, here, makes=True, agent=agent) as place:
         thread_id = clean(thread) if thread else new_name("chat")
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
         if place.worker.spec.kind != "agent" and not takes_value(place.worker.spec):

@@ -18,7 +18,7 @@ import typer
 from phronomy.cli.apps import Place, found, opened
 from phronomy.cli.graphs import heading
 from phronomy.cli.letters import escaped
-from phronomy.cli.options import Accept, App, By, Debug, Deps, Reveal, Store, Tenant
+from phronomy.cli.options import Accept, By, Here, Reveal, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, cut, names_of, show_args, show_graph, show_message, show_tail
 from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, explained, login_name
@@ -49,8 +49,9 @@ _WHERE: Final = {
 }
 
 
+@command
 def debug(
-    context: typer.Context,
+    screen: Screen,
     input: Annotated[
         str | None, typer.Argument(help="What to ask the agent; for a graph, JSON.", metavar="[INPUT]")
     ] = None,
@@ -58,24 +59,19 @@ def debug(
     run: Annotated[
         str | None, typer.Option(help="Go on with this run: a run, branch, checkpoint or pending id.", metavar="ID")
     ] = None,
-    app: App = None,
-    deps: Deps = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    here: Here,
     by: By = None,
     reveal: Reveal = False,
     accept_changes: Accept = False,
-    debug: Debug = False,
 ) -> int:
     """Step through a run: stop it, look, change something, go on, go back.
 
     With INPUT a run begins, and stops before anything has happened. Commands are read line by line, in a pipe too; `help`
     lists them. Leave at any time: the run waits where it stands, and --run picks it up.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
     if input is not None and run is not None:
         raise WrongUsage("INPUT begins a run, and --run goes on with one: give one of them")
-    with opened(screen, app, store, tenant=tenant, deps=deps, runs=True, makes=run is None) as place:
+    with opened(screen, here, makes=run is None) as place:
         debugger = Debugger(place.worker, by=by or login_name(), accept_changes=accept_changes, deps=place.deps)
         session = Session(screen, place, Mask(place.agent, reveal=reveal), debugger)
         return session.run(input, run)

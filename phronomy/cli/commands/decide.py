@@ -22,7 +22,7 @@ import typer
 
 from phronomy.cli.apps import Place, asked, opened
 from phronomy.cli.commands.runs import drive, telling
-from phronomy.cli.options import Accept, After, App, By, Debug, Deps, Digest, Id, Json, Reveal, Store, Tenant, Yes
+from phronomy.cli.options import Accept, After, By, Digest, Here, Id, Json, Reveal, Yes, command
 from phronomy.cli.screen import WIDEST, Screen, json_text, kind_of
 from phronomy.cli.views import (
     Mask,
@@ -52,12 +52,16 @@ VIEW = ("v", "view")
 class Manner:
     """How a decision is taken: by whom, and whether anybody is asked."""
 
-    by: str
-    yes: bool
-    machine: bool
-    reveal: bool
-    digest: str | None
-    accept_changes: bool
+    by: By = None
+    digest: Digest = None
+    yes: Yes = False
+    json: Json = False
+    reveal: Reveal = False
+    accept_changes: Accept = False
+
+    def __post_init__(self) -> None:
+        if self.by == "":
+            raise WrongUsage("--by names somebody")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,29 +90,29 @@ Make: TypeAlias = Callable[[Request], Answer | None]
 
 def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question: str, manner: Manner) -> int:
     """Show what an id means, ask, and decide it. The exit status."""
-    if manner.machine and not manner.yes:
+    if manner.json and not manner.yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
-    with screen.reading(machine=manner.machine):
+    with screen.reading(machine=manner.json):
         checkpoint, pending = asked(place.store, id)
     _check_shown(id, checkpoint, pending, manner)
     _check_here(place, pending, given)
     mask = Mask(place.agent, reveal=manner.reveal)
     request = Request(
-        screen=screen, place=place, mask=mask, checkpoint=checkpoint, pending=pending, machine=manner.machine
+        screen=screen, place=place, mask=mask, checkpoint=checkpoint, pending=pending, machine=manner.json
     )
     try:
         if not callable(given):
             _check_seen(request, given, manner)
         draw = request.draw
         is_cut = False
-        if not manner.machine:
+        if not manner.json:
             show_tail(screen, checkpoint, mask)
             is_cut = _shown(request, draw, manner)
             screen.say()
         if callable(given):
             answer = given(request)
             _check_seen(request, answer, manner)
-            if isinstance(answer, Approve) and answer.args is not None and not manner.machine:
+            if isinstance(answer, Approve) and answer.args is not None and not manner.json:
                 draw = partial(show_edited, pending=pending, mask=mask, args=answer.args)
                 is_cut = _shown(request, draw, manner)
         else:
@@ -119,13 +123,13 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
                 if answer is None or sys.stdin.isatty()
                 else " Only a terminal is asked: give --yes to decide without."
             )
-            if manner.machine:
+            if manner.json:
                 screen.complain(f"Nothing was decided: {pending.id} still waits.{how}")
             else:
                 screen.say(f"Nothing was decided: {pending.id} still waits.{how}", style="bold")
             return PENDING
-        with telling(screen, mask, machine=manner.machine) as hear:
-            result = settle(request, answer, hear, by=manner.by, accept_changes=manner.accept_changes)
+        with telling(screen, mask, machine=manner.json) as hear:
+            result = settle(request, answer, hear, by=manner.by or login_name(), accept_changes=manner.accept_changes)
     except KeyboardInterrupt:
         screen.complain(f"Interrupted. {how_it_stands(place, checkpoint.run_id, pending.id)}")
         return INTERRUPTED
@@ -226,7 +230,7 @@ def report(request: Request, result: Result[Any], manner: Manner) -> int:
     checkpoint, screen = result.checkpoint, request.screen
     mine = next((each for each in checkpoint.decisions if each.pending_id == request.pending.id), None)
     waits = checkpoint.pending if result.suspended else ()
-    if manner.machine:
+    if manner.json:
         document = result_view(result, request.mask)
         screen.document({**document, "decision": decision_view(mine) if mine is not None else None})
     else:
@@ -367,135 +371,82 @@ def _typed(tool: Tool, name: str, typed: str) -> Any:
         return typed
 
 
+@command
 def approve(
-    context: typer.Context,
+    screen: Screen,
     id: Id,
     *,
-    app: App = None,
-    deps: Deps = None,
-    store: Store = None,
-    tenant: Tenant = None,
-    by: By = None,
-    digest: Digest = None,
-    yes: Yes = False,
-    json: Json = False,
-    reveal: Reveal = False,
-    accept_changes: Accept = False,
-    debug: Debug = False,
+    here: Here,
+    manner: Manner,
 ) -> int:
     """Run what waits, as it is shown, and carry the run on."""
-    screen: Screen = context.obj.begin(context, debug=debug)
-    how = _manner(by, digest, yes, json, reveal, accept_changes)
-    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
-        return decide(screen, place, id, Approve(), "Approve it?", how)
+    with opened(None if manner.json else screen, here) as place:
+        return decide(screen, place, id, Approve(), "Approve it?", manner)
 
 
+@command
 def reject(
-    context: typer.Context,
+    screen: Screen,
     id: Id,
     *,
-    app: App = None,
-    deps: Deps = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    here: Here,
     reason: Annotated[str | None, typer.Option(help="Why, for the model.", metavar="TEXT")] = None,
     then: Annotated[
         After,
         typer.Option(help="The model goes on; it does, and the same call is rejected unasked; or the run ends."),
     ] = After.CONTINUE,
-    by: By = None,
-    digest: Digest = None,
-    yes: Yes = False,
-    json: Json = False,
-    reveal: Reveal = False,
-    accept_changes: Accept = False,
-    debug: Debug = False,
+    manner: Manner,
 ) -> int:
     """Do not run what waits, and carry the run on."""
-    screen: Screen = context.obj.begin(context, debug=debug)
-    how = _manner(by, digest, yes, json, reveal, accept_changes)
-    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
-        return decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", how)
+    with opened(None if manner.json else screen, here) as place:
+        return decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", manner)
 
 
+@command
 def respond(
-    context: typer.Context,
+    screen: Screen,
     id: Id,
     content: Annotated[
         str | None, typer.Argument(help="The result as text; - reads it from standard input.", metavar="[TEXT|-]")
     ] = None,
     *,
-    app: App = None,
-    deps: Deps = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    here: Here,
     json_content: Annotated[
         str | None, typer.Option(help="The result as JSON; - reads it from standard input.", metavar="JSON")
     ] = None,
-    by: By = None,
-    digest: Digest = None,
-    yes: Yes = False,
-    json: Json = False,
-    reveal: Reveal = False,
-    accept_changes: Accept = False,
-    debug: Debug = False,
+    manner: Manner,
 ) -> int:
     """Give the result of what waits yourself.
 
     It is not run: the text, or JSON, is what the model reads as its result. Then the run is carried on.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
-    how = _manner(by, digest, yes, json, reveal, accept_changes)
     if (content is None) == (json_content is None):
         raise WrongUsage("give the result, either as TEXT or with --json-content")
     text = content if content is not None else json_content or ""
     text = sys.stdin.read() if text == "-" else text
-    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+    with opened(None if manner.json else screen, here) as place:
         answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
-        return decide(screen, place, id, answer, "Give this result?", how)
+        return decide(screen, place, id, answer, "Give this result?", manner)
 
 
+@command
 def edit(
-    context: typer.Context,
+    screen: Screen,
     id: Id,
     *,
-    app: App = None,
-    deps: Deps = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    here: Here,
     args: Annotated[
         str | None, typer.Option(help="All the arguments, as JSON. Without it, EDITOR is opened.", metavar="JSON")
     ] = None,
-    by: By = None,
-    digest: Digest = None,
-    yes: Yes = False,
-    json: Json = False,
-    reveal: Reveal = False,
-    accept_changes: Accept = False,
-    debug: Debug = False,
+    manner: Manner,
 ) -> int:
     """Run what waits with other arguments.
 
     They are validated and shown before anybody is asked. Arguments that are not valid change nothing.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
-    how = _manner(by, digest, yes, json, reveal, accept_changes)
-    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
+    with opened(None if manner.json else screen, here) as place:
         make = partial(_edited, given=args)
-        return decide(screen, place, id, make, "Approve it with these arguments?", how)
-
-
-def _manner(by: str | None, digest: str | None, yes: bool, machine: bool, reveal: bool, accept_changes: bool) -> Manner:
-    if by == "":
-        raise WrongUsage("--by names somebody")
-    return Manner(
-        by=by or login_name(),
-        digest=digest,
-        yes=yes,
-        machine=machine,
-        reveal=reveal,
-        accept_changes=accept_changes,
-    )
+        return decide(screen, place, id, make, "Approve it with these arguments?", manner)
 
 
 def _json(text: str, option: str) -> Any:

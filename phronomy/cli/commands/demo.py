@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from phronomy.cli.options import Debug
+from phronomy.cli.options import command
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import WrongUsage
 from phronomy.records.decisions import Approve, Reject
 
 
+@command
 def demo(
-    context: typer.Context,
+    screen: Screen,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Approve what is asked, without a prompt.")] = False,
     no: Annotated[bool, typer.Option("--no", help="Reject what is asked, without a prompt.")] = False,
@@ -23,14 +24,12 @@ def demo(
         Path | None,
         typer.Option(help="The SQLite file to keep the run in. By default one in your data directory.", metavar="PATH"),
     ] = None,
-    debug: Debug = False,
 ) -> int:
     """A refund desk in this terminal, without any key.
 
     An agent looks up an order by itself, and asks before it refunds. A server on the loopback interface stands in for
     the model. Leave at the prompt, or be killed there: the next `phronomy demo` goes on from the same place.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
     if yes and no:
         raise WrongUsage("--yes and --no exclude each other")
     if reason is not None and not no:

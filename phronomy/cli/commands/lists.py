@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from phronomy.cli.apps import Place, opened
-from phronomy.cli.options import App, Debug, Json, Limit, Next, OfAgent, Reveal, Run, Store, Tenant, Thread
+from phronomy.cli.options import Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, info_view, pending_view
 from phronomy.cli.words import DONE, WrongUsage, age, ago, ahead, moment_of, time_of
@@ -155,12 +155,11 @@ def _row(record: AuditRecord) -> tuple[str, ...]:
     )
 
 
+@command
 def pending(
-    context: typer.Context,
+    screen: Screen,
     *,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     thread: Thread = None,
     run: Run = None,
     agent: OfAgent = None,
@@ -176,26 +175,23 @@ def pending(
     count: Annotated[bool, typer.Option("--count", help="Print how many there are, and nothing else.")] = False,
     json: Json = False,
     reveal: Reveal = False,
-    debug: Debug = False,
 ) -> int:
     """List what waits for a human, oldest first."""
-    screen: Screen = context.obj.begin(context, debug=debug)
     given = {
         **{"run_id": run, "thread_id": thread, "agent": agent, "tool": tool, "label": label, "risk": risk},
         **{"older_than": older_than, "newest": newest, "limit": limit, "after": after},
     }
-    with opened(None if json or count else screen, app, store, tenant=tenant) as place:
+    with opened(None if json or count else screen, where) as place:
         if count:
             return _count_pending(screen, place, given)
         return _list_pending(screen, place, given, machine=json, reveal=reveal)
 
 
+@command
 def audit(
-    context: typer.Context,
+    screen: Screen,
     *,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     run: Run = None,
     thread: Thread = None,
     pending: Annotated[str | None, typer.Option(help="Only of this pending approval.", metavar="ID")] = None,
@@ -204,24 +200,21 @@ def audit(
     ] = None,
     until: Annotated[str | None, typer.Option(help="Up to then.", metavar="WHEN")] = None,
     table: Annotated[bool, typer.Option("--table", help="Print a table, for people.")] = False,
-    debug: Debug = False,
 ) -> int:
     """Print who decided what, oldest first: a line of JSON each.
 
     What is here stays when runs are taken away.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
     given = {"run_id": run, "thread_id": thread, "pending_id": pending, "since": since, "until": until}
-    with opened(screen if table else None, app, store, tenant=tenant) as place:
+    with opened(screen if table else None, where) as place:
         return _list_audit(screen, place, given, table=table)
 
 
+@command
 def list_checkpoints(
-    context: typer.Context,
+    screen: Screen,
     *,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     run: Run = None,
     thread: Thread = None,
     agent: OfAgent = None,
@@ -230,10 +223,8 @@ def list_checkpoints(
     limit: Limit = None,
     after: Next = None,
     json: Json = False,
-    debug: Debug = False,
 ) -> int:
     """List the checkpoints that are kept, of all runs."""
-    screen: Screen = context.obj.begin(context, debug=debug)
     given = {"run_id": run, "thread_id": thread, "agent": agent, "label": label, "labeled": labeled}
-    with opened(None if json else screen, app, store, tenant=tenant) as place:
+    with opened(None if json else screen, where) as place:
         return _list_kept(screen, place, {**given, "limit": limit, "after": after}, machine=json)

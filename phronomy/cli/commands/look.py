@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from phronomy.cli.apps import Place, found, how_decided, opened
-from phronomy.cli.options import AnyId, App, Debug, Json, Reveal, Store, Tenant
+from phronomy.cli.options import AnyId, Json, Reveal, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, checkpoint_view, diff_view, run_view, show_run
 from phronomy.cli.words import DONE, WrongUsage, time_of
@@ -78,66 +78,57 @@ def _compare(screen: Screen, place: Place, before: str, after: str, *, machine: 
     return DONE
 
 
+@command
 def show(
-    context: typer.Context,
+    screen: Screen,
     id: AnyId,
     *,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     json: Json = False,
     reveal: Reveal = False,
-    debug: Debug = False,
 ) -> int:
     """Show exactly what will run, and who asks for it.
 
     Also since when it waits, what was decided before, and the end of the conversation.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
-    with opened(None if json else screen, app, store, tenant=tenant) as place:
+    with opened(None if json else screen, where) as place:
         return _show(screen, place, id, machine=json, reveal=reveal)
 
 
+@command
 def history(
-    context: typer.Context,
+    screen: Screen,
     id: AnyId,
     *,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     json: Json = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Draw all of its run, as a Mermaid flowchart.")] = False,
     svg: Annotated[bool, typer.Option("--svg", help="Draw all of its run, as SVG.")] = False,
-    debug: Debug = False,
 ) -> int:
     """List the checkpoints that lead to a place, oldest first.
 
     Or draw the run that it is of, as a tree: with forks, what waits, and what was decided.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
     if json + mermaid + svg > 1:
         raise WrongUsage("--json, --mermaid and --svg exclude each other")
-    with opened(None if json or mermaid or svg else screen, app, store, tenant=tenant) as place:
+    with opened(None if json or mermaid or svg else screen, where) as place:
         if mermaid or svg:
             return _draw(screen, place, id, tree_mermaid if mermaid else tree_svg)
         return _history(screen, place, id, machine=json)
 
 
+@command
 def diff(
-    context: typer.Context,
+    screen: Screen,
     before: AnyId,
     after: AnyId,
     *,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     json: Json = False,
-    debug: Debug = False,
 ) -> int:
     """Show how two checkpoints differ.
 
     Counts, ids and names of tools alone: nothing that was said.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
-    with opened(None if json else screen, app, store, tenant=tenant) as place:
+    with opened(None if json else screen, where) as place:
         return _compare(screen, place, before, after, machine=json)

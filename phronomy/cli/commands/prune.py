@@ -10,7 +10,7 @@ import typer
 
 from phronomy.cli.apps import Place, opened
 from phronomy.cli.commands.decide import confirmed
-from phronomy.cli.options import App, Debug, Json, Store, Tenant, Yes
+from phronomy.cli.options import Json, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, PENDING, WrongUsage, age, time_of
 from phronomy.stores.derived.retention import candidates
@@ -73,8 +73,9 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+@command
 def prune(
-    context: typer.Context,
+    screen: Screen,
     *,
     older_than: Annotated[
         str, typer.Option(help="Ended longer ago than this: seconds, or 10m, 2h, 3d.", metavar="AGE")
@@ -83,18 +84,14 @@ def prune(
     keep_labeled: Annotated[
         bool, typer.Option("--keep-labeled/--no-keep-labeled", help="Spare runs with a labeled checkpoint.")
     ] = True,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     yes: Yes = False,
     json: Json = False,
-    debug: Debug = False,
 ) -> int:
     """Take away runs that have ended.
 
     A run goes as a whole, forks included. What waits for a human or is worked on stays, and so does the audit trail.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
     what = Wanted(older_than=age(older_than), keep_last=keep_last, keep_labeled=keep_labeled)
-    with opened(None if json else screen, app, store, tenant=tenant) as place:
+    with opened(None if json else screen, where) as place:
         return _take_away(screen, place, what, yes=yes, machine=json)

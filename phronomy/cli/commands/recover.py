@@ -10,7 +10,7 @@ import typer
 from phronomy.cli.apps import Place, found, opened
 from phronomy.cli.commands.decide import confirmed, result_view, show_end
 from phronomy.cli.commands.runs import drive, recovered, telling, tidy
-from phronomy.cli.options import Accept, App, Debug, Deps, Json, Reveal, Store, Tenant, Yes
+from phronomy.cli.options import Accept, Here, Json, Reveal, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view
 from phronomy.cli.words import DONE, FAILED, INTERRUPTED, PENDING, WrongUsage, explained
@@ -28,19 +28,19 @@ ALL: Final = 1_000_000
 class Manner:
     """How runs are carried on."""
 
-    yes: bool
-    machine: bool
-    reveal: bool
-    accept_changes: bool
+    yes: Yes = False
+    json: Json = False
+    reveal: Reveal = False
+    accept_changes: Accept = False
 
 
 def _recover_left(screen: Screen, place: Place, id: str | None, manner: Manner) -> int:
     """Carry on the run of an id, or all that this agent's lost workers have left. The exit status."""
-    if manner.machine and not manner.yes:
+    if manner.json and not manner.yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
-    with screen.reading(machine=manner.machine):
+    with screen.reading(machine=manner.json):
         branches = left(place) if id is None else [found(place.store, id).branch]
-    if not manner.machine:
+    if not manner.json:
         _list(screen, branches)
     try:
         if branches and not (manner.yes or confirmed(screen, f"Carry {'it' if len(branches) == 1 else 'them'} on?")):
@@ -94,16 +94,16 @@ def _recover_all(screen: Screen, place: Place, branches: list[Branch], manner: M
             continue
         statuses.append(PENDING if result.suspended else DONE)
         documents.append({**result_view(result, mask), "error": None})
-        if not manner.machine:
+        if not manner.json:
             show_end(screen, result, place)
-    if manner.machine:
+    if manner.json:
         screen.document(documents)
     return FAILED if FAILED in statuses else max(statuses)
 
 
 def _recover(screen: Screen, place: Place, branch: Branch, mask: Mask, manner: Manner) -> Result[Any]:
     checkpoint = place.store.head(branch.id)[1]
-    with telling(screen, mask, machine=manner.machine) as hear:
+    with telling(screen, mask, machine=manner.json) as hear:
         return carried_on(place, checkpoint, hear, accept_changes=manner.accept_changes)
 
 
@@ -122,28 +122,20 @@ def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_change
         return ended
 
 
+@command
 def recover(
-    context: typer.Context,
+    screen: Screen,
     id: Annotated[
         str | None, typer.Argument(help="A run, or a checkpoint of one. Without it, all of the app's.", metavar="[ID]")
     ] = None,
     *,
-    app: App = None,
-    deps: Deps = None,
-    store: Store = None,
-    tenant: Tenant = None,
-    yes: Yes = False,
-    json: Json = False,
-    reveal: Reveal = False,
-    accept_changes: Accept = False,
-    debug: Debug = False,
+    here: Here,
+    manner: Manner,
 ) -> int:
     """Carry on what lost workers have left, and what nobody decided in time.
 
     With an ID that run alone, whatever it stopped on: a failure of the model, too. Without one, what was not announced
     is announced as well, and runs older than the store keeps are taken away.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
-    how = Manner(yes=yes, machine=json, reveal=reveal, accept_changes=accept_changes)
-    with opened(None if json else screen, app, store, tenant=tenant, deps=deps, runs=True) as place:
-        return _recover_left(screen, place, id, how)
+    with opened(None if manner.json else screen, here) as place:
+        return _recover_left(screen, place, id, manner)

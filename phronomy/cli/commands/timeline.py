@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from phronomy.cli.apps import found, opened
-from phronomy.cli.options import AnyId, App, Debug, Json, Limit, Store, Tenant
+from phronomy.cli.options import AnyId, Json, Limit, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, WrongUsage, time_of
 from phronomy.foundation.quoting import quoted_word
@@ -17,31 +17,28 @@ from phronomy.observability.timeline import timeline as read
 from phronomy.observability.timeline_entries import TYPES, TimelineEntry
 
 
+@command
 def timeline(
-    context: typer.Context,
+    screen: Screen,
     id: AnyId,
     *,
     types: Annotated[
         list[str] | None,
         typer.Option("--type", help="Only entries of this type; may be given several times.", metavar="TYPE"),
     ] = None,
-    app: App = None,
-    store: Store = None,
-    tenant: Tenant = None,
+    where: Where,
     limit: Limit = None,
     json: Json = False,
-    debug: Debug = False,
 ) -> int:
     """List what happened in a run, oldest first.
 
     Of a branch all, with what it goes on from; of a checkpoint what led to it. Nothing that was said is in it. --limit
     keeps the newest; --json prints a line of JSON each.
     """
-    screen: Screen = context.obj.begin(context, debug=debug)
     for type in types or ():
         if type not in TYPES:
             raise WrongUsage(f"--type is one of {', '.join(TYPES)}; not {quoted_word(type)}")
-    with opened(None if json else screen, app, store, tenant=tenant) as place:
+    with opened(None if json else screen, where) as place:
         with screen.reading(machine=json):
             meant = found(place.store, id)
             whole = read(place.store, meant.checkpoint, max_events=sys.maxsize)

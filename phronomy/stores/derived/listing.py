@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -51,6 +51,19 @@ PATIENCE: Final = (0.01, 0.5)
 
 BATCH: Final = 500
 """Lines of the audit trail that are read at a time."""
+
+
+class Wanted(TypedDict, total=False):
+    """Which pending approvals are wanted, as `Store.pending` says."""
+
+    run_id: str | None
+    thread_id: str | None
+    agent: str | None
+    tool: str | None
+    label: str | None
+    risk: str | None
+    older_than: float | None
+    newer_than: float | None
 
 
 class Page(list[T], Generic[T]):

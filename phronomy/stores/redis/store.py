@@ -275,7 +275,7 @@ class RedisStore(Store):
             args = [b"0" if key == self._key("m") else b"1", b"%d" % _BATCH, b"%d" % after, *times]
             _, numbers, lines = self._call(lua.AUDIT, [key], args)
             rows = [_audit_row(int(n), packed) for n, packed in zip(numbers, lines, strict=True)]
-            found += [row for row in rows if _is_audit_wanted(row, wanted)]
+            found += [row for row in rows if wanted.allows(row)]
             if len(rows) < _BATCH:
                 break
             after = rows[-1].n
@@ -527,13 +527,3 @@ def _audit_row(n: int, packed: bytes) -> AuditRow:
     line, _, body = packed.partition(b"\n")
     at, run, thread, pending = json.loads(line)
     return AuditRow(at=at, run_id=run, thread_id=thread, pending_id=pending, body=body.decode(), n=n)
-
-
-def _is_audit_wanted(row: AuditRow, wanted: AuditFilter) -> bool:
-    return (
-        (wanted.run_id is None or row.run_id == wanted.run_id)
-        and (wanted.thread_id is None or row.thread_id == wanted.thread_id)
-        and (wanted.pending_id is None or row.pending_id == wanted.pending_id)
-        and (wanted.since is None or row.at >= wanted.since)
-        and (wanted.until is None or row.at <= wanted.until)
-    )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from phronomy.errors import StoreError
 from phronomy.stores.derived.changes import check_room
@@ -36,6 +36,8 @@ from phronomy.stores.rows import (
     Lineage,
     PendingRow,
 )
+
+R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
 
 Values: TypeAlias = tuple[Any, ...]
 """A row of the database, or the values of a statement."""
@@ -429,27 +431,29 @@ class Statements(Texts):
 # Records from rows, and rows from records
 
 
+def _record_of(kind: type[R], row: Sequence[Any]) -> R:
+    """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
+    return kind(**dict(zip(kind.__dataclass_fields__, row, strict=False)))
+
+
 def branch_of(row: Sequence[Any]) -> Branch:
     """The branch in a row."""
-    return Branch(
-        id=row[0],
-        run_id=row[1],
-        thread_id=row[2],
-        agent=row[3],
-        label=row[4],
-        parent_branch=row[5],
-        parent_seq=row[6],
-        seq=row[7],
-        head=row[8],
-        status=row[9],
-        owner=row[10],
-        fence=row[11],
-        lease_until=row[12],
-        created_at=row[13],
-        changed_at=row[14],
-        announced=row[15],
-        handed=row[16],
-    )
+    return _record_of(Branch, row)
+
+
+def pending_of(row: Sequence[Any]) -> PendingRow:
+    """The pending approval in a row."""
+    return _record_of(PendingRow, row)
+
+
+def checkpoint_of(row: Sequence[Any]) -> CheckpointRow:
+    """The checkpoint in a row."""
+    return _record_of(CheckpointRow, row)
+
+
+def audit_of(row: Sequence[Any]) -> AuditRow:
+    """The line of the audit trail in a row."""
+    return _record_of(AuditRow, row)
 
 
 def branch_values(tenant: str, branch: Branch) -> Values:
@@ -511,47 +515,9 @@ def facet_values(tenant: str, branch: Branch, found: Sequence[Any]) -> list[Valu
     ]
 
 
-def pending_of(row: Sequence[Any]) -> PendingRow:
-    """The pending approval in a row."""
-    return PendingRow(
-        pending_id=row[0],
-        branch_id=row[1],
-        run_id=row[2],
-        thread_id=row[3],
-        agent=row[4],
-        tool_name=row[5],
-        label=row[6],
-        risk=row[7],
-        checkpoint_id=row[8],
-        requested_at=row[9],
-        expires_at=row[10],
-        body=row[11],
-        n=row[12],
-    )
-
-
-def checkpoint_of(row: Sequence[Any]) -> CheckpointRow:
-    """The checkpoint in a row."""
-    return CheckpointRow(
-        checkpoint_id=row[0],
-        branch_id=row[1],
-        run_id=row[2],
-        thread_id=row[3],
-        agent=row[4],
-        label=row[5],
-        body=row[6],
-        n=row[7],
-    )
-
-
 def audit_values(tenant: str, row: AuditRow) -> Values:
     """The values of a new line of the audit trail."""
     return tenant, row.at, row.run_id, row.thread_id, row.pending_id, row.body
-
-
-def audit_of(row: Sequence[Any]) -> AuditRow:
-    """The line of the audit trail in a row."""
-    return AuditRow(at=row[0], run_id=row[1], thread_id=row[2], pending_id=row[3], body=row[4], n=row[5])
 
 
 def lineage_of(rows: Iterable[Sequence[Any]]) -> Lineage | None:
