@@ -92,6 +92,7 @@ MAY_ACT = {
     "phronomy.cli.apps": {"os", "urllib"},
     "phronomy.cli.commands.chat": {"time"},
     "phronomy.cli.commands.debug": {"asyncio"},
+    "phronomy.cli.commands.demo": {"os"},  # no plugins of pydantic
     "phronomy.cli.commands.decide": {"os", "subprocess", "tempfile"},
     "phronomy.cli.pager": {"os", "shutil", "signal", "subprocess", "threading"},
     "phronomy.cli.commands.runs": {"asyncio"},
@@ -149,6 +150,7 @@ LAZY = {
     "phronomy.foundation.spelling": {"difflib"},
     "phronomy.observability.announcements": {"phronomy.observability.events"},  # where something is to be told
     "phronomy.cli.commands.demo": {"phronomy.cli.commands.demo_desk"},
+    "phronomy.cli.commands.demo_desk": {"phronomy.cli.commands.decide"},
     "phronomy.cli.graphs": {"phronomy.graph.state.joins"},
     "phronomy.cli.screen": {"msvcrt", "os", "select", "signal", "termios"},
     "phronomy.guardrails.guardrail": {"jsonschema", "phronomy.tools.json_schema.answers", "referencing"},

@@ -19,7 +19,7 @@ from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.records.calls import CallFailed, CallSettled, CallStarted, Guarded, Next, Outcome, Status
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
-from phronomy.records.messages import Message, Settlement, Usage
+from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
 from phronomy.records.record import NULL, Json, JsonObject, Record, Text, Time
 from phronomy.stores.base import Store
 from phronomy.stores.log.log import rows_of
@@ -99,7 +99,7 @@ class ModelReplied(_Event):
     type: Literal["model_replied"] = "model_replied"
     message: Message
     usage: Usage
-    spent: Usage = Usage()
+    spent: Usage = NO_USAGE
     unknown: tuple[Text, ...] = Field(default=(), exclude_if=not_)
 
     @property

@@ -7,7 +7,7 @@ rules make none.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import not_
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -23,7 +23,7 @@ from phronomy.records.decisions import (
     Why,
     call_digest,
 )
-from phronomy.records.messages import Message, Settlement, Usage, told_text
+from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage, told_text
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
@@ -46,12 +46,9 @@ Verdict = Literal["run", "ask", "pend", "reject", "invalid"]
 """What judging said: run it; ask the handler; a human must decide; settle it as rejected; it is no valid call."""
 
 
-_NOTHING: Final = Usage.model_construct()
-
-
 def is_nothing(usage: Usage) -> bool:
     """Whether this is the usage of what has asked no model."""
-    return usage == _NOTHING
+    return usage == NO_USAGE
 
 
 def is_absent(value: object) -> bool:
@@ -147,7 +144,7 @@ class Call(Record):
     waiting: tuple[PendingApproval, ...] = ()
     result: CallResult | None = None
     asked_by: tuple[Text, ...] = Field(default=(), exclude_if=not_)  # the format of the first version has no such key
-    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)  # nor this one
+    usage: Usage = Field(default=NO_USAGE, exclude_if=is_nothing)  # nor this one
     note: JsonObject | None = Field(default=None, repr=False, exclude_if=is_absent)  # nor this
 
     @model_validator(mode="after")
@@ -289,7 +286,7 @@ class Replied(Record):
 
     type: Literal["replied"] = "replied"
     message: Message
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     elapsed: int = 0
     guarded: bool = False
 
@@ -386,7 +383,7 @@ class CallSettled(Record):
     key: str
     result: CallResult
     elapsed: int = 0
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     reused: bool = False
     then: Literal["continue", "end"] = Field(default="continue", exclude_if="continue".__eq__)
 
@@ -406,7 +403,7 @@ class CallFailed(Record):
     fallback: str | None = None
     pending_id: str | None = None
     requested_at: Time | None = None
-    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)
+    usage: Usage = Field(default=NO_USAGE, exclude_if=is_nothing)
 
 
 class CallUnknown(Record):
@@ -433,7 +430,7 @@ class CallWaits(Record):
     id: str
     pending: tuple[PendingApproval, ...]
     elapsed: int = 0
-    usage: Usage = Field(default=_NOTHING, exclude_if=is_nothing)
+    usage: Usage = Field(default=NO_USAGE, exclude_if=is_nothing)
     note: JsonObject | None = Field(default=None, repr=False, exclude_if=is_absent)
 
 

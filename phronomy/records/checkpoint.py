@@ -38,7 +38,7 @@ from phronomy.records.calls import (
     Unguarded,
 )
 from phronomy.records.decisions import Decision, PendingApproval
-from phronomy.records.messages import Message, Settlement, Usage
+from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time, digest_of, explain, later
 
 VERSION: Final = 1
@@ -102,7 +102,7 @@ class Fields(Record):
     refusal: Refusal | None = None
     ended: End | None = None
     output: Json = Field(default=NULL, repr=False)
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     elapsed: int = 0
     salt: str = ""
     state: Json = Field(default=NULL, repr=False)

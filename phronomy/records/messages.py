@@ -182,7 +182,7 @@ class Usage(Record):
 
     def since(self, before: "Usage") -> "Usage":
         """What of this usage has come since it was `before`."""
-        known = self.cost is not None and (before.cost is not None or before == Usage())
+        known = self.cost is not None and (before.cost is not None or before == NO_USAGE)
         return Usage(
             requests=self.requests - before.requests,
             input_tokens=self.input_tokens - before.input_tokens,
@@ -193,11 +193,16 @@ class Usage(Record):
         )
 
     def _cost_with(self, other: "Usage") -> float | None:
-        if Usage() in (self, other):
-            return other.cost if self == Usage() else self.cost
+        if NO_USAGE in (self, other):
+            return other.cost if self == NO_USAGE else self.cost
         return None if self.cost is None or other.cost is None else self.cost + other.cost
 
     @property
     def total_tokens(self) -> int:
         """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
+
+
+# Not `Usage()`: to validate anything, pydantic imports the plugins of all that is installed, and this is made at the import.
+NO_USAGE: Final = Usage.model_construct()
+"""The usage of what has asked no model."""

@@ -9,7 +9,7 @@ itself, which is a tenth of what an import of phronomy takes.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Self, TypeAlias, get_args
@@ -182,8 +182,15 @@ class Record(BaseModel):
 
     @classmethod
     def model_rebuild(cls, **options: Any) -> bool | None:
-        """As pydantic's, which calls it when the class is first used. No name is looked up among the variables of whoever does."""
+        """As pydantic's, which calls it when the class is first used. No name is looked up among the variables of whoever does.
+
+        The records that its fields hold are built first: pydantic takes a schema that is there, and would make it anew for each
+        class that holds one which is not.
+        """
         with building():
+            for each in _records_in([field.annotation for field in cls.model_fields.values()]):
+                if each is not cls and not each.__pydantic_complete__:
+                    each.model_rebuild()
             return super().model_rebuild(**{**options, "_parent_namespace_depth": 0})
 
     @classmethod
@@ -224,6 +231,15 @@ class Record(BaseModel):
         """The canonical text that a JSON field keeps."""
         text: str = self.__dict__[field]
         return text
+
+
+def _records_in(shapes: Iterable[Any]) -> Iterator[type[Record]]:
+    """The classes of records in these annotations, at any depth."""
+    for shape in shapes:
+        if isinstance(shape, type) and issubclass(shape, Record):
+            yield shape
+        else:
+            yield from _records_in(get_args(shape))
 
 
 def _holds_json(field: FieldInfo) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,9 @@ def demo(
         raise WrongUsage("--yes and --no exclude each other")
     if reason is not None and not no:
         raise WrongUsage("--reason goes with --no")
+    # pydantic would look through all that is installed for its plugins, and import each. They watch a program's models, and
+    # there are none of yours here.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     from phronomy.cli.commands.demo_desk import run_demo  # noqa: PLC0415  # stands on SQLite and a server: no help needs those
 
     return run_demo(screen, Approve() if yes else Reject(reason=reason) if no else None, store)

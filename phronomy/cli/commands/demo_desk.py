@@ -25,7 +25,6 @@ from pydantic import Field
 
 from phronomy.agents.agent import Agent
 from phronomy.cli.apps import own_file
-from phronomy.cli.commands.decide import edited_in_place
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, INTERRUPTED, PENDING, login_name, who_decided
 from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
@@ -411,6 +410,9 @@ class Session:
             if choice in ("l", "later"):
                 return None
             if choice in ("e", "edit"):
+                # Most people approve or reject, and the module of the deciding commands takes long to import.
+                from phronomy.cli.commands.decide import edited_in_place  # noqa: PLC0415
+
                 args = edited_in_place(self.screen, self.desk.agent.spec.tools[pending.tool_name], args)
                 self.show_pending(pending, args, run_id)
             else:

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
-from pydantic import TypeAdapter
-
 from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, WaitTimeout
 from phronomy.foundation.checks import is_number
 from phronomy.foundation.json_text import clean
@@ -21,7 +19,7 @@ from phronomy.foundation.quoting import quoted
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
-from phronomy.records.record import Time
+from phronomy.records.record import Time, reader_of
 from phronomy.stores.derived.changes import latest_ended, latest_open, not_found
 from phronomy.stores.log.log import last_of, replay, up_to
 from phronomy.stores.native import apart, on_loop
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_TIME: Final = TypeAdapter[datetime](Time)
 
 PATIENCE: Final = (0.01, 0.5)
 """Seconds between two looks at a run that is waited for: at first, and at most."""
@@ -125,7 +122,7 @@ class CheckpointInfo:
     def of(cls, row: CheckpointRow) -> CheckpointInfo:
         """The checkpoint that a store listed. Raises `StoreError` for a row that cannot be read."""
         try:
-            created_at = _TIME.validate_strings(json.loads(row.body)["created_at"])
+            created_at = reader_of(Time).validate_strings(json.loads(row.body)["created_at"])
         except (ValueError, LookupError, TypeError):
             raise StoreError(f"the row of checkpoint {row.checkpoint_id} cannot be read: it is damaged") from None
         return cls(
