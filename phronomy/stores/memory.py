@@ -136,7 +136,8 @@ class MemoryStore(Store):
         self._alone = Alone()
         _STORES.add(self)
         self._count = itertools.count(1)
-        self._tenants: dict[str, _Tenant] = {}
+        self._mine = _Tenant()
+        self._tenants = {self.tenant: self._mine}
         self._homes: Homes | None = None
 
     @classmethod
@@ -155,46 +156,37 @@ class MemoryStore(Store):
     def for_tenant(self, tenant: str) -> Self:
         other = copy.copy(self)
         other.tenant = checked_tenant(tenant)
+        other._mine = self._tenants.setdefault(tenant, _Tenant())
         return other
-
-    @property
-    def _mine(self) -> _Tenant:
-        found = self._tenants.get(self.tenant)
-        return self._tenants.setdefault(self.tenant, _Tenant()) if found is None else found
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
-        self._alone(lambda: self._create(self._mine, branch, change, exclusive))
-        self._rests(replace(branch, status=change.status or branch.status))
-        self._evict(branch.run_id)
+        self._wrote(self._alone(self._create, self._mine, branch, change, exclusive))
 
     def append(self, change: Append) -> Branch:
         check_change(change)
-        after = self._alone(lambda: self._append(self._mine, change))
-        self._rests(after)
-        self._evict(after.run_id)
-        return after
+        return self._wrote(self._alone(self._append, self._mine, change))
 
     def renew(self, claim: Claim) -> Branch:
-        return self._alone(lambda: self._renew(self._mine, claim))
+        return self._alone(self._renew, self._mine, claim)
 
     def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        branch = self._alone(lambda: self._release(self._mine, claim, status))
+        branch = self._alone(self._release, self._mine, claim, status)
         if branch is not None:
             self._rests(branch)
 
     def announced(self, branch_id: str, seq: int) -> None:
-        self._alone(lambda: self._announced(self._mine, branch_id, seq))
+        self._alone(self._announced, self._mine, branch_id, seq)
 
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
-        self._alone(lambda: self._remove(self._mine, branches, detached))
+        self._alone(self._remove, self._mine, branches, detached)
 
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
         one_place(checkpoint_id, branch_id)
-        return self._alone(lambda: _lineage(self._mine, checkpoint_id, branch_id))
+        return self._alone(_lineage, self._mine, checkpoint_id, branch_id)
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
-        return self._alone(lambda: _select_branches(self._mine, wanted))
+        return self._alone(_select_branches, self._mine, wanted)
 
     def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
         return self._alone(lambda: list(itertools.islice(_pending(self._mine, wanted), wanted.limit)))
@@ -209,11 +201,11 @@ class MemoryStore(Store):
         return self._alone(lambda: list(itertools.islice(_audit(self._mine, wanted), wanted.limit)))
 
     def child_ids(self, checkpoint_id: str) -> list[str]:
-        return self._alone(lambda: _child_ids(self._mine, checkpoint_id))
+        return self._alone(_child_ids, self._mine, checkpoint_id)
 
     # What the primitives do, alone
 
-    def _create(self, mine: _Tenant, branch: Branch, change: Append, exclusive: bool) -> None:
+    def _create(self, mine: _Tenant, branch: Branch, change: Append, exclusive: bool) -> Branch:
         if exclusive and branch.thread_id is not None:
             check_thread(branch, [line.branch for line in _lines(mine, None, branch.thread_id)])
         parent = mine.lines.get(branch.parent_branch or "")
@@ -221,17 +213,16 @@ class MemoryStore(Store):
         after = grown(branch, change, now=self.clock(), lease=self.lease)
         if branch.id in mine.lines:
             raise taken_id("branch", branch.id)
-        self._write(mine, _Line(next(self._count), branch, [], _NOTHING), after, change)
+        return self._write(mine, _Line(next(self._count), branch, [], _NOTHING), after, change)
 
     def _append(self, mine: _Tenant, change: Append) -> Branch:
         line = mine.lines.get(change.branch_id)
         if line is None:
             raise not_found("branch", change.branch_id)
         after = grown(line.branch, change, now=self.clock(), lease=self.lease)
-        self._write(mine, line, after, change)
-        return after
+        return self._write(mine, line, after, change)
 
-    def _write(self, mine: _Tenant, line: _Line, after: Branch, change: Append) -> None:
+    def _write(self, mine: _Tenant, line: _Line, after: Branch, change: Append) -> Branch:
         rows: dict[str, Entry] = {}
         fresh: list[Entry] = []
         seq = line.branch.seq
@@ -241,7 +232,8 @@ class MemoryStore(Store):
                 if entry.checkpoint_id in rows or _find(mine, entry.checkpoint_id)[1] is not None:
                     raise taken_id("checkpoint", entry.checkpoint_id)
                 rows[entry.checkpoint_id] = fresh[-1]
-        pending = self._pending_after(mine, line.pending, after, change)
+        moves = change.opened or change.closed
+        pending = self._pending_after(mine, line.pending, after, change) if moves else line.pending
         if after.id not in mine.lines:
             _index(mine.runs, after.run_id, after.id)
             _index(mine.threads, after.thread_id, after.id)
@@ -249,16 +241,15 @@ class MemoryStore(Store):
         for id, row in rows.items():
             mine.places[id] = (after.id, row.seq)
             _index(mine.children, row.parent_id, id)
-        audit = [replace(row, n=next(self._count)) for row in change.audit]
+        trail = [replace(row, n=next(self._count)) for row in change.audit] if change.audit else ()
         line.log[seq - after.parent_seq :] = fresh
         mine.lines[after.id] = _Line(line.n, after, line.log, pending)
-        mine.audit += audit
+        mine.audit += trail
         for pending_id in change.closed:
             _unlist(mine, line.pending.get(pending_id))
+        return after
 
     def _pending_after(self, mine: _Tenant, pending: _Pending, after: Branch, change: Append) -> _Pending:
-        if not change.opened and not change.closed:
-            return pending
         now = {id: row for id, row in pending.items() if id not in change.closed}
         for row in change.opened:
             if row.pending_id in now:
@@ -287,6 +278,12 @@ class MemoryStore(Store):
             return None
         branch = replace(line.branch, owner=None, lease_until=0.0, status=status or line.branch.status)
         mine.lines[branch.id] = replace(line, branch=branch)
+        return branch
+
+    def _wrote(self, branch: Branch) -> Branch:
+        self._rests(branch)
+        if self._most is not None:
+            self._evict(branch.run_id, self._most)
         return branch
 
     def _rests(self, branch: Branch) -> None:
@@ -325,16 +322,14 @@ class MemoryStore(Store):
 
     # The bound
 
-    def _evict(self, newest: str) -> None:
-        if self._most is None:
-            return
-        for run_id in self._alone(lambda: self._surplus(self._mine, self._most or 0)):
+    def _evict(self, newest: str, most: int) -> None:
+        for run_id in self._alone(self._surplus, self._mine, most):
             if run_id == newest:
                 continue
             run = self.branches(run_id=run_id)
             if run and not retention.spared(self, run, self._keep_labeled, 0):
                 retention.take_away(self, run)
-            if len(self._mine.places) <= self._most:
+            if len(self._mine.places) <= most:
                 return
 
     def _surplus(self, mine: _Tenant, most: int) -> list[str]:
@@ -400,8 +395,7 @@ def _select_branches(mine: _Tenant, wanted: BranchFilter) -> list[Branch]:
         lines = sorted((mine.lines[id] for id in ids), key=lambda line: line.n)
     else:
         lines = _lines(mine, wanted.run_id, wanted.thread_id)
-    found = (line.branch for line in lines if is_wanted(line.branch, wanted))
-    return list(itertools.islice(found, wanted.limit))
+    return [line.branch for line in lines if is_wanted(line.branch, wanted)][: wanted.limit]
 
 
 def _pending(mine: _Tenant, wanted: PendingFilter) -> Iterator[PendingRow]:

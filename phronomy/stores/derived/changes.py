@@ -79,6 +79,9 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
         until = now + change.lease
     if change.release:
         owner, until = None, 0.0
+    handed = branch.handed if change.head is None else None
+    if handed is None and change.holder is not None:
+        handed = branch.seq + 1
     return Branch(
         id=branch.id,
         run_id=branch.run_id,
@@ -96,15 +99,8 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
         created_at=branch.created_at or now,
         changed_at=max(now, branch.changed_at),
         announced=branch.seq if change.announce and branch.announced is None else branch.announced,
-        handed=_handed(branch, change),
+        handed=handed,
     )
-
-
-def _handed(branch: Branch, change: Append) -> int | None:
-    """What is left for a worker, and not in a checkpoint yet."""
-    if change.head is not None:
-        return None
-    return branch.seq + 1 if change.holder is not None and branch.handed is None else branch.handed
 
 
 def check_thread(branch: Branch, others: Sequence[Branch]) -> None:
