@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 from phronomy.errors import StoreError
@@ -67,9 +67,12 @@ __all__ = [
     "open_store",
 ]
 
+_Known: TypeAlias = Mapping[str, Callable[[str], object]]
+"""What reads the text of each option of a URL."""
+
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> type[Store]:
         # A database driver is loaded when its store is first used: a process without a store needs none.
         if name == "SQLiteStore":
             from phronomy.stores.sql.sqlite import SQLiteStore  # noqa: PLC0415
@@ -137,10 +140,8 @@ def _open_sqlite(place: str, options: dict[str, str]) -> Store:
 def _open_postgres(scheme: str, place: str, options: dict[str, str]) -> Store:
     from phronomy.stores.sql.postgres import PostgresStore  # noqa: PLC0415
 
-    known: dict[str, Callable[[str], Any]] = {
-        **_COMMON,
-        **{"timeout": _seconds, "schema": str, "setup": _switch, "min_size": _count, "max_size": _count},
-    }
+    more: _Known = {"timeout": _seconds, "schema": str, "setup": _switch, "min_size": _count, "max_size": _count}
+    known: _Known = {**_COMMON, **more}
     # What is not ours stays in the URL: libpq has its own words for hosts, certificates and connections.
     own = _options(scheme, {name: text for name, text in options.items() if name in known}, known)
     passed = {name: text for name, text in options.items() if name not in known}
@@ -152,15 +153,12 @@ def _open_redis(scheme: str, place: str, options: dict[str, str]) -> Store:
 
     # What is the driver's stays in the URL: it has its own words for certificates and connections.
     passed = {name: text for name, text in options.items() if name.startswith("ssl_") or name == "max_connections"}
-    known: dict[str, Callable[[str], Any]] = {
-        **_COMMON,
-        **{"timeout": _seconds, "prefix": str, "require_persistence": _switch},
-    }
+    known: _Known = {**_COMMON, **{"timeout": _seconds, "prefix": str, "require_persistence": _switch}}
     own = _options(scheme, {name: text for name, text in options.items() if name not in passed}, known)
     return RedisStore(f"{scheme}://{place}?{urlencode(passed)}", **own)
 
 
-def _options(scheme: str, given: dict[str, str], known: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+def _options(scheme: str, given: dict[str, str], known: _Known) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name not in known:
@@ -198,7 +196,7 @@ def _shown(scheme: str) -> str:
     return scheme if scheme.replace("+", "").isalnum() and len(scheme) < 20 else "(a scheme)"
 
 
-_COMMON: Final[Mapping[str, Callable[[str], Any]]] = {"lease": _seconds, "ttl": _seconds, "tenant": str}
+_COMMON: Final[_Known] = {"lease": _seconds, "ttl": _seconds, "tenant": str}
 
 _SCHEMES: Final[Mapping[str, Callable[[str, dict[str, str]], Store]]] = {
     "memory": _open_memory,

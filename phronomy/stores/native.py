@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from phronomy.concurrency.workers import whole
 
@@ -60,7 +60,7 @@ def on_loop(store: Store) -> AsyncPrimitives:
 async def asked(
     store: S,
     read: Callable[Concatenate[S, P], T],
-    native: Callable[Concatenate[S, P], Coroutine[Any, Any, T]] | None,
+    native: Callable[Concatenate[S, P], Awaitable[T]] | None,
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:

@@ -10,7 +10,7 @@ from phronomy.foundation.json_text import parse
 from phronomy.records.audit import audit_record
 from phronomy.records.calls import CallSettled, Decided, Ending
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.stores.log.row_delta import last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
+from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
 from phronomy.stores.rows import AuditRow, Entry, PendingRow
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None 
             continue
         settled = settled_in(journals.pop(entry.path, ()))
         before = tips.get(entry.path)
-        columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
-        now = row_checkpoint(before, entry.body, settled, **columns)
+        columns: Columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
+        now = row_checkpoint(before, entry.body, settled, columns)
         if before is not None and entry.path == "" and before.run_id != now.run_id:  # the next run of the thread
             tips.clear()
             journals.clear()
@@ -157,14 +157,9 @@ class _Line:
     def last(self) -> Checkpoint:
         """The last checkpoint of the path, with its journal."""
         row = self.rows[-1]
-        found = last_checkpoint(
-            [each.body for each in self.rows],
-            self.journals,
-            id=row.checkpoint_id,
-            parent_id=row.parent_id,
-            path=self.path,
-            follows=self.rows[-2].checkpoint_id if len(self.rows) > 1 else None,
-        )
+        columns: Columns = {"id": row.checkpoint_id or "", "parent_id": row.parent_id, "path": self.path}
+        follows = self.rows[-2].checkpoint_id if len(self.rows) > 1 else None
+        found = last_checkpoint([each.body for each in self.rows], self.journals, columns, follows)
         return found.evolve(journal=tuple([outcome_from(text) for text in self.journal])) if self.journal else found
 
     def is_over(self) -> bool:

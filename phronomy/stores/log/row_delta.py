@@ -5,11 +5,11 @@ journal as a reference to it, so every result is on disk once. So are the images
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NotRequired, TypeAlias, TypeVar, cast
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import ConfigDict, Field, ValidationError, create_model
 from typing_extensions import TypedDict
 
 from phronomy.errors import CheckpointError
@@ -21,6 +21,16 @@ from phronomy.records.messages import Message, Settlement
 from phronomy.records.record import NULL, Json, Record, explain, reader_of
 from phronomy.stores.log.shown_state import MARK, filled, thinned
 from phronomy.stores.log.text_patch import folded, patch, patched
+
+T = TypeVar("T")
+
+
+class Columns(TypedDict):
+    """What a row has beside its body. `parent_id` may be None for one whose parent is the row before it."""
+
+    id: str
+    parent_id: str | None
+    path: str
 
 
 class ResultRef(Record):
@@ -82,7 +92,7 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     """
     new = child.__dict__
     old = parent.__dict__ if parent is not None else {}
-    fields: dict[str, Any] = {}
+    fields: dict[str, object] = {}
     for name in _PLAIN:
         if name not in old and name in _LATER and not new[name]:
             continue
@@ -92,39 +102,39 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     if "state" in fields and old and not (change := patch(old["state"], new["state"])).startswith('{"whole":'):
         fields["patch"] = change
         del fields["state"]
+    calls: Sequence[Call] = child.calls
     if "calls" in fields and child.kind == "graph":
-        fields["calls"], left = thinned(fields["calls"], new["state"])
-        fields |= {"shown": left} if left else {}
+        calls, left = thinned(calls, new["state"])
+        fields |= {"calls": calls, "shown": left} if left else {}
+    cut: dict[str, int] = {}
+    tails: dict[str, tuple[Any, ...]] = {}
     for name in _LOGS:
         before, after = old.get(name, ()), new[name]
         count = len(before)
         if count and (len(after) < count or (after[count - 1] is not before[-1] and after[:count] != before)):
-            fields["cut"] = {**fields.get("cut", {}), name: 0}
-            count = 0
+            cut[name] = count = 0
         if len(after) > count:
-            fields[name] = after[count:]
-    known = _known(parent, settled) if parent is not None and parent.run_id == child.run_id else _known(None, settled)
-    if known and "messages" in fields:
+            tails[name] = after[count:]
+    known = _known(parent if parent is not None and parent.run_id == child.run_id else None, settled)
+    if known and "messages" in tails:
         by_call = {call_id: (id, result) for id, (call_id, result) in known.items()}
-        fields["messages"] = tuple(_as_ref(message, by_call) for message in fields["messages"])
+        tails["messages"] = tuple(_as_ref(message, by_call) for message in tails["messages"])
     if known and "calls" in fields:
-        fields["calls"], held = _without_images(fields["calls"], known)
-        fields |= {"held": held} if held else {}
+        calls, held = _without_images(calls, known)
+        fields |= {"calls": calls, "held": held} if held else {}
+    fields |= {**tails, **({"cut": cut} if cut else {})}
     delta = _EMPTY.evolve(**fields)
     object.__setattr__(delta, "__pydantic_fields_set__", set(fields))  # the others are as in the parent
     return delta.model_dump_json(exclude_unset=True, exclude_defaults=True)
 
 
 def row_checkpoint(
-    parent: Checkpoint | None, body: str, settled: Mapping[str, CallSettled], **columns: Any
+    parent: Checkpoint | None, body: str, settled: Mapping[str, CallSettled], columns: Columns
 ) -> Checkpoint:
-    """The checkpoint of a row: its parent with what the row adds. Raises `CheckpointError` for a body that is no row.
-
-    `columns` are its id, path, and parent id; the last may be None for one that goes on from `parent` in the same branch.
-    """
+    """The checkpoint of a row: its parent with what the row adds. Raises `CheckpointError` for a body that is no row."""
     if isinstance(body, str) and MARK in body:
         body = _filled(parent, body, columns["id"])
-    delta = _read_strictly(Delta, body)
+    delta = _read_strictly(Delta.model_validate_json, body)
     begins = "run_id" in delta.model_fields_set
     if begins and columns["path"]:
         parent = None  # a run inside a call goes on from no other, whatever was at its path before
@@ -164,7 +174,7 @@ def _state_in(body: str, before: str, patches: Sequence[str]) -> str:
     return folded(JsonText(before), [*patches, own] if isinstance(own, str) else patches)
 
 
-def _patched(parent: Checkpoint | None, fields: Mapping[str, Any], change: str, id: str) -> JsonText:
+def _patched(parent: Checkpoint | None, fields: Mapping[str, object], change: str, id: str) -> JsonText:
     if parent is None or "state" in fields:
         raise CheckpointError(f"the row of checkpoint {id} says what changed in a state that is not there")
     try:
@@ -232,12 +242,12 @@ _BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(**dict.fromk
 
 
 def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
-    bodies: Sequence[str], journals: Sequence[Sequence[str]], **columns: Any
+    bodies: Sequence[str], journals: Sequence[Sequence[str]], columns: Columns, follows: str | None
 ) -> Checkpoint:
     """The checkpoint that the rows of one path lead to. Raises `ValueError` for rows that are better read one after another.
 
-    `journals` are the texts of the journal entries before each row, after the row before it. `columns` are the id and path of the
-    last row, and its parent's id; `follows` is the id of the row before it, which is its parent where none is given.
+    `journals` are the texts of the journal entries before each row, after the row before it. `columns` are those of the last row;
+    `follows` is the id of the row before it.
     """
     said: list[_Said] = reader_of(list[_Said]).validate_json(f"[{','.join(bodies)}]")
     if len(said) != len(bodies):
@@ -277,7 +287,6 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     fields = {name: read[place][name] for name, place in rest.items()}
     if changes:
         fields["state"] = folded(fields.get("state", NULL), changes)
-    follows = columns.pop("follows")
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows
     return _BLANK.evolve(**columns, **{name: tuple(log) for name, log in logs.items()}, **fields)
@@ -327,12 +336,11 @@ def outcome_text(outcome: Outcome) -> str:
 
 def outcome_from(text: str) -> Outcome:
     """The outcome in a journal entry. Raises `CheckpointError` for a text that is none."""
-    outcome: Outcome = _read_strictly(reader_of(AnyOutcome), text)
+    outcome: Outcome = _read_strictly(reader_of(AnyOutcome).validate_json, text)
     return outcome
 
 
-def _read_strictly(target: Any, text: str) -> Any:
-    read = target.validate_json if isinstance(target, TypeAdapter) else target.model_validate_json
+def _read_strictly(read: Callable[[str], T], text: str) -> T:
     try:
         return read(text)
     except ValidationError as error:
@@ -357,7 +365,7 @@ def _as_ref(message: Message, by_call: Known) -> Message | ResultRef:
     return ResultRef(ref=id)
 
 
-def _from_ref(item: Any, known: Known) -> Any:
+def _from_ref(item: T | ResultRef, known: Known) -> T | Message:
     return result_message(*_result(item.ref, known)) if isinstance(item, ResultRef) else item
 
 

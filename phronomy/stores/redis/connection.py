@@ -80,7 +80,7 @@ _BELOW: Final = {
 class Client(Protocol):
     """What is used of a client of redis-py."""
 
-    def execute_command(self, *args: Any, **options: Any) -> Any:
+    def execute_command(self, *args: object, **options: bool) -> object:
         """Send a command, and return its answer."""
         ...
 
@@ -112,7 +112,7 @@ class Link:
         if not self._checked:
             self._check()
         number = os.urandom(12)
-        values = (len(keys), *keys, beginning, number, *args)
+        values: tuple[bytes | int, ...] = (len(keys), *keys, beginning, number, *args)
         problem: BaseException | None = None
         for _ in range(2):
             try:
@@ -136,7 +136,7 @@ class Link:
             if self._owned:
                 self._client.close()
 
-    def _eval(self, script: Script, values: tuple[Any, ...]) -> Any:
+    def _eval(self, script: Script, values: tuple[bytes | int, ...]) -> object:
         try:
             return self._client.execute_command("EVALSHA", script.sha, *values, NEVER_DECODE=True)
         except NoScriptError:  # a server that was started anew, or its scripts were flushed
@@ -287,5 +287,5 @@ def _reason(error: BaseException | None) -> str:
     return "the connection was lost"
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

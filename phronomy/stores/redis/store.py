@@ -382,7 +382,7 @@ def _time(value: float) -> bytes:
     return repr(float(value)).encode()
 
 
-def _json(*values: Any) -> bytes:
+def _json(*values: object) -> bytes:
     return _bytes(json.dumps(values, ensure_ascii=False, separators=(",", ":")))
 
 

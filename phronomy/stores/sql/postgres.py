@@ -105,7 +105,7 @@ class PostgresStore(SQLStore):
         tenant = f"tenant={self.tenant!r}" if self.tenant else ""
         return f"PostgresStore({', '.join(filter(None, (schema, tenant)))})"
 
-    def setup(self, connection: psycopg.Connection[Any] | None = None) -> None:
+    def setup(self, connection: psycopg.Connection[object] | None = None) -> None:
         """Make the tables, or bring them up to date; where they are so already, nothing is done. Any number of processes may do it.
 
         With a `connection` of yours it is done in its transaction, if it is in one: then it is there once you commit. Raises
@@ -140,12 +140,12 @@ class PostgresStore(SQLStore):
     def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
         return self._server.write(work, again)
 
-    def _read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         return self._server.read(statement, values)
 
     # The tables
 
-    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
+    def _prepare(self, connection: psycopg.Connection[object]) -> None:
         """Look at the version of the tables before they are used, and make them if that is wanted."""
         if statements.missing(self._version(connection), self._statements, _WHERE):
             if not self._setup:
@@ -155,11 +155,11 @@ class PostgresStore(SQLStore):
                 )
             self._bring_up(connection)
 
-    def _bring_up(self, connection: psycopg.Connection[Any]) -> None:
+    def _bring_up(self, connection: psycopg.Connection[object]) -> None:
         self._server.run(connection, _setup_text(self._schema))
         statements.missing(self._version(connection), self._statements, _WHERE)
 
-    def _version(self, connection: psycopg.Connection[Any]) -> int:
+    def _version(self, connection: psycopg.Connection[object]) -> int:
         """The version of the tables, 0 if there are none."""
         table = _prefix(self._schema) + "phronomy_schema"
         if self._server.row(connection, "SELECT to_regclass(%s) IS NOT NULL", (table,)) != (True,):

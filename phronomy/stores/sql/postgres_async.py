@@ -42,7 +42,7 @@ from phronomy.stores.sql.postgres_connections import (
 from phronomy.stores.sql.store import AsyncTransaction, Steps, adone
 
 T = TypeVar("T")
-Connection: TypeAlias = psycopg.AsyncConnection[Any]
+Connection: TypeAlias = psycopg.AsyncConnection[object]
 
 _IDLE: Final = 600.0
 """Seconds after which a connection that nobody wants is closed."""
@@ -64,10 +64,10 @@ class AsyncOpen(AsyncTransaction):
         id: str = found[0]
         return id
 
-    async def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+    async def one(self, statement: str, values: statements.Values) -> statements.Row | None:
         return await (await self._execute(statement, values)).fetchone()
 
-    async def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
         return await (await self._execute(statement, values)).fetchall()
 
     async def run(self, statement: str, values: statements.Values) -> int:
@@ -86,7 +86,7 @@ class AsyncOpen(AsyncTransaction):
         if self._cursor.statusmessage != "COMMIT":
             raise Gone
 
-    async def _execute(self, statement: str, values: statements.Values) -> psycopg.AsyncCursor[statements.Values]:
+    async def _execute(self, statement: str, values: statements.Values) -> psycopg.AsyncCursor[statements.Row]:
         return await self._cursor.execute(statement.encode(), values, prepare=False)
 
 
@@ -359,7 +359,7 @@ class AsyncServer:
             pause = min(pause * 2, LOOKS[1])
         raise self._server.unsaid()
 
-    async def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """As `Server.read`."""
         for last in (False, True):
             try:
@@ -369,7 +369,7 @@ class AsyncServer:
                     await self._refresh()
         raise self._server.lost_twice()
 
-    async def _select(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def _select(self, statement: str, values: statements.Values) -> list[statements.Row]:
         failure: BaseException
         async with _Taken(await self._opened(), self._server) as connection:
             try:

@@ -30,7 +30,10 @@ from phronomy.stores.sql.statements import lock_number
 from phronomy.stores.sql.store import Steps, Transaction, done
 
 T = TypeVar("T")
-AnyConnection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+Connection: TypeAlias = psycopg.Connection[object]
+"""A connection, whatever rows it gives by itself: each cursor here is told which it is to give."""
+AnyConnection: TypeAlias = Connection | psycopg.AsyncConnection[object]
+Pool: TypeAlias = ConnectionPool[Connection]
 
 _LOST: Final = ("08", "57P", "25P03", "25P04")
 """How the codes of errors begin that end a connection."""
@@ -78,7 +81,7 @@ class InDoubt(Exception):
 class Open(Transaction):
     """A transaction on a connection, from its beginning to its end."""
 
-    def __init__(self, connection: psycopg.Connection[Any], begin: str) -> None:
+    def __init__(self, connection: Connection, begin: str) -> None:
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         # Several statements at once, of which the last gives the number of the transaction.
         self._cursor.execute(begin.encode(), prepare=False)
@@ -88,13 +91,13 @@ class Open(Transaction):
         assert found is not None
         self.id: Final[str] = found[0]
 
-    def _execute(self, statement: str, values: statements.Values) -> psycopg.Cursor[statements.Values]:
+    def _execute(self, statement: str, values: statements.Values) -> psycopg.Cursor[statements.Row]:
         return self._cursor.execute(statement.encode(), values, prepare=False)
 
-    def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+    def one(self, statement: str, values: statements.Values) -> statements.Row | None:
         return self._execute(statement, values).fetchone()
 
-    def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
         return self._execute(statement, values).fetchall()
 
     def run(self, statement: str, values: statements.Values) -> int:
@@ -125,15 +128,15 @@ class Server:
     def __init__(
         self,
         name: str,
-        make: Callable[[], ConnectionPool[Any]] | None,
-        pool: ConnectionPool[Any] | None,
-        connect: Callable[[], psycopg.Connection[Any]] | None,
+        make: Callable[[], Pool] | None,
+        pool: Pool | None,
+        connect: Callable[[], Connection] | None,
         timeout: float,
         where: str,
     ) -> None:
         self.name = name
         self.where = where
-        self.prepare: Callable[[psycopg.Connection[Any]], None] | None = None
+        self.prepare: Callable[[Connection], None] | None = None
         self._make = make
         self._pool = pool
         self._connect = connect
@@ -209,11 +212,11 @@ class Server:
             pause = min(pause * 2, LOOKS[1])
         raise self.unsaid()
 
-    def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """The rows of one statement."""
         return self._alone(lambda: self._rows(statement, values))
 
-    def _rows(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _rows(self, statement: str, values: statements.Values) -> list[statements.Row]:
         for last in (False, True):
             try:
                 return self._select(statement, values)
@@ -222,7 +225,7 @@ class Server:
                     self._refresh()
         raise self.lost_twice()
 
-    def _select(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _select(self, statement: str, values: statements.Values) -> list[statements.Row]:
         failure: BaseException
         with self._connection() as connection:
             try:
@@ -246,7 +249,7 @@ class Server:
         return alone(work)
 
     @contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+    def _connection(self) -> Iterator[Connection]:
         """A connection of the pool that commits each statement by itself, in no transaction."""
         pool = self.opened()
         connection = self._taken(pool)
@@ -262,16 +265,16 @@ class Server:
                     _set_autocommit(connection, False)
             pool.putconn(connection)
 
-    def _taken(self, pool: ConnectionPool[Any]) -> psycopg.Connection[Any]:
+    def _taken(self, pool: Pool) -> Connection:
         try:
-            connection: psycopg.Connection[Any] = pool.getconn(timeout=self.timeout)
+            connection: Connection = pool.getconn(timeout=self.timeout)
         except POOL_ERRORS as error:
             failure = self.without(error)
         else:
             return connection
         raise failure
 
-    def opened(self) -> ConnectionPool[Any]:
+    def opened(self) -> Pool:
         """The pool, once what must be done first is done."""
         if self.is_ready and self._pool is not None:
             return self._pool
@@ -297,7 +300,7 @@ class Server:
                 f"{self.name}: its pool was made by the parent process, before the fork: give a new store a new pool"
             )
 
-    def _open(self) -> ConnectionPool[Any]:
+    def _open(self) -> Pool:
         if not self._ready and self.prepare is not None:
             with self.any_connection() as connection:
                 self.prepare(connection)
@@ -311,7 +314,7 @@ class Server:
         return pool
 
     @contextmanager
-    def any_connection(self) -> Iterator[psycopg.Connection[Any]]:
+    def any_connection(self) -> Iterator[Connection]:
         """A connection to set up the store with. What is wrong with its address or password is said at once. Raises `StoreError`."""
         self.check()
         failure: BaseException
@@ -365,14 +368,12 @@ class Server:
             raise failure
 
     @staticmethod
-    def run(connection: psycopg.Connection[Any], text: str) -> None:
+    def run(connection: Connection, text: str) -> None:
         """Execute a text of any number of statements."""
         psycopg.Cursor(connection).execute(text.encode(), prepare=False)
 
     @staticmethod
-    def row(
-        connection: psycopg.Connection[Any], statement: str, values: statements.Values = ()
-    ) -> statements.Values | None:
+    def row(connection: Connection, statement: str, values: statements.Values = ()) -> statements.Row | None:
         """The first row that a statement gives, None if it gives none."""
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         return cursor.execute(statement.encode(), values or None, prepare=False).fetchone()
@@ -436,7 +437,7 @@ def is_unstorable(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.DataError) and error.sqlstate is None
 
 
-def _set_autocommit(connection: psycopg.Connection[Any], value: bool) -> None:
+def _set_autocommit(connection: Connection, value: bool) -> None:
     """Say whether a statement is a transaction by itself; nothing is sent for it. Raises `Gone` for a connection that is lost."""
     try:
         connection.autocommit = value
@@ -452,7 +453,7 @@ def is_open(connection: AnyConnection) -> bool:
     )
 
 
-def _undo(connection: psycopg.Connection[Any]) -> None:
+def _undo(connection: Connection) -> None:
     """End the transaction, if there is one, with nothing written. A connection on which this fails is one that the pool drops."""
     if is_open(connection):
         with suppress(psycopg.Error):
@@ -497,10 +498,10 @@ def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -
             "the pool of a PostgreSQL store has max_size connections, 1 or more, and keeps min_size of them"
         )
 
-    def connect() -> psycopg.Connection[Any]:
+    def connect() -> Connection:
         return psycopg.connect(conninfo, autocommit=True, connect_timeout=patience(timeout))
 
-    def make() -> ConnectionPool[Any]:
+    def make() -> Pool:
         options = {"autocommit": True, "prepare_threshold": None}
         return ConnectionPool(
             conninfo, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=options, num_workers=1, open=False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from phronomy.stores.rows import FACETS, SIZE, AuditFilter, BranchFilter, CheckpointFilter, PendingFilter
 from phronomy.stores.sql.statements import Statements, Values
@@ -29,10 +29,10 @@ class Select:
         self._what = what
         self._source = source
         self._where: list[str] = []
-        self._values: list[Any] = []
+        self._values: list[object] = []
         self._end = ""
 
-    def where(self, condition: str, *values: Any) -> None:
+    def where(self, condition: str, *values: object) -> None:
         """Require this. A condition whose only value is None is not wanted."""
         if values != (None,):
             self._where.append(condition)

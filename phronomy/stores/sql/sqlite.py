@@ -83,7 +83,7 @@ class SQLiteStore(SQLStore):
     def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
         return self._file.write(work)
 
-    def _read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         return self._file.read(statement, values)
 
 
@@ -93,11 +93,11 @@ class _Open:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def one(self, statement: str, values: statements.Values) -> statements.Values | None:
-        row: statements.Values | None = self._db.execute(statement, values).fetchone()
+    def one(self, statement: str, values: statements.Values) -> statements.Row | None:
+        row: statements.Row | None = self._db.execute(statement, values).fetchone()
         return row
 
-    def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
         return self._db.execute(statement, values).fetchall()
 
     def run(self, statement: str, values: statements.Values) -> int:
@@ -143,10 +143,10 @@ class _File:
 
         return self.alone(transaction)
 
-    def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """The rows of one statement."""
 
-        def select() -> list[statements.Values]:
+        def select() -> list[statements.Row]:
             db = self.ready()
             try:
                 rows = self._run(db, statement, values).fetchall()

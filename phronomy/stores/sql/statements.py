@@ -39,8 +39,10 @@ from phronomy.stores.rows import (
 
 R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
 
-Values: TypeAlias = tuple[Any, ...]
-"""A row of the database, or the values of a statement."""
+Values: TypeAlias = tuple[object, ...]
+"""The values of a statement, in the order of its marks."""
+Row: TypeAlias = tuple[Any, ...]
+"""A row of the database: what its columns hold is known to the statement alone, and checked where a record is made of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,7 @@ class Dialect:
     keyed: str
     numbered: str
     among: str
-    listed: Callable[[Sequence[str]], Any]
+    listed: Callable[[Sequence[str]], object]
     array: str
     unindexed: str
     later: str
@@ -431,27 +433,27 @@ class Statements(Texts):
 # Records from rows, and rows from records
 
 
-def _record_of(kind: type[R], row: Sequence[Any]) -> R:
+def _record_of(kind: type[R], row: Row) -> R:
     """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
     return kind(**dict(zip(kind.__dataclass_fields__, row, strict=False)))
 
 
-def branch_of(row: Sequence[Any]) -> Branch:
+def branch_of(row: Row) -> Branch:
     """The branch in a row."""
     return _record_of(Branch, row)
 
 
-def pending_of(row: Sequence[Any]) -> PendingRow:
+def pending_of(row: Row) -> PendingRow:
     """The pending approval in a row."""
     return _record_of(PendingRow, row)
 
 
-def checkpoint_of(row: Sequence[Any]) -> CheckpointRow:
+def checkpoint_of(row: Row) -> CheckpointRow:
     """The checkpoint in a row."""
     return _record_of(CheckpointRow, row)
 
 
-def audit_of(row: Sequence[Any]) -> AuditRow:
+def audit_of(row: Row) -> AuditRow:
     """The line of the audit trail in a row."""
     return _record_of(AuditRow, row)
 
@@ -473,7 +475,7 @@ def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[
     if claim is None or change.release or claim.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
         return None
     until = now + change.lease if change.lease else None
-    values: list[Any] = [change.seq + len(change.entries), change.head, until, now]
+    values: list[object] = [change.seq + len(change.entries), change.head, until, now]
     status = "kept"
     if change.status is not None:
         status = "running" if change.status == "running" else "new"
@@ -505,7 +507,7 @@ def pending_values(tenant: str, row: PendingRow, n: int) -> Values:
     return tenant, n, *what, row.requested_at, row.expires_at, row.body
 
 
-def facet_values(tenant: str, branch: Branch, found: Sequence[Any]) -> list[Values]:
+def facet_values(tenant: str, branch: Branch, found: Row) -> list[Values]:
     """The values of the facets of a pending approval of a branch, from what `drop_pending` gives of it; all have the last one."""
     at, n, *rest = found
     return [
@@ -520,7 +522,7 @@ def audit_values(tenant: str, row: AuditRow) -> Values:
     return tenant, row.at, row.run_id, row.thread_id, row.pending_id, row.body
 
 
-def lineage_of(rows: Iterable[Sequence[Any]]) -> Lineage | None:
+def lineage_of(rows: Iterable[Row]) -> Lineage | None:
     """The lineage in the rows of one statement, None if there are none."""
     ordered = sorted(rows, key=itemgetter(0))
     if not ordered:
@@ -534,7 +536,7 @@ def lineage_of(rows: Iterable[Sequence[Any]]) -> Lineage | None:
 _PUT: Final = tuple(getattr(Entry, column).__set__ for column in ("seq", "branch_id", *_ENTRY))
 
 
-def entries_of(rows: Sequence[Sequence[Any]]) -> tuple[Entry, ...]:
+def entries_of(rows: Sequence[Row]) -> tuple[Entry, ...]:
     """The entries that rows begin with, made column by column: a frozen record takes a call for each value, and these are many."""
     entries = [object.__new__(Entry) for _ in rows]
     for put, values in zip(_PUT, zip(*rows, strict=True), strict=False):

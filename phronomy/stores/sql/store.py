@@ -47,7 +47,11 @@ from phronomy.stores.sql import statements
 
 T = TypeVar("T")
 
-Request: TypeAlias = tuple[Literal["one", "all", "run", "many", "alone"], Any, Any]
+Request: TypeAlias = tuple[
+    Literal["one", "all", "run", "many", "alone"],
+    str | statements.Many,
+    str | statements.Values | list[statements.Values],
+]
 """A method of `Transaction`, and what it is to be called with."""
 Steps: TypeAlias = Generator[Request, Any, T]
 """What is done in a transaction: requests, each sent its answer, and what comes of them all."""
@@ -56,11 +60,11 @@ Steps: TypeAlias = Generator[Request, Any, T]
 class Transaction(Protocol):
     """A transaction that is open."""
 
-    def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+    def one(self, statement: str, values: statements.Values) -> statements.Row | None:
         """The first row that a statement gives, None if it gives none."""
         ...
 
-    def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """The rows that a statement gives."""
         ...
 
@@ -80,11 +84,11 @@ class Transaction(Protocol):
 class AsyncTransaction(Protocol):
     """A transaction that is open, in an event loop: each method does as that of `Transaction`."""
 
-    async def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+    async def one(self, statement: str, values: statements.Values) -> statements.Row | None:
         """As `Transaction.one`."""
         ...
 
-    async def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """As `Transaction.all`."""
         ...
 
@@ -138,7 +142,7 @@ class SQLStore(Store):
         """What comes of the steps, in a transaction: it is there as a whole, or nothing of it. With `again` it does no harm twice."""
 
     @abstractmethod
-    def _read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """The rows of one statement. Text that cannot be stored finds none."""
 
     def for_tenant(self, tenant: str) -> Self:
@@ -190,10 +194,10 @@ class SQLStore(Store):
         place = (self.tenant, checkpoint_id)
         return self._each((self._statements.children, (*place, *place)), lambda row: row[1])
 
-    def _each(self, select: tuple[str, statements.Values], make: Callable[[Sequence[Any]], T]) -> list[T]:
+    def _each(self, select: tuple[str, statements.Values], make: Callable[[statements.Row], T]) -> list[T]:
         return self._made(lambda rows: [make(row) for row in rows], self._read(*select))
 
-    def _made(self, make: Callable[[list[statements.Values]], T], rows: list[statements.Values]) -> T:
+    def _made(self, make: Callable[[list[statements.Row]], T], rows: list[statements.Row]) -> T:
         """What is made of rows. Raises `StoreError` for those that are not as the schema says."""
         try:
             return make(rows)
@@ -207,7 +211,7 @@ class SQLStore(Store):
         statement = self._statements.branch_lineage if checkpoint_id is None else self._statements.checkpoint_lineage
         return statement, (self.tenant, checkpoint_id or branch_id or "", self.tenant)
 
-    def _found(self, rows: list[statements.Values], checkpoint_id: str | None, branch_id: str | None) -> Lineage:
+    def _found(self, rows: list[statements.Row], checkpoint_id: str | None, branch_id: str | None) -> Lineage:
         """The lineage in the rows that were found."""
         found = self._made(statements.lineage_of, rows)
         if found is None:
@@ -335,7 +339,7 @@ class Asks(Protocol):
         """As `SQLStore._write`."""
         ...
 
-    async def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """As `SQLStore._read`."""
         ...
 
