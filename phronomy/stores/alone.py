@@ -20,6 +20,10 @@ class Alone:
     """
 
     def __init__(self) -> None:
+        # Not an RLock: that would let the same thread in a second time, which is what has to be
+        # refused. Not a context manager either: an interrupt between taking the lock in `__enter__` and
+        # the first line of the block would leave the lock taken for good. A `with` over a plain lock
+        # has no such gap.
         self.lock: threading.Lock = threading.Lock()
         self._owner = 0
 
@@ -32,6 +36,8 @@ class Alone:
     def __call__(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self.inside:
             raise StoreError("this thread is in the middle of another call of the store: make this one after it")
+        # Two threads simply take turns. The owner is set after the lock is there, and cleared before it
+        # is given up, so it never names a thread that is waiting.
         with self.lock:
             self._owner = threading.get_ident()
             try:

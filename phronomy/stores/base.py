@@ -57,6 +57,8 @@ class AsyncPrimitives(Protocol):
     A cancellation may cut `append` and `release` short while nothing is written, and not later; who calls them holds it back anyway.
     """
 
+    # These three and no more: they are what a run does at every step, with many runs in one loop. All
+    # else happens once in a run, and a thread does for it.
     async def append(self, change: Append) -> Branch:
         """As `Store.append`."""
         ...
@@ -98,12 +100,21 @@ class Store(ABC):
             raise StoreError(
                 f"the clock is called for seconds since the epoch, as time.time is; {quoted(clock)} cannot be"
             )
+        # Printable and short, since the name goes into keys, into a column of each row and, with row-
+        # level security, is the name of a database role.
         self.tenant: str = checked_tenant(tenant)
+        # The store's own clock, not the database's: a test moves it by hand, and a lease is then judged
+        # by the same clock that set it. Workers on several machines must agree well within a lease;
+        # `docs/guarantees.md` says what a frozen or wrong clock costs.
         self.clock = clock
         self.lease = lease
         self.ttl = ttl
+        # One for each store, which starts no thread before a run begins.
         self.keeper: Keeper = Keeper(lease)
 
+    # A new store implements these and has everything else. Each is one atomic step, because a step that
+    # another writer can come into the middle of cannot be repaired from above: nothing up here has a
+    # transaction.
     # Primitives
 
     @abstractmethod
@@ -111,6 +122,8 @@ class Store(ABC):
         """The store of another tenant, on the same connections: closing either closes both. Raises `StoreError` for a bad name."""
 
     @abstractmethod
+    # The look at the thread and the write are one step. Apart, two requests of one conversation would
+    # both find it free, and both would answer.
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         """Add a branch with the first entries of its log, held by `change.take` if that is given.
 
@@ -130,6 +143,8 @@ class Store(ABC):
         """
 
     @abstractmethod
+    # Not an append: it adds no entry, so the log's length, which every other writer compares, does not
+    # move under them three times in each lease.
     def renew(self, claim: Claim) -> Branch:
         """Make the lease last `self.lease` seconds from now, even if it had expired. Raises `LeaseLost` if the claim is gone."""
 
@@ -138,6 +153,8 @@ class Store(ABC):
         """Give up the claim, if it is still held, and set the status. Never raises `LeaseLost`."""
 
     @abstractmethod
+    # Beside the log, for the same reason: telling the world about an entry is no entry. A crash between
+    # telling and this tells it once more, never once too little.
     def announced(self, branch_id: str, seq: int) -> None:
         """Note that everything up to entry `seq` of a branch has been announced; a number below the one noted changes nothing.
 
@@ -145,6 +162,8 @@ class Store(ABC):
         """
 
     @abstractmethod
+    # Branches that go on from what is removed are rewritten in the same step. Between two steps a crash
+    # would leave rows that say what is new since a row that is gone.
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
         """Take branches away as a whole, with their logs and what is pending in them: their ids, each with its last entry's number.
 
@@ -186,6 +205,8 @@ class Store(ABC):
         """The ids of the root checkpoints that go on from this one, in the order of their branches."""
 
     @property
+    # A property that is asked anew each time, since the answer hangs on the loop that runs: a
+    # connection belongs to one loop.
     def native(self) -> AsyncPrimitives | None:
         """The primitives that the event loop that runs is to use; None: it calls the store's, in a thread if they block.
 
@@ -217,11 +238,15 @@ class Store(ABC):
     def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `load`, with the branch that the store keeps it on."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
+        # The lineage holds journal that came after the checkpoint. For a place that the branch has
+        # passed it is dropped: an id names what was sealed, whenever it is read.
         return listing.located(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def whole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `locate`, with what was journaled after it, up to the next: what a copy of it from an earlier time is compared with."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
+        # Here it is kept. Somebody may hold a copy of this checkpoint from a moment when half of that
+        # journal was written, and the two are compared.
         return listing.last_in(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
@@ -236,10 +261,14 @@ class Store(ABC):
 
     def children(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints that go on from this one: the next of its branch, forks, and the thread's next run, in this order."""
+        # One load for each: children are few, and each may lie in a log of its own.
         return [self.load(child) for child in self.child_ids(text("checkpoint_id", checkpoint_id))]
 
     def latest(self, thread_id: str) -> Checkpoint | None:
         """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
+        # All branches of the thread, not a query for the last: which one ended last is decided by the
+        # same function that `create` judges by, or a run could begin from one end and be refused for
+        # another.
         last = changes.latest_ended(self.branches(thread_id=text("thread_id", thread_id)))
         return self.head(last.id)[1] if last is not None else None
 
@@ -273,6 +302,8 @@ class Store(ABC):
         ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
         end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
         """
+        # The ages become times once, here: the pages that follow are asked for anew, and each takes its
+        # own moment as now.
         found = listing.pending_filter(self, newest=newest, **wanted)
         return listing.pending_page(self, found, limit, after)
 
@@ -280,10 +311,14 @@ class Store(ABC):
         """How many approvals wait for a human, of those that `pending` would list."""
         return self.count_pending(listing.pending_filter(self, **wanted))
 
+    # Written out one by one and not made by a decorator: a type checker, an editor and a reader all see
+    # the same signature as the sync twin's. `asked` holds what they have in common.
     # What reads, for an event loop
 
     async def aload(self, checkpoint_id: str) -> Checkpoint:
         """As `load`, without blocking the event loop."""
+        # `Store.load` is named, not `self.load`: `asked` compares the two, and calls an override of the
+        # sync method where there is one.
         return await asked(self, Store.load, listing.aload, checkpoint_id)
 
     async def alocate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
@@ -304,6 +339,7 @@ class Store(ABC):
 
     async def achildren(self, checkpoint_id: str) -> list[Checkpoint]:
         """As `children`, without blocking the event loop."""
+        # None: there is no native way, so a store that blocks is called in a thread.
         return await asked(self, Store.children, None, checkpoint_id)
 
     async def alatest(self, thread_id: str) -> Checkpoint | None:
@@ -353,6 +389,8 @@ class Store(ABC):
         Give any of run, thread, agent and label; `labeled` means those that have one. Pages are as those of `pending`.
         """
         given = texts(run_id=run_id, thread_id=thread_id, agent=agent, label=label)
+        # Ids are cleaned as they were when they were written (half of a surrogate pair became U+FFFD),
+        # so the same text finds what was stored under it.
         wanted = CheckpointFilter(**given, labeled=labeled)
         return listing.checkpoint_page(self, wanted, limit, after)
 
@@ -374,6 +412,8 @@ class Store(ABC):
         wanted = listing.audit_filter(
             run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
         )
+        # An iterator that reads a batch at a time: the trail is never deleted, so one day it is longer
+        # than memory.
         return listing.audit_records(self, wanted)
 
     def aaudit(
@@ -398,6 +438,8 @@ class Store(ABC):
         when it is over, and `CheckpointNotFound` if there is no such run. A run id means the run's own branch, not its forks; the
         id of a fork's branch means that.
         """
+        # By looking now and then. A notification would need a connection for each waiter, and a
+        # primitive that not every store can have.
         return listing.wait(self, run_id, timeout, stops)
 
     async def await_(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
@@ -415,6 +457,8 @@ class Store(ABC):
 
     def clear(self) -> int:
         """Take away every run that has ended in all its branches, and return the number of checkpoints that went."""
+        # Ended runs alone, as everywhere: an order to clear must not take away what a human is looking
+        # at.
         return retention.prune(self, older_than=None, keep_labeled=False, keep_last=0)
 
     def prune(self, *, older_than: float | None = None, keep_labeled: bool = True, keep_last: int = 0) -> int:
@@ -463,6 +507,8 @@ class Store(ABC):
 
     def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """Open another branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
+        # Loaded from the store and not taken from the caller: a fork goes on from what is stored, and a
+        # text that was changed on the way cannot get in by it.
         return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -472,11 +518,14 @@ class Store(ABC):
         branch is kept under the id of the checkpoint. Raises `CheckpointError` for what could not be loaded again, and
         `CheckpointEdited` if the store has another checkpoint of that id.
         """
+        # Validated first, however it was built: once in the store, it is what every later text of that
+        # id has to agree with.
         adoption.adopt(self, checked(checkpoint))
 
 
 def checked_tenant(tenant: str) -> str:
     """The name of a tenant. Raises `StoreError` for what cannot be one."""
+    # The name itself is not quoted: it comes from a request more often than not.
     if not isinstance(tenant, str) or len(tenant) > 200 or not tenant.isprintable():
         raise StoreError("a tenant is named by printable text of at most 200 characters; the empty text is the default")
     return tenant

@@ -44,10 +44,14 @@ from phronomy.stores.sql.store import AsyncTransaction, Steps, adone
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.AsyncConnection[object]
 
+# So many minutes, as a new connection costs a round of passwords and TLS; and not for ever, as each
+# loop has its own and the server counts them all.
 _IDLE: Final = 600.0
 """Seconds after which a connection that nobody wants is closed."""
 
 
+# Twins of the classes beside the sync server: what they wait for differs, what they do is the same
+# generator of steps.
 class AsyncOpen(AsyncTransaction):
     """As `Open`, once it has begun."""
 
@@ -114,6 +118,7 @@ class LoopPool(Pool):
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], max_size: int) -> None:
         self._connect = connect
+        # How many may be open, whether idle or in use. Waiting for it is first come, first served.
         self._free = asyncio.Semaphore(max_size)
         self._idle: deque[tuple[float, Connection]] = deque()  # since when, the longest first
         self._pid = os.getpid()
@@ -123,6 +128,8 @@ class LoopPool(Pool):
         self._end = None if self._closed else self._until_the_end()
         if self._end is not None:
             try:
+                # Begun by hand, as the loop only closes a generator that has begun. It runs to its
+                # `yield` without waiting for anything, so one `send` does, and no task is needed.
                 self._end.__anext__().send(None)
             except StopIteration:
                 pass  # it waits from here on
@@ -134,19 +141,28 @@ class LoopPool(Pool):
         try:
             yield
         finally:
+            # Loops close what generators are left before they end: this is how connections are closed
+            # in time, with nobody calling `close`.
             self._drop()
 
     async def take(self, timeout: float) -> Connection:
+        # The last one given back first: it is the one that the server has heard from, and those at the
+        # other end grow old and are closed.
         if self._idle and not self._free.locked():
             await self._free.acquire()  # at once
             with suppress(IndexError):  # the store was closed just now, in another thread
                 return self._idle.pop()[1]
             self._free.release()
         try:
+            # One timeout around both, the wait for a place and the making of a connection: a caller has
+            # one patience, not two.
             async with asyncio.timeout(timeout):
                 await self._free.acquire()
                 try:
                     return await self._one()
+                # A cancellation as well, or the place would be gone until the loop ends.
+                # A task that is cancelled here has taken a connection that `__aexit__` will not be
+                # called for.
                 except BaseException:
                     self._free.release()
                     raise
@@ -159,6 +175,7 @@ class LoopPool(Pool):
         while True:
             with suppress(IndexError):
                 return self._idle.pop()[1]
+            # A server that restarts refuses for a moment. Within the timeout it is asked again.
             with suppress(psycopg.OperationalError):
                 return await self._connect()
             await asyncio.sleep(pause)
@@ -179,6 +196,8 @@ class LoopPool(Pool):
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._watched:
             self._watched = True
+            # One timer for all, and only while something is idle: a loop with nothing to do is not kept
+            # awake.
             loop.call_later(_IDLE, self._shrink, loop)
 
     def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -205,9 +224,13 @@ class LoopPool(Pool):
 
     def _finish(self) -> None:
         with suppress(IndexError):
+            # By index error and not by length: another thread may be emptying the same list. In a
+            # forked child nothing is closed, the sockets are the parent's.
             while self._pid == os.getpid():
                 _end(self._idle.pop()[1])
 
+    # The loop is gone and nobody closed the store: then the sockets go with the last reference, in
+    # whatever thread that is.
     def __del__(self) -> None:
         self._finish()
 
@@ -221,6 +244,8 @@ class SharedPool(Pool):
 
     def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether the pool is for this loop."""
+        # A weak reference, or the store would keep a loop that is over. An id would not do: a new loop
+        # may have that of an old one.
         if self._loop is None:
             self._loop = ref(loop)
         return self._loop() is loop
@@ -254,6 +279,7 @@ class _Taken:
         except psycopg.Error as error:
             failure = self._server.explained(error)
         else:
+            # As it came, it goes back: the pool is somebody else's.
             self._kept = connection.autocommit
             try:
                 if not self._kept:
@@ -288,6 +314,7 @@ class AsyncServer:
         self._server = server
         self._make = make
         self._shared = shared
+        # By loop, weakly: a program that calls `asyncio.run` for each request leaves nothing behind.
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPool] = WeakKeyDictionary()
         self._lock = threading.Lock()
         renew_after_fork(self)
@@ -333,6 +360,9 @@ class AsyncServer:
             except psycopg.Error as error:
                 doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
                 failure = doubt or self._server.judged(connection, error)
+            # Before COMMIT a cancellation undoes everything. From then on it is the same doubt as a
+            # lost connection, and a decision may have been recorded: the server is asked, and the
+            # answer given, as though nothing had been cancelled.
             except asyncio.CancelledError:
                 if not sent:
                     raise
@@ -388,6 +418,8 @@ class AsyncServer:
     async def _opened(self) -> Pool:
         """The pool of this loop, once what must be done first is done."""
         if not self._server.is_ready:
+            # The tables are looked at once, through the sync server: it has the lock that keeps threads
+            # and loops from doing it side by side.
             await asyncio.to_thread(self._server.opened)
         if self._shared is not None:
             return self._shared
@@ -398,6 +430,7 @@ class AsyncServer:
         assert self._make is not None
         pool = self._make()
         with self._lock:
+            # Of loops that were closed by hand, without ending what was in them.
             for other in [other for other in self._pools if other.is_closed()]:
                 self._pools.pop(other).close()
             self._pools[loop] = pool
@@ -418,11 +451,15 @@ class AsyncServer:
     def after_fork(self) -> None:
         """In a forked child: leave the parent's connections alone."""
         atexit.register(lambda _: None, self._pools)
+        # The shared pool is forgotten: its sockets are the parent's, and it belongs to a loop that the
+        # child does not run.
         self._pools, self._lock, self._shared = WeakKeyDictionary(), threading.Lock(), None
 
 
 def _end(connection: Connection) -> None:
     """Close the connection at once, in whatever thread or loop."""
+    # Past psycopg's own close, which wants the loop of the connection to run. This is a plain close of
+    # the socket.
     connection.pgconn.finish()
 
 

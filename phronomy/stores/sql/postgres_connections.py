@@ -35,13 +35,18 @@ Connection: TypeAlias = psycopg.Connection[object]
 AnyConnection: TypeAlias = Connection | psycopg.AsyncConnection[object]
 Pool: TypeAlias = ConnectionPool[Connection]
 
+# Class 08 is the connection itself, 57P the server that stops or ends sessions, 25P03 and 25P04 a
+# transaction that stood still for too long.
 _LOST: Final = ("08", "57P", "25P03", "25P04")
 """How the codes of errors begin that end a connection."""
+# A serialization failure or a deadlock: the server has undone one of two transactions so that the other
+# can go on. To do it again is what it expects.
 _AGAIN: Final = ("40001", "40P01")
 """The codes of errors of transactions that were in each other's way: nothing of them was written."""
 LOOKS: Final = (0.01, 0.5)
 """Seconds between two looks at what became of a transaction: at first, and at most."""
 POOL_ERRORS: Final = (PoolTimeout, TooManyRequests, PoolClosed)
+# By code, as the server writes its messages in its own language.
 _WORDS: Final = {
     "23505": "an id is in the store already, nothing was written",
     "3F000": "there is no such schema",
@@ -54,12 +59,15 @@ _WORDS: Final = {
 """What is said of an error of this code. The server's own words quote values."""
 
 
+# Of the transaction, not of the session: with a pooler in between, the session is somebody else's a
+# moment later, with the lock in it.
 LOCK: Final = "SELECT pg_advisory_xact_lock(%s)"
 BECAME: Final = "SELECT pg_xact_status(%s::xid8)"
 
 
 def batches(statement: statements.Many, rows: Sequence[statements.Values]) -> Iterator[tuple[str, statements.Values]]:
     """The statements for that many rows, each with its values: one for a thousand."""
+    # The protocol has room for 65,535 values in a statement, and a row has up to seven.
     for first in range(0, len(rows), 1000):
         some = rows[first : first + 1000]
         yield statement.of(len(some)), tuple(value for row in some for value in row)
@@ -69,6 +77,9 @@ class Gone(Exception):
     """The transaction was cut off before it was to be committed, or undone: nothing of it was written."""
 
 
+# The one moment in which a client cannot know: COMMIT was sent, and the connection broke before its
+# answer. To write again might record a decision twice, to give up might lose one. So the server is
+# asked by the number of the transaction.
 class InDoubt(Exception):
     """The connection was lost with the answer to COMMIT: transaction `id` was committed, or not. If so, its answer is `answer`."""
 
@@ -84,6 +95,8 @@ class Open(Transaction):
     def __init__(self, connection: Connection, begin: str) -> None:
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         # Several statements at once, of which the last gives the number of the transaction.
+        # Never prepared, here and everywhere: a pooler may give the next transaction another session,
+        # which does not have what was prepared in this one.
         self._cursor.execute(begin.encode(), prepare=False)
         while self._cursor.nextset():
             pass
@@ -113,6 +126,7 @@ class Open(Transaction):
     def commit(self) -> None:
         """Commit it. Raises `Gone` if the server undid it instead."""
         self._cursor.execute("COMMIT", prepare=False)
+        # A COMMIT of a transaction that has failed is answered by ROLLBACK, without an error.
         if self._cursor.statusmessage != "COMMIT":
             raise Gone
 
@@ -149,9 +163,12 @@ class Server:
             f"{statements.POSTGRES.begin}; SET LOCAL lock_timeout = {milliseconds};"
             f" SET LOCAL idle_in_transaction_session_timeout = {idle}; SELECT pg_current_xact_id()::text"
         )
+        # `SET LOCAL` ends with the transaction, so that nothing of ours stays in a session that others
+        # use. The number of the transaction is asked for at the beginning: at the end it is too late.
         self._closed = False
         self._ready = False
         self._lock = threading.Lock()
+        # A guard for each thread: threads have connections of their own and need not take turns.
         self._mine = threading.local()
         self._pid = os.getpid()
         renew_after_fork(self)
@@ -163,12 +180,16 @@ class Server:
         return self._alone(lambda: self._write(work, again))
 
     def _write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+        # Twice and no more: a server that was restarted has made every connection of the pool stale, so
+        # one failure is to be expected; a second one is news for the caller.
         for last in (False, True):
             try:
                 return self._attempt(work)
             except Gone:
                 pass
             except InDoubt as doubt:
+                # Committed: the answer is that of the transaction which is lost, not of another look,
+                # since the branch may have moved on since.
                 if not (again and not last) and self._was_committed(doubt.id):
                     answer: T = doubt.answer
                     return answer
@@ -178,6 +199,7 @@ class Server:
 
     def _attempt(self, work: Callable[[], Steps[T]]) -> T:
         failure: BaseException
+        # Until COMMIT is sent nothing of it can have been written, and it is safe to begin anew.
         sent, id, answer = False, "", None
         with self._connection() as connection:
             try:
@@ -188,6 +210,8 @@ class Server:
                 transaction.commit()
                 return answer
             except psycopg.Error as error:
+                # An error that the server answered with is no doubt: it says that nothing was
+                # committed. Only silence is.
                 doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
                 failure = doubt or self.judged(connection, error)
             except UnicodeEncodeError:
@@ -198,6 +222,8 @@ class Server:
 
     def _was_committed(self, id: str) -> bool:
         """Whether transaction `id` was committed. Raises `StoreError` if the server does not say so in time."""
+        # The server may be down at first, or still be working on the COMMIT of a session whose client
+        # is gone. That ends within half of the timeout, by the limit set in `begin`.
         until, pause = time.monotonic() + self.timeout, LOOKS[0]
         while time.monotonic() < until:
             status = None
@@ -206,6 +232,7 @@ class Server:
                 status = self._rows(BECAME, (id,))[0][0]
                 if status is None:
                     break  # so long ago that the server has forgotten
+            # Anything else is "in progress".
             if status in ("committed", "aborted"):
                 return bool(status == "committed")
             time.sleep(pause)
@@ -243,6 +270,8 @@ class Server:
 
     def _alone(self, work: Callable[[], T]) -> T:
         """Refuse a call from within another on the same thread: it might wait for it. Threads do not wait for each other."""
+        # A signal handler that calls the store in the middle of a transaction would wait for a row that
+        # its own thread has locked, for ever.
         alone: Alone | None = getattr(self._mine, "alone", None)
         if alone is None:
             alone = self._mine.alone = Alone()
@@ -255,6 +284,8 @@ class Server:
         connection = self._taken(pool)
         kept = connection.autocommit
         try:
+            # The connections of somebody else's pool may begin transactions by themselves. Ours are
+            # begun in so many words, and such a connection is given back as it came.
             if not kept:
                 _set_autocommit(connection, True)
             yield connection
@@ -276,6 +307,7 @@ class Server:
 
     def opened(self) -> Pool:
         """The pool, once what must be done first is done."""
+        # The usual way, without the lock.
         if self.is_ready and self._pool is not None:
             return self._pool
         self.check()
@@ -289,6 +321,8 @@ class Server:
 
     def check(self) -> None:
         """Refuse what cannot be used any more. Raises `StoreError`."""
+        # A socket that two processes share mixes their answers. After an `os.fork` this is set right by
+        # `after_fork`; a fork made by C code calls no hook.
         if self._pid != os.getpid():
             raise StoreError(
                 f"{self.name}: the process was forked by other means than os.fork: make the store in the child"
@@ -301,6 +335,8 @@ class Server:
             )
 
     def _open(self) -> Pool:
+        # Under the lock: of many threads that come first at once, one looks at the tables, and the
+        # others find it done.
         if not self._ready and self.prepare is not None:
             with self.any_connection() as connection:
                 self.prepare(connection)
@@ -319,6 +355,8 @@ class Server:
         self.check()
         failure: BaseException
         try:
+            # One connection of its own, outside the pool: its error says what is wrong, where a pool
+            # would say only that none could be had in time.
             if self._connect is not None:
                 with self._connect() as connection:
                     yield connection
@@ -340,11 +378,15 @@ class Server:
         pool = self._pool
         if pool is not None:
             with suppress(psycopg.Error):
+                # Otherwise each call would meet one more of the dead connections, and fail as often as
+                # there are.
                 pool.check()
 
     def close(self) -> None:
         """Close the pool, unless it is somebody else's."""
         with self._lock:
+            # Under the lock, so that no thread opens the pool again while it is being closed. Closing
+            # itself waits for the pool's threads, and is done outside.
             self._closed, self._ready = True, False
             pool, self._pool = self._pool, None
         if pool is not None and self._make is not None and self._pid == os.getpid():
@@ -354,11 +396,14 @@ class Server:
         """In a forked child: leave the parent's connections alone."""
         # Kept to the end: a pool that is collected waits for its threads, which are not there.
         atexit.register(lambda _: None, self._pool)
+        # Neither closed nor used: a close would say goodbye to the server over the parent's sockets,
+        # and end its sessions.
         self._pool, self._ready = None, False
         self._lock, self._mine, self._pid = threading.Lock(), threading.local(), os.getpid()
 
     def explain(self, work: Callable[[], None]) -> None:
         """Do the work. Raises `StoreError` for an error of the driver's, which is not its context: it quotes values."""
+        # Raised after the except block, as in `_attempt`.
         failure: StoreError | None = None
         try:
             work()
@@ -380,6 +425,7 @@ class Server:
 
     def judged(self, connection: AnyConnection, error: psycopg.Error) -> Exception:
         """What an error means where nothing was written: `Gone` if the same may be tried again."""
+        # Nothing was written in either case, so the whole may be done again from its beginning.
         if is_lost(connection, error) or error.sqlstate in _AGAIN:
             return Gone()
         return self.explained(error)
@@ -415,6 +461,8 @@ class Server:
             return StoreError(
                 f"{self.name}: text with a NUL character cannot be stored in PostgreSQL, nothing was written"
             )
+        # Its own words would be the best help, and cannot be given: they quote the values of the
+        # statement and the name of the user.
         code = error.sqlstate or ""
         what = _WORDS.get(code) or type(error).__name__
         if isinstance(error, psycopg.OperationalError) and not code:
@@ -429,6 +477,8 @@ def is_lost(connection: AnyConnection, error: psycopg.Error) -> bool:
     """Whether the connection ended with this error."""
     if connection.closed or (error.sqlstate or "").startswith(_LOST):
         return True
+    # The server ends a session with its last word: whatever the code, after FATAL there is no more
+    # answer.
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
@@ -453,6 +503,7 @@ def is_open(connection: AnyConnection) -> bool:
     )
 
 
+# A connection that is given back in a transaction would keep its locks until the pool looks at it.
 def _undo(connection: Connection) -> None:
     """End the transaction, if there is one, with nothing written. A connection on which this fails is one that the pool drops."""
     if is_open(connection):
@@ -493,6 +544,8 @@ def shared_server(pool: object, *, timeout: float) -> Server:
 def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -> Server:
     """The connections to the server of this conninfo, in a pool of our own. Raises `StoreError` for what cannot be one."""
     _check_conninfo(conninfo)
+    # Without one connection every call would wait for its whole timeout, and then say that the pool is
+    # too small.
     if not 0 <= min_size <= max_size or max_size < 1:
         raise StoreError(
             "the pool of a PostgreSQL store has max_size connections, 1 or more, and keeps min_size of them"
@@ -502,6 +555,7 @@ def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -
         return psycopg.connect(conninfo, autocommit=True, connect_timeout=patience(timeout))
 
     def make() -> Pool:
+        # psycopg would prepare by itself what it has seen a few times.
         options = {"autocommit": True, "prepare_threshold": None}
         return ConnectionPool(
             conninfo, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=options, num_workers=1, open=False
@@ -516,6 +570,7 @@ def _place_of(conninfo: str) -> str:
     In a URL whose password has a `/` or a `?` that is not percent-encoded, what libpq takes for the host is the user, and for the
     port the beginning of the password: then there is an `@` in what follows.
     """
+    # What cannot be read is left out of the message: half a password is one too many.
     with suppress(psycopg.Error, UnicodeEncodeError):
         known = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
         if any("@" in value for key, value in known.items() if key not in ("user", "password")):
