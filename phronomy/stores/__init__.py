@@ -73,20 +73,17 @@ _Known: TypeAlias = Mapping[str, Callable[[str], object]]
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
     def __getattr__(name: str) -> type[Store]:
-        # A database driver is loaded when its store is first used: a process without a store needs none.
+        # A database driver is loaded when its store is first used: a process without a store needs none. Each
+        # module is written out: nothing in this package imports by a name that is made at run time.
         if name == "SQLiteStore":
-            from phronomy.stores.sql.sqlite import SQLiteStore  # noqa: PLC0415
-
-            return SQLiteStore
-        if name == "PostgresStore":
-            from phronomy.stores.sql.postgres import PostgresStore  # noqa: PLC0415
-
-            return PostgresStore
-        if name == "RedisStore":
-            from phronomy.stores.redis.store import RedisStore  # noqa: PLC0415
-
-            return RedisStore
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            from phronomy.stores.sql.sqlite import SQLiteStore as found  # noqa: PLC0415
+        elif name == "PostgresStore":
+            from phronomy.stores.sql.postgres import PostgresStore as found  # noqa: PLC0415
+        elif name == "RedisStore":
+            from phronomy.stores.redis.store import RedisStore as found  # noqa: PLC0415
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return found
 
 
 def open_store(url: str) -> Store:

@@ -25,7 +25,7 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.diff import CheckpointDiff, diff
 from phronomy.records.validation import checked
 from phronomy.stores.derived import adoption, changes, forking, listing, retention
-from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting, Wanted, text, texts
+from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
 from phronomy.stores.keeper import Keeper
 from phronomy.stores.log.log import last_of
 from phronomy.stores.native import asked
@@ -46,7 +46,6 @@ from phronomy.stores.rows import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
@@ -373,63 +372,27 @@ class Store(ABC):
         """As `count`, without blocking the event loop."""
         return await asked(self, Store.count, None, **wanted)
 
-    def list(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        agent: str | None = None,
-        label: str | None = None,
-        labeled: bool = False,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[CheckpointInfo]:
+    def list(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:
         """The checkpoints that are kept, in the order their branches were made: id, label, when it was made, and where it belongs.
 
         Give any of run, thread, agent and label; `labeled` means those that have one. Pages are as those of `pending`.
         """
-        given = texts(run_id=run_id, thread_id=thread_id, agent=agent, label=label)
-        # Ids are cleaned as they were when they were written (half of a surrogate pair became U+FFFD),
-        # so the same text finds what was stored under it.
-        wanted = CheckpointFilter(**given, labeled=labeled)
-        return listing.checkpoint_page(self, wanted, limit, after)
+        return listing.checkpoint_page(self, **wanted)
 
-    def audit(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        pending_id: str | None = None,
-        since: datetime | float | None = None,
-        until: datetime | float | None = None,
-    ) -> Iterator[AuditRecord]:
+    def audit(self, **wanted: Unpack[Told]) -> Iterator[AuditRecord]:
         """Who decided what, when, through which channel, why, and the digest of what was shown, oldest first.
 
         Give any of run, thread, pending id and times (datetimes with a time zone, or seconds since the epoch; inclusive). What is
         here stays when runs are taken away. `record.model_dump_json()` is a line of an export as JSON lines. Raises `StoreError`
         for a time that is none.
         """
-        wanted = listing.audit_filter(
-            run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
-        )
         # An iterator that reads a batch at a time: the trail is never deleted, so one day it is longer
-        # than memory.
-        return listing.audit_records(self, wanted)
+        # than memory. What is asked for is judged at once, not when the first line is.
+        return listing.audit_records(self, listing.audit_filter(**wanted))
 
-    def aaudit(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        pending_id: str | None = None,
-        since: datetime | float | None = None,
-        until: datetime | float | None = None,
-    ) -> AsyncIterator[AuditRecord]:
+    def aaudit(self, **wanted: Unpack[Told]) -> AsyncIterator[AuditRecord]:
         """As `audit`, for `async for`, without blocking the event loop."""
-        wanted = listing.audit_filter(
-            run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
-        )
-        return listing.aaudit_records(self, wanted)
+        return listing.aaudit_records(self, listing.audit_filter(**wanted))
 
     def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
         """Wait until a run has ended, however and wherever that happens, and return its last checkpoint.
@@ -474,30 +437,9 @@ class Store(ABC):
         """What is new in a checkpoint against another, by their ids, whichever runs they are of. Raises `CheckpointNotFound`."""
         return diff(self.load(before), self.load(after))
 
-    async def alist(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        agent: str | None = None,
-        label: str | None = None,
-        labeled: bool = False,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[CheckpointInfo]:
+    async def alist(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:
         """As `list`, without blocking the event loop."""
-        return await asked(
-            self,
-            Store.list,
-            None,
-            run_id=run_id,
-            thread_id=thread_id,
-            agent=agent,
-            label=label,
-            labeled=labeled,
-            limit=limit,
-            after=after,
-        )
+        return await asked(self, Store.list, None, **wanted)
 
     async def adiff(self, before: str, after: str) -> CheckpointDiff:
         """As `diff`, without blocking the event loop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
 from phronomy.foundation.quoting import kept_id, quoted, quoted_id
@@ -109,14 +110,8 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
     handed = branch.handed if change.head is None else None
     if handed is None and change.holder is not None:
         handed = branch.seq + 1
-    return Branch(
-        id=branch.id,
-        run_id=branch.run_id,
-        thread_id=branch.thread_id,
-        agent=branch.agent,
-        label=branch.label,
-        parent_branch=branch.parent_branch,
-        parent_seq=branch.parent_seq,
+    return replace(
+        branch,
         seq=branch.seq + len(change.entries),
         head=branch.head if change.head is None else change.head,
         status=branch.status if change.status is None else change.status,

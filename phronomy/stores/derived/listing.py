@@ -70,6 +70,28 @@ class Wanted(TypedDict, total=False):
     newer_than: float | None
 
 
+class Kept(TypedDict, total=False):
+    """Which checkpoints are wanted, as `Store.list` says, and which page of them."""
+
+    run_id: str | None
+    thread_id: str | None
+    agent: str | None
+    label: str | None
+    labeled: bool
+    limit: int | None
+    after: str | None
+
+
+class Told(TypedDict, total=False):
+    """Which lines of the audit trail are wanted, as `Store.audit` says."""
+
+    run_id: str | None
+    thread_id: str | None
+    pending_id: str | None
+    since: datetime | float | None
+    until: datetime | float | None
+
+
 class Page(list[T], Generic[T]):
     """A page of a list: its items, and in `next` what to give as `after` for the page behind it, None at the end."""
 
@@ -181,9 +203,21 @@ def pending_page(store: Store, wanted: PendingFilter, limit: int | None, after: 
 
 
 def checkpoint_page(
-    store: Store, wanted: CheckpointFilter, limit: int | None, after: str | None
+    store: Store,
+    *,
+    run_id: str | None = None,
+    thread_id: str | None = None,
+    agent: str | None = None,
+    label: str | None = None,
+    labeled: bool = False,
+    limit: int | None = None,
+    after: str | None = None,
 ) -> Page[CheckpointInfo]:
     """A page of checkpoints. Raises `StoreError` for a limit or a cursor that is none."""
+    # Ids are cleaned as they were when they were written (half of a surrogate pair became U+FFFD), so the
+    # same text finds what was stored under it.
+    given = texts(run_id=run_id, thread_id=thread_id, agent=agent, label=label)
+    wanted = CheckpointFilter(**given, labeled=labeled)
     place = read_cursor(after, "c", int)
     rows = store.select_checkpoints(replace(wanted, after=place and place[0], limit=one_more(limit)))
     kept = rows[:limit]
@@ -193,11 +227,11 @@ def checkpoint_page(
 
 def audit_filter(
     *,
-    run_id: str | None,
-    thread_id: str | None,
-    pending_id: str | None,
-    since: datetime | float | None,
-    until: datetime | float | None,
+    run_id: str | None = None,
+    thread_id: str | None = None,
+    pending_id: str | None = None,
+    since: datetime | float | None = None,
+    until: datetime | float | None = None,
 ) -> AuditFilter:
     """The filter of these values. Raises `StoreError` for what cannot be meant."""
     given = texts(run_id=run_id, thread_id=thread_id, pending_id=pending_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
@@ -147,18 +148,7 @@ def detached(store: Store, branch: Branch) -> list[Entry]:
     found: list[Entry] = []
     for entry, checkpoint in zip(rows, rows_of(entries), strict=True):
         if entry.branch_id == branch.id and tips.get(entry.path) != branch.id:
-            found.append(
-                Entry(
-                    path=entry.path,
-                    # Whole, with every result written out: the journal that they referred to goes with
-                    # the parent.
-                    body=row_text(None, checkpoint, {}),
-                    checkpoint_id=entry.checkpoint_id,
-                    parent_id=checkpoint.parent_id,
-                    label=entry.label,
-                    branch_id=branch.id,
-                    seq=entry.seq,
-                )
-            )
+            # Whole, with every result written out: the journal that they referred to goes with the parent.
+            found.append(replace(entry, body=row_text(None, checkpoint, {}), parent_id=checkpoint.parent_id))
         tips[entry.path] = entry.branch_id
     return found

@@ -470,15 +470,8 @@ def _branch_texts(branch: Branch, *, start: int) -> list[str | None]:
     """The fields of a new branch in the order of FIELDS, from `run` to `handed`, as text."""
     times = [repr(float(value)) for value in (branch.lease_until, branch.created_at, branch.changed_at)]
     return [
-        *(
-            branch.run_id,
-            branch.thread_id,
-            branch.agent,
-            branch.label,
-            branch.parent_branch,
-            str(start),
-            str(branch.seq),
-        ),
+        *(branch.run_id, branch.thread_id, branch.agent, branch.label, branch.parent_branch),
+        *(str(start), str(branch.seq)),
         *(branch.head, branch.status, branch.owner, str(branch.fence), *times),
         None if branch.announced is None else str(branch.announced),
         None if branch.handed is None else str(branch.handed),
