@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import psycopg
@@ -39,7 +39,7 @@ from phronomy.stores.sql.postgres_connections import (
     patience,
     renew_after_fork,
 )
-from phronomy.stores.sql.store import AsyncTransaction, Steps, adone
+from phronomy.stores.sql.store import Steps
 
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.AsyncConnection[object]
@@ -52,8 +52,8 @@ _IDLE: Final = 600.0
 
 # Twins of the classes beside the sync server: what they wait for differs, what they do is the same
 # generator of steps.
-class AsyncOpen(AsyncTransaction):
-    """As `Open`, once it has begun."""
+class AsyncOpen:
+    """As `Open`, once it has begun: each method does as that of `Transaction`."""
 
     def __init__(self, connection: Connection) -> None:
         self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
@@ -69,19 +69,24 @@ class AsyncOpen(AsyncTransaction):
         return id
 
     async def one(self, statement: str, values: statements.Values) -> statements.Row | None:
+        """As `Transaction.one`."""
         return await (await self._execute(statement, values)).fetchone()
 
     async def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
+        """As `Transaction.all`."""
         return await (await self._execute(statement, values)).fetchall()
 
     async def run(self, statement: str, values: statements.Values) -> int:
+        """As `Transaction.run`."""
         return (await self._execute(statement, values)).rowcount
 
     async def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
+        """As `Transaction.many`."""
         for text, values in batches(statement, rows):
             await self._execute(text, values)
 
     async def alone(self, tenant: str, name: str) -> None:
+        """As `Transaction.alone`."""
         await self._execute(LOCK, (statements.lock_number("thread", tenant, name),))
 
     async def commit(self) -> None:
@@ -94,23 +99,18 @@ class AsyncOpen(AsyncTransaction):
         return await self._cursor.execute(statement.encode(), values, prepare=False)
 
 
-class Pool(Protocol):
-    """Where connections come from."""
-
-    async def take(self, timeout: float) -> Connection:
-        """A connection. Raises `PoolTimeout` where there is none in so many seconds, and the like."""
-        ...
-
-    async def give(self, connection: Connection) -> None:
-        """Take a connection back."""
-        ...
-
-    async def refresh(self) -> None:
-        """A connection was lost, and with it perhaps all."""
-        ...
+async def adone(steps: Steps[T], db: AsyncOpen) -> T:
+    """As `done`."""
+    try:
+        method, what, values = next(steps)
+        while True:
+            method, what, values = steps.send(await getattr(db, method)(what, values))
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
 
 
-class LoopPool(Pool):
+class LoopPool:
     """The connections of one event loop: opened when they are wanted, and gone with the loop.
 
     It has no task, as psycopg's pools do: nobody could end one in a loop that is closed by hand.
@@ -146,6 +146,7 @@ class LoopPool(Pool):
             self._drop()
 
     async def take(self, timeout: float) -> Connection:
+        """A connection. Raises `PoolTimeout` where there is none in so many seconds, and the like."""
         # The last one given back first: it is the one that the server has heard from, and those at the
         # other end grow old and are closed.
         if self._idle and not self._free.locked():
@@ -182,6 +183,7 @@ class LoopPool(Pool):
             pause = min(pause * 2, LOOKS[1])
 
     async def give(self, connection: Connection) -> None:
+        """Take a connection back."""
         # Once the loop ends, what still goes on in it gets connections, and none is kept.
         if self._closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
             _end(connection)
@@ -209,6 +211,7 @@ class LoopPool(Pool):
             self._watch(loop)
 
     async def refresh(self) -> None:
+        """A connection was lost, and with it perhaps all: let go of those that are idle."""
         self._finish()
 
     def close(self) -> None:
@@ -235,7 +238,7 @@ class LoopPool(Pool):
         self._finish()
 
 
-class SharedPool(Pool):
+class SharedPool:
     """Somebody else's pool. It belongs to one loop: the first in which the store is used."""
 
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
@@ -251,14 +254,20 @@ class SharedPool(Pool):
         return self._loop() is loop
 
     async def take(self, timeout: float) -> Connection:
+        """As `LoopPool.take`."""
         connection: Connection = await self._pool.getconn(timeout)
         return connection
 
     async def give(self, connection: Connection) -> None:
+        """As `LoopPool.give`."""
         await self._pool.putconn(connection)
 
     async def refresh(self) -> None:
+        """As `LoopPool.refresh`."""
         await self._pool.check()
+
+
+Pool: TypeAlias = LoopPool | SharedPool
 
 
 class _Taken:
@@ -317,7 +326,7 @@ class AsyncServer:
         # By loop, weakly: a program that calls `asyncio.run` for each request leaves nothing behind.
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPool] = WeakKeyDictionary()
         self._lock = threading.Lock()
-        renew_after_fork(self)
+        renew_after_fork(self.after_fork)
 
     def serves_here(self) -> bool:
         """Whether there are connections for the loop that runs in this thread, if one does."""

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -171,7 +171,7 @@ class Server:
         # A guard for each thread: threads have connections of their own and need not take turns.
         self._mine = threading.local()
         self._pid = os.getpid()
-        renew_after_fork(self)
+        renew_after_fork(self.after_fork)
 
     # Transactions
 
@@ -511,21 +511,13 @@ def _undo(connection: Connection) -> None:
             connection.execute("ROLLBACK", prepare=False)
 
 
-class Forks(Protocol):
-    """What is to be told of a fork."""
-
-    def after_fork(self) -> None:
-        """In a forked child: leave the parent's connections alone."""
-        ...
-
-
-def renew_after_fork(server: Forks) -> None:
-    """Have `after_fork` called in every child, for as long as the server object lives."""
-    known = weakref.ref(server)
+def renew_after_fork(renew: Callable[[], None]) -> None:
+    """Have this method called in every forked child, for as long as its object lives."""
+    known = weakref.WeakMethod(renew)
 
     def after() -> None:
-        if (server := known()) is not None:
-            server.after_fork()
+        if (renew := known()) is not None:
+            renew()
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=after)

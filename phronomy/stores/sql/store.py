@@ -83,30 +83,6 @@ class Transaction(Protocol):
         ...
 
 
-class AsyncTransaction(Protocol):
-    """A transaction that is open, in an event loop: each method does as that of `Transaction`."""
-
-    async def one(self, statement: str, values: statements.Values) -> statements.Row | None:
-        """As `Transaction.one`."""
-        ...
-
-    async def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
-        """As `Transaction.all`."""
-        ...
-
-    async def run(self, statement: str, values: statements.Values) -> int:
-        """As `Transaction.run`."""
-        ...
-
-    async def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
-        """As `Transaction.many`."""
-        ...
-
-    async def alone(self, tenant: str, name: str) -> None:
-        """As `Transaction.alone`."""
-        ...
-
-
 def done(steps: Steps[T], db: Transaction) -> T:
     """What comes of the steps, each request put to the transaction."""
     try:
@@ -115,17 +91,6 @@ def done(steps: Steps[T], db: Transaction) -> T:
         method, what, values = next(steps)
         while True:
             method, what, values = steps.send(getattr(db, method)(what, values))
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
-
-
-async def adone(steps: Steps[T], db: AsyncTransaction) -> T:
-    """As `done`."""
-    try:
-        method, what, values = next(steps)
-        while True:
-            method, what, values = steps.send(await getattr(db, method)(what, values))
     except StopIteration as end:
         answer: T = end.value
         return answer
