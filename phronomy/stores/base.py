@@ -1,11 +1,22 @@
 """The store protocol: what a store keeps, and the few primitives that it implements.
 
-A store keeps **branches** and, for each, an append-only **log**. An entry of the log is either a row (a checkpoint, as what is
-new since its parent) or a journal entry (what happened after it). Everything that changes goes through `append`, a compare-and-set
-on the length of the log: whoever has not seen the last entry is told so, reads on, and decides again. A worker that drives a run
-holds a claim on its branch: an owner, a fence number that grows with each take-over, and a lease in seconds.
+A store keeps **branches** and, for each, an append-only **log**. An entry of the log is either a row (a checkpoint, written as its
+difference from its parent) or a journal entry (one thing that happened after that checkpoint).
 
-Everything else (loading checkpoints, history, latest of a thread) is built here once, from rows.
+Every change goes through `append`, which is a **compare-and-set** on the length of the log. A writer says which entry it saw last. If
+the log has grown since, nothing is written, and the writer reads the new entries and decides again. So of two people who decide the
+same request, one wins, and the other is told.
+
+A worker that drives a run holds a **claim** on its branch: an owner, a fence and a lease.
+
+- The **lease** is a time. Until then nobody else may take the branch. The worker's store renews it, so it runs out only if the worker
+  is dead or cut off. Then another worker may take the branch over; until one does, the first may still write.
+- The **fence** is a number that grows with each take-over. Every write names it, and a write with an old one is refused. A worker that
+  was frozen for an hour and wakes up in the middle of a write can therefore change nothing.
+
+A crash leaves one of two things: a change that is there as a whole, or none of it. Nothing is cleaned up when a store is opened.
+
+Everything else (loading checkpoints, history, the latest of a thread) is built here once, from rows.
 """
 
 from __future__ import annotations
@@ -51,9 +62,9 @@ if TYPE_CHECKING:
 
 
 class AsyncPrimitives(Protocol):
-    """What a run in an event loop asks of its store at each step: each method does as the store's primitive of that name.
+    """The primitives that a run in an event loop calls at each step. Each does the same as the store's primitive of that name.
 
-    A cancellation may cut `append` and `release` short while nothing is written, and not later; who calls them holds it back anyway.
+    A cancellation may stop `append` and `release` before anything is written, and not afterwards. The engine holds it back anyway.
     """
 
     # These three and no more: they are what a run does at every step, with many runs in one loop. All
@@ -284,7 +295,7 @@ class Store(ABC):
         return self.select_branches(BranchFilter(**texts(run_id=run_id, thread_id=thread_id)))
 
     def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-        """What is pending, everywhere or in a run or a thread, oldest request first, as the store has it."""
+        """The pending approvals of a run, of a thread or of all, oldest request first, as stored."""
         return self.select_pending(listing.pending_filter(self, run_id=run_id, thread_id=thread_id))
 
     def pending(
@@ -434,7 +445,7 @@ class Store(ABC):
         return retention.prune(self, older_than=older_than, keep_labeled=keep_labeled, keep_last=keep_last)
 
     def diff(self, before: str, after: str) -> CheckpointDiff:
-        """What is new in a checkpoint against another, by their ids, whichever runs they are of. Raises `CheckpointNotFound`."""
+        """The difference between two checkpoints, given by their ids. They may be of different runs. Raises `CheckpointNotFound`."""
         return diff(self.load(before), self.load(after))
 
     async def alist(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:

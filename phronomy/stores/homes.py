@@ -41,7 +41,7 @@ class Homes:
             self._used(run_id)
 
     def of(self, run_id: str, otherwise: MemoryStore) -> MemoryStore:
-        """The store that the run is in; where nobody knows, it is this one from now on, for whoever asks."""
+        """The store that the run is in. If none is known, it is this one from now on."""
         with self._lock:
             # One step under the lock: two agents that are brought the same foreign checkpoint at once
             # must agree on one store, or the decision would count in each.

@@ -1,4 +1,10 @@
-"""Keeps leases alive while their workers are busy."""
+"""Keeps leases alive while their workers are busy.
+
+A worker claims a branch for a lease of some seconds, and its tools may take minutes. A background thread of the store renews the
+leases of all runs that the process drives. When the process dies the thread dies with it, the leases run out, and another worker may
+recover the runs. A renewal that fails is tried again: the claim is lost only when another worker has taken it, and then the next
+write of this one says so.
+"""
 
 from __future__ import annotations
 

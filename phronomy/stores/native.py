@@ -39,7 +39,7 @@ class InThreads:
 
 
 async def apart(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What a method of the store gives: in a thread, if it may block."""
+    """Call a method of the store: in a thread, if it may block."""
     # A memory store is called in the loop itself: a hop to a thread and back costs more than the call,
     # and would let other tasks in between.
     if not store.blocking:
@@ -68,7 +68,7 @@ async def asked(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """What a method that reads gives, without blocking the event loop.
+    """Call a method that reads, without blocking the event loop.
 
     With `native`, which does the same by `on_loop`, no thread is needed where the store has primitives of its own for the loop. A
     subclass that has written the method anew is heard: that is called.

@@ -1,4 +1,4 @@
-"""What a store keeps, and what it is asked: records without behaviour, the same for every store."""
+"""The records that a store keeps, and the filters it is asked with. They are the same for every store, and have no behaviour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ SIZE: Final = 2**32
 # The order decides which list is walked. A run has a handful of requests, an agent may have all that
 # there are.
 FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent")
-"""What pending approvals are looked for by, that which leaves fewest first."""
+"""The names that pending approvals are found by. The one that leaves the fewest rows comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class Branch:
     `parent_branch` and `parent_seq` say which log it goes on from, and after which entry. `seq` is the number of the last entry
     of its own log, which begins after `parent_seq`. `head` is the id of its last root checkpoint. `label` is that of the first.
     `created_at`, `changed_at` (the time of the last write) and `lease_until` are in seconds since the epoch, by the store's clock.
-    `announced` is the last entry that whoever listens has heard of; None: nobody is to hear of this branch. `handed` is the first
-    entry that was left for the worker who held the branch, and that no root checkpoint was written after; None: there is none.
+    `announced` is the last entry that has been announced; None means that this branch is not announced at all. `handed` is the first
+    entry that was left for the worker who held the branch; None if there is none, and again after the next root checkpoint.
     """
 
     id: str

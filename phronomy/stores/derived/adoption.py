@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def adopt(store: Store, checkpoint: Checkpoint) -> None:
-    """Take a checkpoint in, as `Store.save` does, without looking at its values: whoever calls has validated it."""
+    """Take a checkpoint in, as `Store.save` does, without looking at its values: the caller has validated it."""
     sealed = as_sealed(checkpoint)
     # Each row whole: there is no log here that it could go on from.
     entries = []

@@ -1,4 +1,13 @@
-"""How stores judge a change: functions of a branch, a change and the time, for every store that reads, judges and writes."""
+"""The rules by which every store judges a change: pure functions of a branch, a change and the time.
+
+A change is refused for one of four reasons, and they are looked at in this order. The writer's claim is gone (`LeaseLost`): it must
+stop. It has not seen the last entry (`Behind`): it must read on and decide again. It wants a claim that another holds (`Held`): it
+must leave the run alone. It adds an id that is there already (`StoreError`): it must not be repeated. A writer whose claim is gone is
+never told that it is behind, since reading on and trying again would not help.
+
+A store that cannot call these functions between its read and its write (a single SQL statement, a Lua script) says the same in its
+own language; the contract in `phronomy.testing` runs the same cases against all.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +66,7 @@ def check_room(change: Append) -> None:
 
 
 def full(branch_id: str) -> StoreError:
-    """What is raised when the log of a branch has no numbers left."""
+    """The error for a branch whose log has no numbers left."""
     return StoreError(f"the log of branch {branch_id} is full: it holds {SIZE - 1} entries at most")
 
 

@@ -1,4 +1,4 @@
-"""What a store is asked for: pages of what is pending and of checkpoints, the audit trail, one checkpoint, waiting for a run."""
+"""The reads of a store: pages of pending approvals and checkpoints, the audit trail, one checkpoint, waiting for a run."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """What a list says of a checkpoint. `store.load(info.id)` gives the whole."""
+    """A checkpoint as a list shows it. `store.load(info.id)` gives the whole."""
 
     id: str
     label: str | None
@@ -350,7 +350,7 @@ def current(store: Store, thread_id: str) -> tuple[Branch, Checkpoint]:
 
 
 def decision_on(store: Store, pending_id: str) -> AuditRecord | None:
-    """What the audit trail says of the decision that was taken on a pending approval; None if none was."""
+    """The line of the audit trail for the decision on a pending approval; None if nobody has decided."""
     records = store.audit(pending_id=pending_id)
     return next((record for record in records if record.kind != "edit"), None)  # that is of a checkpoint, by its id
 

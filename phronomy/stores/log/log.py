@@ -1,4 +1,13 @@
-"""The log of a branch: checkpoints and outcomes as entries, and back."""
+"""The log of a branch: checkpoints and outcomes as entries, and back.
+
+A run writes a row at each boundary, and a journal entry for each thing that happens between two boundaries (a call has begun, a call
+has settled, somebody has decided). Reading goes from the oldest entry on: a row gives a checkpoint, made of the one before it, and the
+journal after the last row gives the outcomes that no checkpoint has taken in yet. After a crash exactly those are left, and they say
+which calls were under way.
+
+A log may begin in another branch (a fork, the next run of a thread). Then the store hands out the entries of both, in order. Rows of
+nested runs stand in the log of their root, each under its path, so one write covers a call and the run inside it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +58,7 @@ def journal_entry(outcome: Outcome, path: str) -> Entry:
 
 
 def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
-    """What the store lists for the approvals that a checkpoint waits for; `label` is that of its branch."""
+    """The rows to list for the approvals that a checkpoint waits for; `label` is the branch's."""
     return [
         PendingRow(
             pending_id=item.id,
@@ -163,7 +172,7 @@ def up_to(checkpoint_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:
 def last_of(entries: Sequence[Entry]) -> Checkpoint:
     """The last root checkpoint of a log, with its journal and the live runs nested in it: the last of `replay`, for far less.
 
-    What a later row replaced is not looked at, so damage there is not seen. Raises `CheckpointError` for a log that cannot be read.
+    Values that a later row replaced are not read, so damage in them is not seen. Raises `CheckpointError` for what cannot be read.
     """
     try:
         # Two ways to read a log, and a test for each kind of row that holds them together. This one

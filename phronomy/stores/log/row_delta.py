@@ -1,7 +1,15 @@
-"""What a row of a store holds of a checkpoint: what is new in it since its parent.
+"""The body of a row: the difference between a checkpoint and its parent.
 
-Lists that only grow are stored by their tail, a state by what is other in it, and a tool message whose result stands in the
-journal as a reference to it, so every result is on disk once. So are the images of a call that has settled before its turn is over.
+A checkpoint holds the whole conversation. If each row did, a run of n turns would take space in n squared. So a row holds
+
+- of a list that grows (messages, decisions, handoffs) the new items,
+- of a graph's state a patch (`text_patch.py`),
+- of any other field its new value, if it has one,
+- in place of a tool's message or images a reference, where the result is in the journal before the row: each result is stored once.
+
+The first row of a run holds every field. A row that goes on from something missing cannot be read, and says so: it never gives a
+checkpoint with a part left out. A log in which a row was changed by hand may give another checkpoint; a reader who holds the digest
+of the old one sees that.
 """
 
 import json
@@ -26,7 +34,7 @@ T = TypeVar("T")
 
 
 class Columns(TypedDict):
-    """What a row has beside its body. `parent_id` may be None for one whose parent is the row before it."""
+    """The columns of a row beside its body. `parent_id` is None if the parent is the row before it."""
 
     id: str
     parent_id: str | None
@@ -254,7 +262,7 @@ class _Ref(TypedDict):
 
 
 class _Said(TypedDict, total=False):
-    """What of a row counts whatever follows it; of its other fields, that they are there."""
+    """The parts of a row that count whatever rows follow. Of its other fields only their presence is noted."""
 
     # Extra fields are allowed, and not ignored: which fields a row has is what decides whose word is
     # the last.
@@ -276,7 +284,7 @@ class _Kept(TypedDict):
 
 
 class _Told(TypedDict):
-    """What of a result in the journal a row refers to."""
+    """The parts of a result in the journal that a row may refer to."""
 
     __pydantic_config__ = ConfigDict(extra="ignore", strict=True)  # type: ignore[misc]
 

@@ -16,7 +16,7 @@ from phronomy.stores.log.text_patch import patch, patched
 # So most rows are told apart by a search in their text, without being parsed. Wherever a user writes
 # the same characters, they stand in a string, where each quote has a backslash before it.
 MARK: Final = '"shown":'
-"""What is in the text of a row in which something was left out: a quote within a text of it stands behind a backslash."""
+"""The text by which a row with something left out is known. Inside a string of the row, the quotes would have backslashes."""
 
 _BEGINS: Final = '{"state":'
 _FIELDS: Final = ("args", "arguments")

@@ -36,7 +36,7 @@ FORMAT: Final = b"1"
 """The version of what the keys hold. 1: the first."""
 
 _URL: Final = r"unix://.+|rediss?://[^/?]*(/\d*)?(\?.*)?"
-"""What is looked at before redis-py reads a URL: it takes database 0 for a number that it cannot read."""
+"""The form of a URL, checked before redis-py reads it: redis-py takes a number that it cannot read for database 0."""
 
 _FAULTS: Final = (RedisError, RedisClusterException, OSError)
 _FINAL: Final = (AuthenticationError, BusyLoadingError, MaxConnectionsError)
@@ -82,7 +82,7 @@ _BELOW: Final = {
 
 
 class Client(Protocol):
-    """What is used of a client of redis-py."""
+    """The methods of a redis-py client that are used here."""
 
     # The one way through which clients of one server and of a cluster, made in any way, can be used
     # alike.
@@ -112,7 +112,7 @@ class Link:
         self._closed = False
 
     def call(self, script: Script, keys: Sequence[bytes], args: Sequence[bytes], beginning: bytes) -> list[Any]:
-        """What a script answers. `beginning` is what the keys of the tenant begin with. Raises `StoreError`."""
+        """Run a script, and return its answer. Every key of the tenant begins with `beginning`. Raises `StoreError`."""
         if self._closed:
             raise StoreError("this Redis store is closed")
         if not self._checked:
@@ -212,7 +212,7 @@ class Link:
         return found
 
     def _ask(self, command: str, what: str) -> dict[str, str]:
-        """What the server says of itself; nothing if it refuses, as managed ones do. Raises `StoreError` if it is away."""
+        """Facts the server states about itself; none if it refuses, as managed ones do. Raises `StoreError` if it is away."""
         try:
             answer = self._client.execute_command(command, what)
         # A refusal is an answer: it does not say. Only a server that is away is an error here.
@@ -269,7 +269,7 @@ def _place_of(client: Any) -> str:
 
 
 def risks_of(settings: Mapping[str, str]) -> list[str]:
-    """What is wrong with settings under which Redis may lose what it was given, each with the remedy; the unknown is not."""
+    """The settings under which Redis may lose data, each with its remedy. A setting that is not known is not a risk."""
     risks = []
     # Keys with a time to live only are no danger: no key of ours has one.
     policy = settings.get("maxmemory-policy", "")

@@ -1,4 +1,12 @@
-"""`RedisStore`: checkpoints in Redis, shared by any number of machines."""
+"""`RedisStore`: checkpoints in Redis, shared by any number of machines.
+
+Each primitive is one Lua script (`lua/`), and Redis runs a script alone and to its end. So the compare-and-set, the lock and the
+transaction of other databases are one thing here. Two rules follow. A script judges first and writes after, since Redis does not undo
+a script that fails half way. And it is short, since nothing else is served meanwhile: a long list is read in parts.
+
+A connection can break after a script ran and before its answer came. Each call has a random number, which a change notes in its
+branch; a second call with the same number finds it there, and gives the answer of the first without writing again.
+"""
 
 from __future__ import annotations
 
@@ -447,7 +455,7 @@ def _packed(entry: Entry) -> bytes:
 
 
 def _added(change: Append) -> list[bytes]:
-    """What a change adds, as `added` in the scripts reads it."""
+    """The additions of a change, in the order in which `added` in the scripts reads them."""
     args = [b"%d" % len(change.entries)]
     for entry in change.entries:
         if entry.checkpoint_id is not None and not entry.path:

@@ -125,7 +125,7 @@ class PostgresStore(SQLStore):
 
     @staticmethod
     def setup_sql(schema: str | None = None) -> str:
-        """What `setup` does, as SQL to be read and run by whoever looks after the database; psql runs it, and any other client."""
+        """The SQL of `setup`, for a database administrator to read and run, with psql or any other client."""
         return _setup_text(schema)
 
     @property
@@ -222,7 +222,7 @@ def _setup_text(schema: str | None) -> str:
 
 
 def _prefix(schema: str | None) -> str:
-    """What stands before the name of a table."""
+    """The prefix of a table's name: the schema and a dot, or nothing."""
     return "" if schema is None else f"{_quoted(schema)}."
 
 

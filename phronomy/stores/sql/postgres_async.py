@@ -137,7 +137,7 @@ class LoopPool:
                 self._closed = True  # another kind of loop, where warnings are errors
 
     async def _until_the_end(self) -> AsyncGenerator[None]:
-        """Waits until the loop ends: `asyncio.run`, and whoever else ends one in order, closes what generators are left in it."""
+        """Waits until the loop ends. `asyncio.run`, like all that end a loop in order, closes the generators that are left in it."""
         try:
             yield
         finally:

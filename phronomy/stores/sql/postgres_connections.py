@@ -1,7 +1,7 @@
 """The connections of a PostgreSQL store: transactions that are whole, made again only where that is safe, and errors in words.
 
-Nothing here lasts longer than a transaction: whoever pools the connections, in this process or between it and the server, may
-give each transaction another one. No statement is prepared on the server, and no session is told anything.
+Nothing here lasts longer than a transaction, so a pool (in this process, or between it and the server) may give each transaction
+another connection. No statement is prepared on the server, and no setting of a session is changed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WORDS: Final = {
     "55P03": "another transaction kept a row locked for as long as the store's timeout, nothing was written",
     "25006": "the server takes no writes: it is a standby, or set to read only",
 }
-"""What is said of an error of this code. The server's own words quote values."""
+"""The words for an error of this code. The server's own words quote values."""
 
 
 # Of the transaction, not of the session: with a pooler in between, the session is somebody else's a
@@ -176,7 +176,7 @@ class Server:
     # Transactions
 
     def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
-        """What comes of the steps, in a transaction. It is done twice if nothing was written the first time, or it does no harm."""
+        """Run the steps in one transaction, and return their result. They run a second time if that can do no harm."""
         return self._alone(lambda: self._write(work, again))
 
     def _write(self, work: Callable[[], Steps[T]], again: bool) -> T:
@@ -351,7 +351,7 @@ class Server:
 
     @contextmanager
     def any_connection(self) -> Iterator[Connection]:
-        """A connection to set up the store with. What is wrong with its address or password is said at once. Raises `StoreError`."""
+        """A connection to set up the store with. A wrong address or password is a `StoreError` at once."""
         self.check()
         failure: BaseException
         try:
@@ -424,14 +424,14 @@ class Server:
         return cursor.execute(statement.encode(), values or None, prepare=False).fetchone()
 
     def judged(self, connection: AnyConnection, error: psycopg.Error) -> Exception:
-        """What an error means where nothing was written: `Gone` if the same may be tried again."""
+        """The error to raise where nothing was written: `Gone` if the same may be tried again."""
         # Nothing was written in either case, so the whole may be done again from its beginning.
         if is_lost(connection, error) or error.sqlstate in _AGAIN:
             return Gone()
         return self.explained(error)
 
     def without(self, error: Exception) -> StoreError:
-        """What is raised where a pool gives no connection."""
+        """The error for a pool that gives no connection."""
         if isinstance(error, TooManyRequests):
             what = "too many wait for a connection of the pool already"
         elif isinstance(error, PoolClosed):
@@ -441,18 +441,18 @@ class Server:
         return StoreError(f"{self.name}{self.where}: {what}")
 
     def lost_twice(self, so: str = "") -> StoreError:
-        """What is raised where a second connection was lost as well."""
+        """The error for a second connection that was lost as well."""
         return StoreError(f"{self.name}{self.where}: the connection was lost twice{so}: try again")
 
     def unsaid(self) -> StoreError:
-        """What is raised where nobody knows what became of a write."""
+        """The error for a write of which nobody knows whether it was done."""
         return StoreError(
             f"{self.name}{self.where}: the connection was lost during a commit, and the server does not say whether it was done:"
             " load the run to see how far it is before anything is decided again"
         )
 
     def surrogate(self) -> StoreError:
-        """What is raised for text that is not Unicode."""
+        """The error for text that is not Unicode."""
         return StoreError(f"{self.name}: text with a lone surrogate cannot be stored")
 
     def explained(self, error: psycopg.Error) -> StoreError:

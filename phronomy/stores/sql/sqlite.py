@@ -135,7 +135,7 @@ class _File:
         self.alone(self.ready)
 
     def write(self, work: Callable[[], Steps[T]]) -> T:
-        """What comes of the steps, in a transaction: it is there as a whole, or nothing of it."""
+        """Run the steps in one transaction, and return their result. All of it is written, or nothing."""
 
         def transaction() -> T:
             db = self.ready()

@@ -7,7 +7,8 @@ drivers can cache what they prepare. The tables hold text and numbers only; a bo
 number, so that the table itself is the index that finds it. (An index beside the table was measured: a page more to write in
 each commit. A clustered text key: a third slower still, and two and a half times the size for bodies of 1,000 bytes.)
 
-What a pending approval can be looked for by stands in a table of its own, a row for each: any list of them is a range of its key.
+The facets of pending approvals (run, thread, label, tool, risk, agent) have a table of their own, with a row for each value. Any list
+of approvals is then a range of its key.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Row: TypeAlias = tuple[Any, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """What differs between databases.
+    """The differences between databases.
 
     `mark` stands for a value; `key` (numbered by the database), `place` (numbered by us), `real` and `text` (compared by its bytes)
     are types. `keyed` ends a table that is its primary key, `numbered` an index whose rows are wanted in the order of `n`. `among`
@@ -339,7 +340,7 @@ class Many:
 
 
 def _words(dialect: Dialect) -> dict[str, str]:
-    """What stands for the words in pointed brackets, but for the tables."""
+    """The text for each word in pointed brackets, except the names of tables."""
 
     def between(after: str, upto: str) -> str:
         return dialect.between.format(after=after, upto=upto).replace("<size>", str(SIZE))

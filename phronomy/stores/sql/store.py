@@ -1,7 +1,11 @@
-"""What the stores on SQL databases have in common: the primitives, as statements of one transaction or of one read.
+"""The primitives of every store on a SQL database, as the statements of one transaction or of one read.
 
-What a primitive does in its transaction is a generator of requests, which are answered with rows: it neither waits nor knows who
-does. So there is one of each, whether a store waits in a thread or in an event loop.
+A primitive that writes is a generator of requests. It yields a statement and is sent the rows. So each primitive is written once, and
+a driver runs it: `done` in a thread, `adone` in an event loop.
+
+Two writers of one branch meet at the branch's row. An ordinary step changes that row with the claim and the length of the log in its
+WHERE, so the slower writer finds no row. Everything else locks the row first, then reads, judges and writes. A crash at any point
+undoes the transaction; the database frees the locks. A writer therefore never sees half of a change, and never has one to repair.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ Request: TypeAlias = tuple[
 ]
 """A method of `Transaction`, and what it is to be called with."""
 Steps: TypeAlias = Generator[Request, Any, T]
-"""What is done in a transaction: requests, each sent its answer, and what comes of them all."""
+"""The steps of a transaction: each request is sent its answer, and the last step returns the result."""
 
 
 class Transaction(Protocol):
@@ -84,7 +88,7 @@ class Transaction(Protocol):
 
 
 def done(steps: Steps[T], db: Transaction) -> T:
-    """What comes of the steps, each request put to the transaction."""
+    """Run the steps in an open transaction, and return their result."""
     try:
         # An error of the database is raised here, and not thrown into the steps: no primitive could do
         # anything about it, and the transaction is over.
@@ -104,11 +108,11 @@ class SQLStore(Store):
     @property
     @abstractmethod
     def _where(self) -> str:
-        """What the rows are in, for messages."""
+        """The name of the database or file, for messages."""
 
     @abstractmethod
     def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
-        """What comes of the steps, in a transaction: it is there as a whole, or nothing of it. With `again` it does no harm twice."""
+        """Run the steps in one transaction, and return their result. `again` says that the steps may be run twice without harm."""
 
     @abstractmethod
     def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
@@ -174,7 +178,7 @@ class SQLStore(Store):
         return self._made(lambda rows: [make(row) for row in rows], self._read(*select))
 
     def _made(self, make: Callable[[list[statements.Row]], T], rows: list[statements.Row]) -> T:
-        """What is made of rows. Raises `StoreError` for those that are not as the schema says."""
+        """Make something of rows. Raises `StoreError` for rows that do not fit the schema."""
         try:
             # A column that holds something else than the schema says is damage, or somebody's hand. The
             # driver's own error would quote the value.
@@ -340,7 +344,7 @@ class SQLStore(Store):
 
 
 class Asks(Protocol):
-    """What asks a database in an event loop."""
+    """The connections to a database in an event loop."""
 
     async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
         """As `SQLStore._write`."""
