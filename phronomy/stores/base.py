@@ -119,13 +119,14 @@ class Store(ABC):
         self.clock = clock
         self.lease = lease
         self.ttl = ttl
-        # One for each store, which starts no thread before a run begins.
+        # One for each store. It starts no thread before a run begins.
         self.keeper: Keeper = Keeper(lease)
 
+    # Primitives
+    #
     # A new store implements these and has everything else. Each is one atomic step, because a step that
     # another writer can come into the middle of cannot be repaired from above: nothing up here has a
     # transaction.
-    # Primitives
 
     @abstractmethod
     def for_tenant(self, tenant: str) -> Self:
@@ -321,9 +322,10 @@ class Store(ABC):
         """How many approvals wait for a human, of those that `pending` would list."""
         return self.count_pending(listing.pending_filter(self, **wanted))
 
+    # What reads, for an event loop
+    #
     # Written out one by one and not made by a decorator: a type checker, an editor and a reader all see
     # the same signature as the sync twin's. `asked` holds what they have in common.
-    # What reads, for an event loop
 
     async def aload(self, checkpoint_id: str) -> Checkpoint:
         """As `load`, without blocking the event loop."""

@@ -7,9 +7,9 @@ A checkpoint holds the whole conversation. If each row did, a run of n turns wou
 - of any other field its new value, if it has one,
 - in place of a tool's message or images a reference, where the result is in the journal before the row: each result is stored once.
 
-The first row of a run holds every field. A row that goes on from something missing cannot be read, and says so: it never gives a
-checkpoint with a part left out. A log in which a row was changed by hand may give another checkpoint; a reader who holds the digest
-of the old one sees that.
+The first row of a run holds every field that is required. A row that goes on from something missing cannot be read, and says so: it
+never gives a checkpoint with a part left out. A log in which a row was changed by hand may give another checkpoint; a reader who holds
+the digest of the old one sees that.
 """
 
 import json
@@ -142,9 +142,8 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     tails: dict[str, tuple[Any, ...]] = {}
     for name in _LOGS:
         before, after = old.get(name, ()), new[name]
-        # A list that was cut or changed before its end (a refused input that was taken out again, a
-        # memory that was edited) is written anew from its beginning. That is rare, and the row stays
-        # true on its own.
+        # A list that was cut or changed before its end (guardrails took a refused input out again) is
+        # written anew from its beginning. That is rare, and the row stays true on its own.
         count = len(before)
         if count and (len(after) < count or (after[count - 1] is not before[-1] and after[:count] != before)):
             cut[name] = count = 0

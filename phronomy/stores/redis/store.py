@@ -138,10 +138,11 @@ class RedisStore(Store):
     def close(self) -> None:
         self._link.close()
 
+    # Primitives that write: one script each
+    #
     # A script runs alone and to its end: judging and writing are one step without a lock. WATCH and
     # MULTI would do as well, but fail under every neighbour's write and have to be repeated; and a
-    # cluster has no transaction over what a script finds on its way.
-    # Primitives that write: one script each
+    # cluster has no transaction over the keys that a script finds on its way.
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
@@ -305,7 +306,6 @@ class RedisStore(Store):
         key = self._list("m", ap=wanted.pending_id, ar=wanted.run_id, at=wanted.thread_id)
         times = [b"" if time is None else b"=" + _time(time) for time in (wanted.since, wanted.until)]
         found: list[AuditRow] = []
-        # Numbers begin at 1.
         after = max(0, wanted.after or 0)
         while wanted.limit is None or len(found) < wanted.limit:
             args = [b"0" if key == self._key("m") else b"1", b"%d" % _BATCH, b"%d" % after, *times]

@@ -162,8 +162,6 @@ class LoopPool:
                 try:
                     return await self._one()
                 # A cancellation as well, or the place would be gone until the loop ends.
-                # A task that is cancelled here has taken a connection that `__aexit__` will not be
-                # called for.
                 except BaseException:
                     self._free.release()
                     raise
@@ -293,6 +291,7 @@ class _Taken:
             try:
                 if not self._kept:
                     await self._set_autocommit(True)
+            # A task that is cancelled here has a connection, and `__aexit__` will not be called for it.
             except BaseException:
                 await self._pool.give(connection)
                 raise

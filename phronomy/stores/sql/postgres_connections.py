@@ -158,13 +158,12 @@ class Server:
         milliseconds = max(1, min(int(timeout * 1000), 2**31 - 1))
         # A worker that is gone must not keep its rows locked, even if the server does not notice that it is gone; and what became
         # of its last transaction is known before others stop waiting. The number of the transaction is what is asked for then.
+        # `SET LOCAL` ends with the transaction, so that nothing of ours stays in a session that others use.
         idle = max(1000, milliseconds // 2)
         self.begin: Final = (
             f"{statements.POSTGRES.begin}; SET LOCAL lock_timeout = {milliseconds};"
             f" SET LOCAL idle_in_transaction_session_timeout = {idle}; SELECT pg_current_xact_id()::text"
         )
-        # `SET LOCAL` ends with the transaction, so that nothing of ours stays in a session that others
-        # use. The number of the transaction is asked for at the beginning: at the end it is too late.
         self._closed = False
         self._ready = False
         self._lock = threading.Lock()
@@ -271,7 +270,7 @@ class Server:
     def _alone(self, work: Callable[[], T]) -> T:
         """Refuse a call from within another on the same thread: it might wait for it. Threads do not wait for each other."""
         # A signal handler that calls the store in the middle of a transaction would wait for a row that
-        # its own thread has locked, for ever.
+        # its own thread has locked, until the timeout.
         alone: Alone | None = getattr(self._mine, "alone", None)
         if alone is None:
             alone = self._mine.alone = Alone()
@@ -307,7 +306,6 @@ class Server:
 
     def opened(self) -> Pool:
         """The pool, once what must be done first is done."""
-        # The usual way, without the lock.
         if self.is_ready and self._pool is not None:
             return self._pool
         self.check()
