@@ -36,7 +36,7 @@ from phronomy.stores import (
     PostgresStore,
     open_store,
 )
-from phronomy.stores.sql import postgres_connections, select, statements
+from phronomy.stores.sql import postgres_connections, records, select, statements
 
 
 @pytest.fixture
@@ -649,7 +649,7 @@ def test_ids_are_compared_by_their_bytes(store: PostgresStore) -> None:
 def test_a_row_that_is_damaged_is_a_store_error(store: PostgresStore, schema: str) -> None:
     begin(store)
     with pytest.raises(StoreError, match="a row in it is not of this schema"):
-        store._made(statements.lineage_of, store._read("SELECT 0, 'x' UNION ALL SELECT 1, 'y'", ()))
+        store._made(records.lineage_of, store._read("SELECT 0, 'x' UNION ALL SELECT 1, 'y'", ()))
     postgres().psql(f'DROP TABLE "{schema}".phronomy_log;')
     with pytest.raises(StoreError, match=r"a table of the store is missing: run `setup\(\)`"):
         bodies(store)

@@ -33,7 +33,8 @@ from phronomy.stores import (
     PendingRow,
     SQLiteStore,
 )
-from phronomy.stores.sql import select
+from phronomy.stores.rows import FACETS
+from phronomy.stores.sql import records, select
 from phronomy.stores.sql import statements as _sql
 from phronomy.stores.sql.sqlite import _SQL
 
@@ -427,7 +428,7 @@ def test_a_row_that_is_damaged_is_a_store_error(tmp_path: Path) -> None:
     with opened(tmp_path / "runs.db") as store:
         begin(store)
         with pytest.raises(StoreError, match="a row in it is not of this schema"):
-            store._made(_sql.lineage_of, store._read("SELECT 1 UNION ALL SELECT 'x'", ()))
+            store._made(records.lineage_of, store._read("SELECT 1 UNION ALL SELECT 'x'", ()))
         store._file.ready().execute("UPDATE phronomy_branches SET agent = CAST(x'ff' AS TEXT)")
         with pytest.raises(StoreError, match="UTF-8"):
             store.branches()
@@ -552,7 +553,7 @@ LOOKED_FOR: list[tuple[Any, str]] = [
     (PendingFilter(pending_id="p"), "phronomy_pending_id"),
     (PendingFilter(expired_at=5.0), "phronomy_pending_expiry"),
     (PendingFilter(facets={"agent": "a"}, expired_at=5.0), "phronomy_pending_expiry"),
-    *[(PendingFilter(facets={name: "x"}, limit=10), "f USING PRIMARY KEY") for name in _sql.FACETS if name],
+    *[(PendingFilter(facets={name: "x"}, limit=10), "f USING PRIMARY KEY") for name in FACETS if name],
     (PendingFilter(facets={"tool": "x", "agent": "y"}, after=(1.0, 2), newest=True), "f USING PRIMARY KEY"),
     (BranchFilter(), "phronomy_branches_"),
     (BranchFilter(run_id="r"), "phronomy_branches_run"),

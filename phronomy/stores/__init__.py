@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
 from phronomy.errors import StoreError
@@ -67,23 +67,23 @@ __all__ = [
     "open_store",
 ]
 
+_Known: TypeAlias = Mapping[str, Callable[[str], object]]
+"""What reads the text of each option of a URL."""
+
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
-    def __getattr__(name: str) -> Any:
-        # A database driver is loaded when its store is first used: a process without a store needs none.
+    def __getattr__(name: str) -> type[Store]:
+        # A database driver is loaded when its store is first used: a process without a store needs none. Each
+        # module is written out: nothing in this package imports by a name that is made at run time.
         if name == "SQLiteStore":
-            from phronomy.stores.sql.sqlite import SQLiteStore  # noqa: PLC0415
-
-            return SQLiteStore
-        if name == "PostgresStore":
-            from phronomy.stores.sql.postgres import PostgresStore  # noqa: PLC0415
-
-            return PostgresStore
-        if name == "RedisStore":
-            from phronomy.stores.redis.store import RedisStore  # noqa: PLC0415
-
-            return RedisStore
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            from phronomy.stores.sql.sqlite import SQLiteStore as found  # noqa: PLC0415
+        elif name == "PostgresStore":
+            from phronomy.stores.sql.postgres import PostgresStore as found  # noqa: PLC0415
+        elif name == "RedisStore":
+            from phronomy.stores.redis.store import RedisStore as found  # noqa: PLC0415
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return found
 
 
 def open_store(url: str) -> Store:
@@ -102,17 +102,22 @@ def open_store(url: str) -> Store:
     scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
     known = ", ".join(f"{name}://" for name in _SCHEMES)
+    # The URL is quoted in none of these messages: it may hold a password, and a message ends in a log.
     if not separator:
         raise StoreError(f"a store is named by a URL ({known}); for a SQLite file write sqlite:/// and then its path")
+    # Schemes are compared in lower case, as URLs say; what comes after them is not touched.
     opener = _SCHEMES.get(scheme)
     if opener is None:
         raise StoreError(f"no store is known for {_shown(scheme)}://: the known ones are {known}")
     place, _, query = rest.partition("?")
     try:
+        # Strict: a half-read query would drop `tenant=` or `lease=` in silence, and the store would
+        # work on somebody else's data, or with another lease.
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
     except ValueError:
         raise StoreError(f"what follows the ? of a {scheme}:// URL must be option=value, joined by &") from None
     options = dict(pairs)
+    # Twice is refused and not taken as the last one: of two tenants neither can be meant for sure.
     if len(options) != len(pairs):
         raise StoreError(f"an option of the {scheme}:// URL is given twice")
     return opener(place, options)
@@ -129,6 +134,8 @@ def _open_sqlite(place: str, options: dict[str, str]) -> Store:
         raise StoreError("a SQLite URL names a file and no host: sqlite:///relative.db or sqlite:////absolute.db")
     from phronomy.stores.sql.sqlite import SQLiteStore  # noqa: PLC0415
 
+    # As bytes: a file name need not be UTF-8. The first slash belongs to the URL, so an absolute path
+    # has a second one.
     path = os.fsdecode(unquote_to_bytes(place[1:]))
     known = {**_COMMON, "synchronous": str.upper, "timeout": _seconds}
     return SQLiteStore(path, **_options("sqlite", options, known))
@@ -137,11 +144,10 @@ def _open_sqlite(place: str, options: dict[str, str]) -> Store:
 def _open_postgres(scheme: str, place: str, options: dict[str, str]) -> Store:
     from phronomy.stores.sql.postgres import PostgresStore  # noqa: PLC0415
 
-    known: dict[str, Callable[[str], Any]] = {
-        **_COMMON,
-        **{"timeout": _seconds, "schema": str, "setup": _switch, "min_size": _count, "max_size": _count},
-    }
+    more: _Known = {"timeout": _seconds, "schema": str, "setup": _switch, "min_size": _count, "max_size": _count}
+    known: _Known = {**_COMMON, **more}
     # What is not ours stays in the URL: libpq has its own words for hosts, certificates and connections.
+    # An unknown name is then libpq's to refuse. It does so at the first connection, by name.
     own = _options(scheme, {name: text for name, text in options.items() if name in known}, known)
     passed = {name: text for name, text in options.items() if name not in known}
     return PostgresStore(f"{scheme}://{place}{'?' if passed else ''}{urlencode(passed, quote_via=quote)}", **own)
@@ -152,15 +158,13 @@ def _open_redis(scheme: str, place: str, options: dict[str, str]) -> Store:
 
     # What is the driver's stays in the URL: it has its own words for certificates and connections.
     passed = {name: text for name, text in options.items() if name.startswith("ssl_") or name == "max_connections"}
-    known: dict[str, Callable[[str], Any]] = {
-        **_COMMON,
-        **{"timeout": _seconds, "prefix": str, "require_persistence": _switch},
-    }
+    known: _Known = {**_COMMON, **{"timeout": _seconds, "prefix": str, "require_persistence": _switch}}
+    # Here an unknown name is refused at once: redis-py takes any, and passes it to the connection.
     own = _options(scheme, {name: text for name, text in options.items() if name not in passed}, known)
     return RedisStore(f"{scheme}://{place}?{urlencode(passed)}", **own)
 
 
-def _options(scheme: str, given: dict[str, str], known: Mapping[str, Callable[[str], Any]]) -> dict[str, Any]:
+def _options(scheme: str, given: dict[str, str], known: _Known) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, text in given.items():
         if name not in known:
@@ -168,6 +172,7 @@ def _options(scheme: str, given: dict[str, str], known: Mapping[str, Callable[[s
                 f"{scheme}:// was given an option that is not known: the known ones are {', '.join(known)}"
             )
         try:
+            # A value is never quoted, in no error: which of them is secret, only the driver knows.
             values[name] = known[name](text)
         except ValueError:
             raise StoreError(f"the option {name!r} of a {scheme}:// URL must be a number of seconds") from None
@@ -176,12 +181,14 @@ def _options(scheme: str, given: dict[str, str], known: Mapping[str, Callable[[s
 
 def _seconds(text: str) -> float:
     seconds = float(text)
+    # `float` reads nan and inf. A lease of nan seconds would never be over, and never be held.
     if not math.isfinite(seconds):
         raise ValueError("not a number of seconds")
     return seconds
 
 
 def _count(text: str) -> int:
+    # `int` would read `1_0`, ` 1` and Arabic digits as well.
     if not (text.isascii() and text.isdigit()):
         raise StoreError("what is counted in the URL of a store is a whole number, 0 or more")
     return int(text)
@@ -195,10 +202,11 @@ def _switch(text: str) -> bool:
 
 def _shown(scheme: str) -> str:
     """The scheme, if it looks like one."""
+    # What stands before `://` may be a password, if somebody mistyped the URL.
     return scheme if scheme.replace("+", "").isalnum() and len(scheme) < 20 else "(a scheme)"
 
 
-_COMMON: Final[Mapping[str, Callable[[str], Any]]] = {"lease": _seconds, "ttl": _seconds, "tenant": str}
+_COMMON: Final[_Known] = {"lease": _seconds, "ttl": _seconds, "tenant": str}
 
 _SCHEMES: Final[Mapping[str, Callable[[str, dict[str, str]], Store]]] = {
     "memory": _open_memory,

@@ -1,11 +1,22 @@
 """The store protocol: what a store keeps, and the few primitives that it implements.
 
-A store keeps **branches** and, for each, an append-only **log**. An entry of the log is either a row (a checkpoint, as what is
-new since its parent) or a journal entry (what happened after it). Everything that changes goes through `append`, a compare-and-set
-on the length of the log: whoever has not seen the last entry is told so, reads on, and decides again. A worker that drives a run
-holds a claim on its branch: an owner, a fence number that grows with each take-over, and a lease in seconds.
+A store keeps **branches** and, for each, an append-only **log**. An entry of the log is either a row (a checkpoint, written as its
+difference from its parent) or a journal entry (one thing that happened after that checkpoint).
 
-Everything else (loading checkpoints, history, latest of a thread) is built here once, from rows.
+Every change goes through `append`, which is a **compare-and-set** on the length of the log. A writer says which entry it saw last. If
+the log has grown since, nothing is written, and the writer reads the new entries and decides again. So of two people who decide the
+same request, one wins, and the other is told.
+
+A worker that drives a run holds a **claim** on its branch: an owner, a fence and a lease.
+
+- The **lease** is a time. Until then nobody else may take the branch. The worker's store renews it, so it runs out only if the worker
+  is dead or cut off. Then another worker may take the branch over; until one does, the first may still write.
+- The **fence** is a number that grows with each take-over. Every write names it, and a write with an old one is refused. A worker that
+  was frozen for an hour and wakes up in the middle of a write can therefore change nothing.
+
+A crash leaves one of two things: a change that is there as a whole, or none of it. Nothing is cleaned up when a store is opened.
+
+Everything else (loading checkpoints, history, the latest of a thread) is built here once, from rows.
 """
 
 from __future__ import annotations
@@ -25,7 +36,7 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.diff import CheckpointDiff, diff
 from phronomy.records.validation import checked
 from phronomy.stores.derived import adoption, changes, forking, listing, retention
-from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting, Wanted, text, texts
+from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
 from phronomy.stores.keeper import Keeper
 from phronomy.stores.log.log import last_of
 from phronomy.stores.native import asked
@@ -46,17 +57,18 @@ from phronomy.stores.rows import (
 )
 
 if TYPE_CHECKING:
-    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
 
 class AsyncPrimitives(Protocol):
-    """What a run in an event loop asks of its store at each step: each method does as the store's primitive of that name.
+    """The primitives that a run in an event loop calls at each step. Each does the same as the store's primitive of that name.
 
-    A cancellation may cut `append` and `release` short while nothing is written, and not later; who calls them holds it back anyway.
+    A cancellation may stop `append` and `release` before anything is written, and not afterwards. The engine holds it back anyway.
     """
 
+    # These three and no more: they are what a run does at every step, with many runs in one loop. All
+    # else happens once in a run, and a thread does for it.
     async def append(self, change: Append) -> Branch:
         """As `Store.append`."""
         ...
@@ -98,19 +110,31 @@ class Store(ABC):
             raise StoreError(
                 f"the clock is called for seconds since the epoch, as time.time is; {quoted(clock)} cannot be"
             )
+        # Printable and short, since the name goes into keys, into a column of each row and, with row-
+        # level security, is the name of a database role.
         self.tenant: str = checked_tenant(tenant)
+        # The store's own clock, not the database's: a test moves it by hand, and a lease is then judged
+        # by the same clock that set it. Workers on several machines must agree well within a lease;
+        # `docs/guarantees.md` says what a frozen or wrong clock costs.
         self.clock = clock
         self.lease = lease
         self.ttl = ttl
+        # One for each store. It starts no thread before a run begins.
         self.keeper: Keeper = Keeper(lease)
 
     # Primitives
+    #
+    # A new store implements these and has everything else. Each is one atomic step, because a step that
+    # another writer can come into the middle of cannot be repaired from above: nothing up here has a
+    # transaction.
 
     @abstractmethod
     def for_tenant(self, tenant: str) -> Self:
         """The store of another tenant, on the same connections: closing either closes both. Raises `StoreError` for a bad name."""
 
     @abstractmethod
+    # The look at the thread and the write are one step. Apart, two requests of one conversation would
+    # both find it free, and both would answer.
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         """Add a branch with the first entries of its log, held by `change.take` if that is given.
 
@@ -130,6 +154,8 @@ class Store(ABC):
         """
 
     @abstractmethod
+    # Not an append: it adds no entry, so the log's length, which every other writer compares, does not
+    # move under them three times in each lease.
     def renew(self, claim: Claim) -> Branch:
         """Make the lease last `self.lease` seconds from now, even if it had expired. Raises `LeaseLost` if the claim is gone."""
 
@@ -138,6 +164,8 @@ class Store(ABC):
         """Give up the claim, if it is still held, and set the status. Never raises `LeaseLost`."""
 
     @abstractmethod
+    # Beside the log, for the same reason: telling the world about an entry is no entry. A crash between
+    # telling and this tells it once more, never once too little.
     def announced(self, branch_id: str, seq: int) -> None:
         """Note that everything up to entry `seq` of a branch has been announced; a number below the one noted changes nothing.
 
@@ -145,6 +173,8 @@ class Store(ABC):
         """
 
     @abstractmethod
+    # Branches that go on from what is removed are rewritten in the same step. Between two steps a crash
+    # would leave rows that say what is new since a row that is gone.
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
         """Take branches away as a whole, with their logs and what is pending in them: their ids, each with its last entry's number.
 
@@ -186,6 +216,8 @@ class Store(ABC):
         """The ids of the root checkpoints that go on from this one, in the order of their branches."""
 
     @property
+    # A property that is asked anew each time, since the answer hangs on the loop that runs: a
+    # connection belongs to one loop.
     def native(self) -> AsyncPrimitives | None:
         """The primitives that the event loop that runs is to use; None: it calls the store's, in a thread if they block.
 
@@ -217,11 +249,15 @@ class Store(ABC):
     def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `load`, with the branch that the store keeps it on."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
+        # The lineage holds journal that came after the checkpoint. For a place that the branch has
+        # passed it is dropped: an id names what was sealed, whenever it is read.
         return listing.located(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def whole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `locate`, with what was journaled after it, up to the next: what a copy of it from an earlier time is compared with."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
+        # Here it is kept. Somebody may hold a copy of this checkpoint from a moment when half of that
+        # journal was written, and the two are compared.
         return listing.last_in(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
@@ -236,10 +272,14 @@ class Store(ABC):
 
     def children(self, checkpoint_id: str) -> list[Checkpoint]:
         """The checkpoints that go on from this one: the next of its branch, forks, and the thread's next run, in this order."""
+        # One load for each: children are few, and each may lie in a log of its own.
         return [self.load(child) for child in self.child_ids(text("checkpoint_id", checkpoint_id))]
 
     def latest(self, thread_id: str) -> Checkpoint | None:
         """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
+        # All branches of the thread, not a query for the last: which one ended last is decided by the
+        # same function that `create` judges by, or a run could begin from one end and be refused for
+        # another.
         last = changes.latest_ended(self.branches(thread_id=text("thread_id", thread_id)))
         return self.head(last.id)[1] if last is not None else None
 
@@ -256,7 +296,7 @@ class Store(ABC):
         return self.select_branches(BranchFilter(**texts(run_id=run_id, thread_id=thread_id)))
 
     def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-        """What is pending, everywhere or in a run or a thread, oldest request first, as the store has it."""
+        """The pending approvals of a run, of a thread or of all, oldest request first, as stored."""
         return self.select_pending(listing.pending_filter(self, run_id=run_id, thread_id=thread_id))
 
     def pending(
@@ -273,6 +313,8 @@ class Store(ABC):
         ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
         end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
         """
+        # The ages become times once, here: the pages that follow are asked for anew, and each takes its
+        # own moment as now.
         found = listing.pending_filter(self, newest=newest, **wanted)
         return listing.pending_page(self, found, limit, after)
 
@@ -281,9 +323,14 @@ class Store(ABC):
         return self.count_pending(listing.pending_filter(self, **wanted))
 
     # What reads, for an event loop
+    #
+    # Written out one by one and not made by a decorator: a type checker, an editor and a reader all see
+    # the same signature as the sync twin's. `asked` holds what they have in common.
 
     async def aload(self, checkpoint_id: str) -> Checkpoint:
         """As `load`, without blocking the event loop."""
+        # `Store.load` is named, not `self.load`: `asked` compares the two, and calls an override of the
+        # sync method where there is one.
         return await asked(self, Store.load, listing.aload, checkpoint_id)
 
     async def alocate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
@@ -304,6 +351,7 @@ class Store(ABC):
 
     async def achildren(self, checkpoint_id: str) -> list[Checkpoint]:
         """As `children`, without blocking the event loop."""
+        # None: there is no native way, so a store that blocks is called in a thread.
         return await asked(self, Store.children, None, checkpoint_id)
 
     async def alatest(self, thread_id: str) -> Checkpoint | None:
@@ -337,59 +385,27 @@ class Store(ABC):
         """As `count`, without blocking the event loop."""
         return await asked(self, Store.count, None, **wanted)
 
-    def list(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        agent: str | None = None,
-        label: str | None = None,
-        labeled: bool = False,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[CheckpointInfo]:
+    def list(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:
         """The checkpoints that are kept, in the order their branches were made: id, label, when it was made, and where it belongs.
 
         Give any of run, thread, agent and label; `labeled` means those that have one. Pages are as those of `pending`.
         """
-        given = texts(run_id=run_id, thread_id=thread_id, agent=agent, label=label)
-        wanted = CheckpointFilter(**given, labeled=labeled)
-        return listing.checkpoint_page(self, wanted, limit, after)
+        return listing.checkpoint_page(self, **wanted)
 
-    def audit(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        pending_id: str | None = None,
-        since: datetime | float | None = None,
-        until: datetime | float | None = None,
-    ) -> Iterator[AuditRecord]:
+    def audit(self, **wanted: Unpack[Told]) -> Iterator[AuditRecord]:
         """Who decided what, when, through which channel, why, and the digest of what was shown, oldest first.
 
         Give any of run, thread, pending id and times (datetimes with a time zone, or seconds since the epoch; inclusive). What is
         here stays when runs are taken away. `record.model_dump_json()` is a line of an export as JSON lines. Raises `StoreError`
         for a time that is none.
         """
-        wanted = listing.audit_filter(
-            run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
-        )
-        return listing.audit_records(self, wanted)
+        # An iterator that reads a batch at a time: the trail is never deleted, so one day it is longer
+        # than memory. What is asked for is judged at once, not when the first line is.
+        return listing.audit_records(self, listing.audit_filter(**wanted))
 
-    def aaudit(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        pending_id: str | None = None,
-        since: datetime | float | None = None,
-        until: datetime | float | None = None,
-    ) -> AsyncIterator[AuditRecord]:
+    def aaudit(self, **wanted: Unpack[Told]) -> AsyncIterator[AuditRecord]:
         """As `audit`, for `async for`, without blocking the event loop."""
-        wanted = listing.audit_filter(
-            run_id=run_id, thread_id=thread_id, pending_id=pending_id, since=since, until=until
-        )
-        return listing.aaudit_records(self, wanted)
+        return listing.aaudit_records(self, listing.audit_filter(**wanted))
 
     def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
         """Wait until a run has ended, however and wherever that happens, and return its last checkpoint.
@@ -398,6 +414,8 @@ class Store(ABC):
         when it is over, and `CheckpointNotFound` if there is no such run. A run id means the run's own branch, not its forks; the
         id of a fork's branch means that.
         """
+        # By looking now and then. A notification would need a connection for each waiter, and a
+        # primitive that not every store can have.
         return listing.wait(self, run_id, timeout, stops)
 
     async def await_(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
@@ -415,6 +433,8 @@ class Store(ABC):
 
     def clear(self) -> int:
         """Take away every run that has ended in all its branches, and return the number of checkpoints that went."""
+        # Ended runs alone, as everywhere: an order to clear must not take away what a human is looking
+        # at.
         return retention.prune(self, older_than=None, keep_labeled=False, keep_last=0)
 
     def prune(self, *, older_than: float | None = None, keep_labeled: bool = True, keep_last: int = 0) -> int:
@@ -427,33 +447,12 @@ class Store(ABC):
         return retention.prune(self, older_than=older_than, keep_labeled=keep_labeled, keep_last=keep_last)
 
     def diff(self, before: str, after: str) -> CheckpointDiff:
-        """What is new in a checkpoint against another, by their ids, whichever runs they are of. Raises `CheckpointNotFound`."""
+        """The difference between two checkpoints, given by their ids. They may be of different runs. Raises `CheckpointNotFound`."""
         return diff(self.load(before), self.load(after))
 
-    async def alist(
-        self,
-        *,
-        run_id: str | None = None,
-        thread_id: str | None = None,
-        agent: str | None = None,
-        label: str | None = None,
-        labeled: bool = False,
-        limit: int | None = None,
-        after: str | None = None,
-    ) -> Page[CheckpointInfo]:
+    async def alist(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:
         """As `list`, without blocking the event loop."""
-        return await asked(
-            self,
-            Store.list,
-            None,
-            run_id=run_id,
-            thread_id=thread_id,
-            agent=agent,
-            label=label,
-            labeled=labeled,
-            limit=limit,
-            after=after,
-        )
+        return await asked(self, Store.list, None, **wanted)
 
     async def adiff(self, before: str, after: str) -> CheckpointDiff:
         """As `diff`, without blocking the event loop."""
@@ -463,6 +462,8 @@ class Store(ABC):
 
     def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """Open another branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
+        # Loaded from the store and not taken from the caller: a fork goes on from what is stored, and a
+        # text that was changed on the way cannot get in by it.
         return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -472,11 +473,14 @@ class Store(ABC):
         branch is kept under the id of the checkpoint. Raises `CheckpointError` for what could not be loaded again, and
         `CheckpointEdited` if the store has another checkpoint of that id.
         """
+        # Validated first, however it was built: once in the store, it is what every later text of that
+        # id has to agree with.
         adoption.adopt(self, checked(checkpoint))
 
 
 def checked_tenant(tenant: str) -> str:
     """The name of a tenant. Raises `StoreError` for what cannot be one."""
+    # The name itself is not quoted: it comes from a request more often than not.
     if not isinstance(tenant, str) or len(tenant) > 200 or not tenant.isprintable():
         raise StoreError("a tenant is named by printable text of at most 200 characters; the empty text is the default")
     return tenant

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from phronomy.concurrency.workers import whole
 
@@ -39,7 +39,9 @@ class InThreads:
 
 
 async def apart(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What a method of the store gives: in a thread, if it may block."""
+    """Call a method of the store: in a thread, if it may block."""
+    # A memory store is called in the loop itself: a hop to a thread and back costs more than the call,
+    # and would let other tasks in between.
     if not store.blocking:
         return method(*args, **kwargs)
     return await asyncio.to_thread(method, *args, **kwargs)
@@ -49,6 +51,8 @@ async def in_store(store: Store, method: Callable[P, T], *args: P.args, **kwargs
     """A store's method from async code: in a thread if it may block, and never cut off half way by a cancellation."""
     if not store.blocking:
         return method(*args, **kwargs)
+    # A thread cannot be cancelled. If the task ended while it works, the claim or the branch that it
+    # makes would be nobody's: so the cancellation waits until the outcome is known.
     return await whole(asyncio.to_thread(method, *args, **kwargs))
 
 
@@ -60,15 +64,18 @@ def on_loop(store: Store) -> AsyncPrimitives:
 async def asked(
     store: S,
     read: Callable[Concatenate[S, P], T],
-    native: Callable[Concatenate[S, P], Coroutine[Any, Any, T]] | None,
+    native: Callable[Concatenate[S, P], Awaitable[T]] | None,
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """What a method that reads gives, without blocking the event loop.
+    """Call a method that reads, without blocking the event loop.
 
     With `native`, which does the same by `on_loop`, no thread is needed where the store has primitives of its own for the loop. A
     subclass that has written the method anew is heard: that is called.
     """
+    # A wrapper that counts, delays or faults reads overrides the sync method, or puts one on the
+    # object. To go round it by the native way would make the async twin read something else than the
+    # sync one.
     mine = getattr(store, read.__name__)
     if native is not None and getattr(mine, "__func__", None) is read and _native(store) is not None:
         return await native(store, *args, **kwargs)
@@ -78,8 +85,13 @@ async def asked(
 
 def _native(store: Store) -> AsyncPrimitives | None:
     """The store's own primitives for the event loop that runs, unless somebody has put one before them: that is not to be passed by."""
+    # A test, or a tracing tool, has set a primitive on this one object: it must see the calls of async
+    # runs too.
     if not vars(store).keys().isdisjoint(_PRIMITIVES):
         return None
+    # The class that says `native` has to be as deep as the one that says each primitive. A subclass
+    # that overrides `append` alone has changed how writes are made, and the inherited native primitives
+    # know nothing of it.
     kinds = type(store).__mro__
     first = {name: next(kind for kind in kinds if name in vars(kind)) for name in ("native", *_PRIMITIVES)}
     return store.native if all(issubclass(first["native"], first[name]) for name in _PRIMITIVES) else None

@@ -1,4 +1,4 @@
-"""What a store keeps, and what it is asked: records without behaviour, the same for every store."""
+"""The records that a store keeps, and the filters it is asked with. They are the same for every store, and have no behaviour."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,15 +14,21 @@ BranchStatus: TypeAlias = Literal[
 ]
 """How a branch stands. `failed`: a fault stopped it between boundaries, and it can be resumed. The last four are ends."""
 
+# Two tuples and not one predicate: SQL and Lua are given the same words, so a store's index and the
+# rules of the base cannot part.
 OPEN: Final = ("running", "suspended", "failed")
 ENDED: Final = ("completed", "rejected", "cancelled", "superseded", "skipped")
 
 
+# Fixed for ever, as rows are found by this arithmetic. A 63-bit integer then has room for 2**31
+# branches, each with a log of 2**32 entries.
 SIZE: Final = 2**32
 """Numbers that each branch has for its log: entry `seq` of branch `n` has the number `n * SIZE + seq`."""
 
+# The order decides which list is walked. A run has a handful of requests, an agent may have all that
+# there are.
 FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent")
-"""What pending approvals are looked for by, that which leaves fewest first."""
+"""The names that pending approvals are found by. The one that leaves the fewest rows comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +38,8 @@ class Branch:
     `parent_branch` and `parent_seq` say which log it goes on from, and after which entry. `seq` is the number of the last entry
     of its own log, which begins after `parent_seq`. `head` is the id of its last root checkpoint. `label` is that of the first.
     `created_at`, `changed_at` (the time of the last write) and `lease_until` are in seconds since the epoch, by the store's clock.
-    `announced` is the last entry that whoever listens has heard of; None: nobody is to hear of this branch. `handed` is the first
-    entry that was left for the worker who held the branch, and that no root checkpoint was written after; None: there is none.
+    `announced` is the last entry that has been announced; None means that this branch is not announced at all. `handed` is the first
+    entry that was left for the worker who held the branch; None if there is none, and again after the next root checkpoint.
     """
 
     id: str
@@ -41,21 +47,32 @@ class Branch:
     thread_id: str | None
     agent: str
     label: str | None = None
+    # A fork copies nothing: it says which log it goes on from, and after which entry. Numbers go on
+    # from there, so an entry's number means the same in every branch that leads through it.
     parent_branch: str | None = None
     parent_seq: int = 0
     seq: int = 0
     head: str | None = None
     status: BranchStatus = "running"
+    # The claim. The fence only grows, also when the branch is let go of: two workers that take the
+    # branch one after the other never have the same number, however alike their names are.
     owner: str | None = None
     fence: int = 0
     lease_until: float = 0.0
+    # 0 means not yet: the store stamps it with its own clock at the first write, so that times of one
+    # store come from one clock.
     created_at: float = 0.0
     changed_at: float = 0.0
+    # Two outboxes in two numbers. `announced` trails behind `seq` if a worker died between writing and
+    # telling. `handed` is there if a worker let go, or died, with a decision in its log that it had not
+    # read: its status may say suspended, and still there is something to do.
     announced: int | None = None
     handed: int | None = None
 
     def is_held(self, now: float) -> bool:
         """Whether a worker holds the branch whose lease has not expired at this time, by the store's clock."""
+        # An owner whose lease is over is still written down, because it may come back and go on if
+        # nobody took over. It just keeps nobody out.
         return self.owner is not None and self.lease_until > now
 
     @classmethod
@@ -79,9 +96,13 @@ class Entry:
     only that of a root row (one with the empty path) is looked for.
     """
 
+    # The body is text and stays text. A store that parsed it (a JSON column) would give back 5 for 5.0,
+    # or keys in another order, and the digests over it would not fit.
     path: str
     body: str = field(repr=False)
     checkpoint_id: str | None = None
+    # Left out where the place says it: most rows follow the one before them, and an id in each would be
+    # in each index as well.
     parent_id: str | None = None
     label: str | None = None
     branch_id: str = ""
@@ -103,6 +124,8 @@ class PendingRow:
     agent: str
     tool_name: str
     label: str | None = None
+    # The columns a list is filtered by are copied out of the request, so that a list reads no body. The
+    # body is what a human is shown, and is never searched.
     risk: str | None = None
     checkpoint_id: str
     requested_at: float
@@ -112,6 +135,7 @@ class PendingRow:
 
     def facets(self) -> dict[str, str]:
         """What it can be looked for by, besides its id: one value for each name, those that it has none for left out."""
+        # Zipped with `strict`, so a facet that is added in one place only fails in the first test.
         values = (self.run_id, self.thread_id, self.label, self.tool_name, self.risk, self.agent)
         return {name: value for name, value in zip(FACETS, values, strict=True) if value is not None}
 
@@ -123,6 +147,7 @@ class AuditRow:
     It is written with what it tells of, never changed, and not taken away with the branch.
     """
 
+    # Apart from the log on purpose: who decided what has to outlive the run that it was about.
     at: float
     run_id: str
     thread_id: str | None
@@ -169,9 +194,15 @@ class Append:
 
     branch_id: str
     seq: int
+    # One record for all that changes, because it has to be one transaction: a decision in the log
+    # without its line in the trail, or a request closed without the decision, is what a crash would
+    # leave between two writes.
     entries: tuple[Entry, ...] = ()
     claim: Claim | None = None
     take: str | None = None
+    # A worker that holds the run cannot be interrupted by a write, only be left a note. That the note
+    # names the holder closes a gap: if the worker let go meanwhile without writing anything, the log's
+    # length is as it was, and by length alone the note would be left for nobody.
     holder: Claim | None = None
     lease: float = 0.0
     release: bool = False
@@ -226,6 +257,8 @@ class PendingFilter:
     until: float | None = None
     expired_at: float | None = None
     newest: bool = False
+    # Time and number, since many requests may have the same time. An offset would shift with each
+    # decision.
     after: tuple[float, int] | None = None
     limit: int | None = None
 
@@ -265,6 +298,8 @@ class AuditFilter:
     def allows(self, row: AuditRow) -> bool:
         """Whether what the filter says holds for a line of the trail, but for its place and the limit."""
         return (
+            # For stores whose index covers a part of the filter: they read a little more, and drop the
+            # rest by this.
             (self.run_id is None or row.run_id == self.run_id)
             and (self.thread_id is None or row.thread_id == self.thread_id)
             and (self.pending_id is None or row.pending_id == self.pending_id)
@@ -273,6 +308,8 @@ class AuditFilter:
         )
 
 
+# These three are no errors of the user, and leave the package only as something better: the reader
+# reads on and decides again, or says who is first. Each is raised before anything is written.
 class Behind(Exception):
     """The writer has not seen the last entry of the log, or who holds the branch now. Nothing was written."""
 

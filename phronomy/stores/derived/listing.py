@@ -1,4 +1,4 @@
-"""What a store is asked for: pages of what is pending and of checkpoints, the audit trail, one checkpoint, waiting for a run."""
+"""The reads of a store: pages of pending approvals and checkpoints, the audit trail, one checkpoint, waiting for a run."""
 
 from __future__ import annotations
 
@@ -43,9 +43,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+# A run that ends at once is seen at once; one that waits for a human for a day costs two small reads a second.
 PATIENCE: Final = (0.01, 0.5)
 """Seconds between two looks at a run that is waited for: at first, and at most."""
 
+# Small enough that Redis, which does nothing else while a script runs, is soon free again; large enough
+# that the way there does not count.
 BATCH: Final = 500
 """Lines of the audit trail that are read at a time."""
 
@@ -61,6 +64,28 @@ class Wanted(TypedDict, total=False):
     risk: str | None
     older_than: float | None
     newer_than: float | None
+
+
+class Kept(TypedDict, total=False):
+    """Which checkpoints are wanted, as `Store.list` says, and which page of them."""
+
+    run_id: str | None
+    thread_id: str | None
+    agent: str | None
+    label: str | None
+    labeled: bool
+    limit: int | None
+    after: str | None
+
+
+class Told(TypedDict, total=False):
+    """Which lines of the audit trail are wanted, as `Store.audit` says."""
+
+    run_id: str | None
+    thread_id: str | None
+    pending_id: str | None
+    since: datetime | float | None
+    until: datetime | float | None
 
 
 class Page(list[T], Generic[T]):
@@ -91,6 +116,8 @@ class Waiting:
         """The pending approval that a store listed. Raises `StoreError` for a row that cannot be read."""
         try:
             approval = PendingApproval.model_validate_json(row.body)
+        # One damaged row fails the page that it is on, by name. Leaving it out in silence would hide a
+        # request that a human has to see.
         except ValueError:  # its text would quote the row
             raise StoreError(
                 f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
@@ -108,7 +135,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """What a list says of a checkpoint. `store.load(info.id)` gives the whole."""
+    """A checkpoint as a list shows it. `store.load(info.id)` gives the whole."""
 
     id: str
     label: str | None
@@ -122,6 +149,8 @@ class CheckpointInfo:
     def of(cls, row: CheckpointRow) -> CheckpointInfo:
         """The checkpoint that a store listed. Raises `StoreError` for a row that cannot be read."""
         try:
+            # The one value that is read out of a body: each row says it itself, whatever else it leaves
+            # to the rows before it. A column for it would be one more in every row of the log.
             created_at = reader_of(Time).validate_strings(json.loads(row.body)["created_at"])
         except (ValueError, LookupError, TypeError):
             raise StoreError(f"the row of checkpoint {row.checkpoint_id} cannot be read: it is damaged") from None
@@ -160,6 +189,8 @@ def pending_filter(
 
 def pending_page(store: Store, wanted: PendingFilter, limit: int | None, after: str | None) -> Page[Waiting]:
     """A page of pending approvals. Raises `StoreError` for a limit or a cursor that is none."""
+    # One row more than asked for is read, so that the last page knows that it is the last: a `next`
+    # that leads to an empty page is a promise of nothing.
     place = read_cursor(after, "p", float, int)
     rows = store.select_pending(replace(wanted, after=place, limit=one_more(limit)))
     kept = rows[:limit]
@@ -168,9 +199,21 @@ def pending_page(store: Store, wanted: PendingFilter, limit: int | None, after: 
 
 
 def checkpoint_page(
-    store: Store, wanted: CheckpointFilter, limit: int | None, after: str | None
+    store: Store,
+    *,
+    run_id: str | None = None,
+    thread_id: str | None = None,
+    agent: str | None = None,
+    label: str | None = None,
+    labeled: bool = False,
+    limit: int | None = None,
+    after: str | None = None,
 ) -> Page[CheckpointInfo]:
     """A page of checkpoints. Raises `StoreError` for a limit or a cursor that is none."""
+    # Ids are cleaned as they were when they were written (half of a surrogate pair became U+FFFD), so the
+    # same text finds what was stored under it.
+    given = texts(run_id=run_id, thread_id=thread_id, agent=agent, label=label)
+    wanted = CheckpointFilter(**given, labeled=labeled)
     place = read_cursor(after, "c", int)
     rows = store.select_checkpoints(replace(wanted, after=place and place[0], limit=one_more(limit)))
     kept = rows[:limit]
@@ -180,11 +223,11 @@ def checkpoint_page(
 
 def audit_filter(
     *,
-    run_id: str | None,
-    thread_id: str | None,
-    pending_id: str | None,
-    since: datetime | float | None,
-    until: datetime | float | None,
+    run_id: str | None = None,
+    thread_id: str | None = None,
+    pending_id: str | None = None,
+    since: datetime | float | None = None,
+    until: datetime | float | None = None,
 ) -> AuditFilter:
     """The filter of these values. Raises `StoreError` for what cannot be meant."""
     given = texts(run_id=run_id, thread_id=thread_id, pending_id=pending_id)
@@ -193,8 +236,11 @@ def audit_filter(
 
 def audit_records(store: Store, wanted: AuditFilter) -> Iterator[AuditRecord]:
     """The audit trail, read a batch at a time."""
+    # The next batch is asked for by the last number: lines that are added meanwhile come at the end,
+    # and none is seen twice.
     rows = store.select_audit(wanted)
     yield from _records(rows)
+    # A full batch may have been the last. One read that finds nothing is cheaper than a count before.
     while len(rows) == BATCH:
         rows = store.select_audit(replace(wanted, after=rows[-1].n))
         yield from _records(rows)
@@ -229,6 +275,8 @@ def located(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
 
 def last_in(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """The last checkpoint of a lineage, if it is this one, and its branch. Raises `CheckpointError` if it leads elsewhere."""
+    # Asked of the log itself and not of an index: an index that says otherwise than the log is damage,
+    # and is named as such.
     checkpoint = last_of(lineage.entries)
     if checkpoint.id == checkpoint_id:
         return lineage.branch, checkpoint
@@ -238,6 +286,8 @@ def last_in(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
 def led_through(lineage: Lineage, checkpoint_id: str) -> list[Checkpoint]:
     """The checkpoints of a lineage up to this one, oldest first."""
     found = replay(_shown(lineage, checkpoint_id))
+    # The lineage ends after this checkpoint, except for the last of a branch, so all of it was read
+    # anyway.
     ids = [checkpoint.id for checkpoint in found]
     return found[: ids.index(checkpoint_id) + 1]
 
@@ -245,6 +295,8 @@ def led_through(lineage: Lineage, checkpoint_id: str) -> list[Checkpoint]:
 def _shown(lineage: Lineage, checkpoint_id: str) -> tuple[Entry, ...]:
     """The entries that a checkpoint is shown from: what was journaled after it is of the last of a branch alone."""
     entries = lineage.entries
+    # The head alone is still moving: its journal says where the run stands now. For all others, what
+    # was journaled is in the checkpoint that followed.
     return tuple(entries if lineage.branch.head == checkpoint_id else up_to(checkpoint_id, entries))
 
 
@@ -286,13 +338,15 @@ def current(store: Store, thread_id: str) -> tuple[Branch, Checkpoint]:
     Raises `CheckpointNotFound` for a thread that the store does not know.
     """
     branches = store.branches(thread_id=text("thread_id", thread_id))
+    # By the rules that `create` judges by: what is called current here is what a new message would
+    # meet.
     if (branch := latest_open(branches) or latest_ended(branches)) is None:
         raise not_found("run of thread", thread_id)
     return store.head(branch.id)
 
 
 def decision_on(store: Store, pending_id: str) -> AuditRecord | None:
-    """What the audit trail says of the decision that was taken on a pending approval; None if none was."""
+    """The line of the audit trail for the decision on a pending approval; None if nobody has decided."""
     records = store.audit(pending_id=pending_id)
     return next((record for record in records if record.kind != "edit"), None)  # that is of a checkpoint, by its id
 
@@ -305,6 +359,8 @@ def text(name: str, value: str) -> str:
 
     Raises `StoreError`: what else was given is not quoted, since it may be a whole checkpoint.
     """
+    # A database driver would raise its own error for a number, and quote the value; and SQLite would
+    # compare 1 with '1' and find it.
     if not isinstance(value, str):
         raise StoreError(f"{name} is text, not {type(value).__name__}")
     return clean(value)
@@ -319,6 +375,8 @@ def ago(store: Store, name: str, age: float | None) -> float | None:
     """The time that was so many seconds ago, None for None. Raises `StoreError`."""
     if age is None:
         return None
+    # An age below zero would ask for what is made in the future: a mistyped sign, which finds
+    # everything or nothing.
     if not is_number(age) or age < 0:
         raise StoreError(f"{name} is a number of seconds, 0 or more, or None, not {quoted(age)}")
     return store.clock() - age
@@ -326,6 +384,8 @@ def ago(store: Store, name: str, age: float | None) -> float | None:
 
 def moment(name: str, at: datetime | float | None) -> float | None:
     """The time in seconds since the epoch, None for None. Raises `StoreError`."""
+    # A datetime without a zone means the local time of whichever machine reads it: the same audit query
+    # would give other lines on another host.
     if isinstance(at, datetime) and at.utcoffset() is not None:
         return at.timestamp()
     if at is None or (is_number(at) and not isinstance(at, datetime)):
@@ -349,6 +409,8 @@ def one_more(limit: int | None) -> int | None:
 
 def cursor(kind: str, *place: float) -> str:
     """The text that stands for a place in a list of this kind."""
+    # Not encrypted, not signed: it holds a place in a list that its reader may see anyway. It is made
+    # opaque so that nobody builds one by hand and finds it broken in a later release.
     return base64.urlsafe_b64encode(json.dumps([kind, *place]).encode()).decode().rstrip("=")
 
 
@@ -357,6 +419,8 @@ def read_cursor(text: str | None, kind: str, *types: type) -> Any:
     if text is None:
         return None
     try:
+        # It comes from a browser. Whatever it holds, the answer is a page or a `StoreError`, and the
+        # values that reach the database are numbers of the right size.
         found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
     except (TypeError, ValueError, RecursionError, binascii.Error):
         found = None
@@ -376,6 +440,8 @@ def read_cursor(text: str | None, kind: str, *types: type) -> Any:
 def wait(store: Store, run_id: str, timeout: float | None, stops: bool) -> Checkpoint:
     """The last checkpoint of a run, once it has ended or, with `stops`, rests."""
     run_id = text("run_id", run_id)
+    # The reads are in the generator and the sleeping is not, so both drivers share the first and each
+    # sleeps in its own way.
     looks = _looks(store, run_id, timeout, stops)
     for pause in looks:
         time.sleep(pause)
@@ -395,14 +461,19 @@ def _looks(store: Store, branch_id: str, timeout: float | None, stops: bool) -> 
     """The seconds to wait before each further look; over once there is nothing to wait for."""
     if timeout is not None and not (is_number(timeout) and timeout >= 0):
         raise StoreError(f"timeout is a number of seconds, 0 or more, or None, not {quoted(timeout)}")
+    # The monotonic clock: how long somebody waits has nothing to do with the time of day, nor with the
+    # store's clock, which a test may hold still.
     until = None if timeout is None else time.monotonic() + timeout
     run_id, (pause, longest) = store.lineage(branch_id=branch_id).branch.run_id, PATIENCE
     while True:
+        # By the run, as the branch of that id may be one of several. Only the branch row is read: the
+        # log may be megabytes, and is read once, at the end.
         branch = next((one for one in store.select_branches(BranchFilter(run_id=run_id)) if one.id == branch_id), None)
         if branch is None:
             raise CheckpointNotFound(f"run {branch_id} was taken away while it was waited for", id=branch_id)
         if branch.status in ENDED or (stops and branch.status != "running"):
             return
+        # After the look, never before it: with a timeout of 0 a run that has ended is still found.
         left = pause if until is None else until - time.monotonic()
         if left <= 0:
             raise WaitTimeout(

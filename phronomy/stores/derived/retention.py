@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
@@ -15,6 +16,7 @@ from phronomy.stores.rows import ENDED, Behind, Branch, BranchFilter, Checkpoint
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
 
+# A float and no infinity: it goes into SQL and Lua as a number.
 EVER: Final = 1e15
 """A time after all others, in seconds since the epoch."""
 
@@ -25,6 +27,8 @@ def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_la
         raise StoreError(f"keep_last is a whole number, 0 or more, not {quoted(keep_last)}")
     if not isinstance(keep_labeled, bool):
         raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
+    # One moment for the whole pass. Run by run, those that end while it works could go in the order of
+    # luck.
     before = ago(store, "older_than", older_than)
     return sum(
         take_away(store, run) for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last)
@@ -33,6 +37,8 @@ def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_la
 
 def candidates(store: Store, before: float, keep_labeled: bool, keep_last: int) -> Iterator[list[Branch]]:
     """The branches of each run that ended before this time in all of them, and is not spared."""
+    # The index finds branches that ended; whether the whole run has is asked for each. A fork that
+    # still waits needs the log that it goes on from, and its human has not had a say.
     for run_id in dict.fromkeys(branch.run_id for branch in store.select_branches(BranchFilter(ended_before=before))):
         run = store.branches(run_id=run_id)
         ended = all(branch.status in ENDED and branch.changed_at < before for branch in run)
@@ -45,9 +51,11 @@ def spared(store: Store, run: Sequence[Branch], keep_labeled: bool, keep_last: i
     if not run:
         return True
     run_id, thread_id = run[0].run_id, run[0].thread_id
+    # One row is enough to know; a limit of 1 stops at the first.
     if keep_labeled and store.select_checkpoints(CheckpointFilter(run_id=run_id, labeled=True, limit=1)):
         return True
     if keep_last and thread_id is not None:
+        # The last runs of the thread, ended or not: the conversation is continued from them.
         runs = list(dict.fromkeys(branch.run_id for branch in store.branches(thread_id=thread_id)))
         return run_id in runs[-keep_last:]
     return False
@@ -64,6 +72,8 @@ def delete(store: Store, id: str, *, force: bool) -> bool:
         if branch is None:
             return False
         found = [branch]
+    # All branches of the run, also where only one of them is to go: what its calls came to may be all
+    # that a sibling has to know that they ran.
     if not force:
         for branch in store.branches(run_id=found[0].run_id):
             if branch.status not in ENDED:
@@ -86,6 +96,7 @@ def _branch_of(store: Store, id: str) -> Branch | None:
         branch = store.lineage(checkpoint_id=id).branch
     except CheckpointNotFound:
         return None
+    # Rows before the last are what later ones are deltas of: one cannot be cut out of the middle.
     if branch.head != id:
         raise StillNeeded(
             f"checkpoint {id} is not the last of branch {branch.id}, and what follows needs it: give the branch or the run",
@@ -97,14 +108,23 @@ def _branch_of(store: Store, id: str) -> Branch | None:
 
 def take_away(store: Store, branches: Sequence[Branch]) -> int:
     """Take these branches away; the number of checkpoints that went: 0 if one has changed since, or is held."""
+    # With the length that was looked at: a run that somebody resumes between this and `remove` has
+    # grown, and stays.
     going = {branch.id: branch.seq for branch in branches}
     run_ids = dict.fromkeys(branch.run_id for branch in branches)
     rows = [row for id in run_ids for row in store.select_checkpoints(CheckpointFilter(run_id=id))]
+    # Counted before they go; afterwards there is nothing to count.
     count = sum(row.branch_id in going for row in rows)
     while True:
+        # Written anew in the same step as the removal. Made whole first, in a write of their own, they
+        # would be correct too, but a crash between the two would leave work done for nothing, and a
+        # branch begun in between would be torn off.
         others = [each for each in store.select_branches(BranchFilter(parents=tuple(going))) if each.id not in going]
         try:
             store.remove(going, {branch.id: detached(store, branch) for branch in others})
+        # Somebody was first. If it was in one of ours, we leave it alone: it is being used. If it was a
+        # neighbour, its part is made anew and it is tried again; each round means that somebody else
+        # got on, so it cannot go round for ever with nobody moving.
         except (Behind, CheckpointNotFound):
             if not all(_unchanged(store, branch) for branch in branches):
                 return 0
@@ -113,6 +133,7 @@ def take_away(store: Store, branches: Sequence[Branch]) -> int:
 
 
 def _unchanged(store: Store, branch: Branch) -> bool:
+    # Length and holder: a worker that has taken the run may not have written yet.
     now = next((each for each in store.branches(run_id=branch.run_id) if each.id == branch.id), None)
     return now is not None and now.seq == branch.seq and not now.is_held(store.clock())
 
@@ -121,20 +142,13 @@ def detached(store: Store, branch: Branch) -> list[Entry]:
     """The entries of a branch that say what is new since something before it, written so that they stand for themselves."""
     entries = store.lineage(branch_id=branch.id).entries
     rows = [entry for entry in entries if entry.checkpoint_id is not None]
+    # The first row of each path in this branch is the one whose parent lies in another log. The later
+    # ones follow it, and stay as they are.
     tips: dict[str, str] = {}
     found: list[Entry] = []
     for entry, checkpoint in zip(rows, rows_of(entries), strict=True):
         if entry.branch_id == branch.id and tips.get(entry.path) != branch.id:
-            found.append(
-                Entry(
-                    path=entry.path,
-                    body=row_text(None, checkpoint, {}),
-                    checkpoint_id=entry.checkpoint_id,
-                    parent_id=checkpoint.parent_id,
-                    label=entry.label,
-                    branch_id=branch.id,
-                    seq=entry.seq,
-                )
-            )
+            # Whole, with every result written out: the journal that they referred to goes with the parent.
+            found.append(replace(entry, body=row_text(None, checkpoint, {}), parent_id=checkpoint.parent_id))
         tips[entry.path] = entry.branch_id
     return found

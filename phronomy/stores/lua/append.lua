@@ -9,10 +9,12 @@ local b = branch(id)
 if not b then
   return {OP, 'none'}
 end
+-- A second call of the same number: the first was written, and its answer was lost on the way.
 if noted(b.ops) then
   b.seq = string.format('%.0f', tonumber(seq) + #what.entries) -- as it was then: what others wrote since is still to be read
   return {OP, 'ok', shown(b)}
 end
+-- In the order of `grown`: lost, behind, held, and an id that is taken last.
 local other = fence ~= b.fence or owner ~= b.own
 if claim == 'other own' or (claim == 'own' and other) then
   return {OP, 'lost'}
@@ -33,6 +35,7 @@ if kind then
   return {OP, 'taken', kind, taken_id}
 end
 
+-- From here on everything is written. Nothing below can fail: what a script has written is not undone.
 local was = b.st
 if take then
   b.own, b.fence = take, string.format('%.0f', tonumber(b.fence) + 1)
@@ -50,6 +53,7 @@ if tonumber(b.made) == 0 then
   b.made = now
 end
 b.seq = string.format('%.0f', before + #what.entries)
+-- The first note that was left counts, until a root checkpoint takes all of them in.
 if leaves and not b.handed then
   b.handed = string.format('%.0f', before + 1)
   call('ZADD', T .. 'hand', b.n, b.id)
@@ -58,6 +62,7 @@ elseif b.handed and head then
   call('HDEL', T .. 'b:' .. b.id, 'handed')
   call('ZREM', T .. 'hand', b.id)
 end
+-- Never back, whatever the writer's clock says: the order of ends is read off it.
 if tonumber(now) > tonumber(b.at) then
   b.at = now
 end

@@ -6,10 +6,12 @@ for i = 2, #FIELDS - 1 do
 end
 local what = added()
 
+-- The same call once more, or another branch under this id: which, only the number tells.
 local there = branch(b.id)
 if there and noted(there.ops) then
   return {OP, 'ok'}
 end
+-- Open and ended branches of a thread have lists of their own, so this costs the same in the thousandth run.
 if exclusive and b.thread then
   local open = call('ZREVRANGE', T .. 'ho:' .. b.thread, 0, 0)[1]
   if open then

@@ -14,6 +14,7 @@ if checkpoint then
   local after = call('ZRANGEBYSCORE', T .. 'r:' .. id, '(' .. place, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   upto = after[2] and tonumber(after[2]) - 1 or upto
 end
+-- Of each log what lies before the place where the next one left it, and no more.
 local logs, line = {}, b
 while line do
   local first = tonumber(line.ps)

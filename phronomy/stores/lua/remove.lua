@@ -13,9 +13,11 @@ for i = 1, number() do
   apart[i], staying[one.id] = one, true
 end
 
+-- The branches that could note the number go, so the tenant notes it.
 if noted(call('HGET', T .. 'm', 'ops')) then
   return {OP, 'ok'}
 end
+-- All is judged before anything goes: a refusal in the middle would leave children without a parent.
 for i, id in ipairs(going) do
   local b = branch(id)
   if not b or b.seq ~= seqs[id] or held(b, now) then
@@ -69,6 +71,7 @@ for _, b in ipairs(going) do
   for i, packed in ipairs(call('LRANGE', T .. 'l:' .. b.id, 0, -1)) do
     roots(b, packed, tonumber(b.ps) + i, strike)
   end
+  -- UNLINK, not DEL: a log may be long, and its memory is given back beside the work.
   call('UNLINK', T .. 'b:' .. b.id, T .. 'l:' .. b.id, T .. 'r:' .. b.id)
   call('ZREM', T .. 'B', b.id)
   call('ZREM', T .. 'R:' .. b.run, b.id)

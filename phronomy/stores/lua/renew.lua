@@ -1,6 +1,7 @@
 -- Make a lease last until a time. KEYS: the branch's b.
 local id, owner, fence, lease = arg(), arg(), arg(), arg()
 local b = branch(id)
+-- Owner and fence, not the time: a lease that ran out is renewed as long as nobody took over.
 if not b or b.own ~= owner or b.fence ~= fence then
   return {OP, 'lost'}
 end

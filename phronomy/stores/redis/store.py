@@ -1,4 +1,12 @@
-"""`RedisStore`: checkpoints in Redis, shared by any number of machines."""
+"""`RedisStore`: checkpoints in Redis, shared by any number of machines.
+
+Each primitive is one Lua script (`lua/`), and Redis runs a script alone and to its end. So the compare-and-set, the lock and the
+transaction of other databases are one thing here. Two rules follow. A script judges first and writes after, since Redis does not undo
+a script that fails half way. And it is short, since nothing else is served meanwhile: a long list is read in parts.
+
+A connection can break after a script ran and before its answer came. Each call has a random number, which a change notes in its
+branch; a second call with the same number finds it there, and gives the answer of the first without writing again.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +68,9 @@ T = TypeVar("T")
 _BATCH: Final = 500
 """Branches, rows or lines that one script reads at a time: while it runs, Redis does nothing else."""
 
+# With several facets, requests of the shortest list are looked up in the others one by one. A rare
+# combination could take a look at each: so a script gives up after so many and says where it was, and
+# Redis answers others in between.
 _LOOKS: Final = 5000
 """Pending approvals that one script looks at for a filter of several facets."""
 
@@ -106,10 +117,13 @@ class RedisStore(Store):
             from phronomy.stores.redis.connection import open_link  # noqa: PLC0415  # a process without this store needs no driver
         except ImportError:
             raise StoreError("a Redis store needs redis-py: pip install 'phronomy[redis]'") from None
+        # Nothing is connected to yet. An application builds its stores before its Redis may be up.
         self._prefix = prefix
         # What is quoted holds no brace and no colon: nothing that a prefix or a tenant is called ends the tag or begins a key.
         place = quote(prefix, safe="")
         self._link = open_link(url, client, prefix=place, timeout=timeout, strict=require_persistence)
+        # In braces: a cluster hashes what is in them, so all keys of a tenant lie on one node, and a
+        # script may touch any of them.
         self._root = self._root_of(tenant)
 
     def __repr__(self) -> str:
@@ -125,10 +139,16 @@ class RedisStore(Store):
         self._link.close()
 
     # Primitives that write: one script each
+    #
+    # A script runs alone and to its end: judging and writing are one step without a lock. WATCH and
+    # MULTI would do as well, but fail under every neighbour's write and have to be repeated; and a
+    # cluster has no transaction over the keys that a script finds on its way.
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
         check_room(change)
+        # A new branch is judged by nobody but the rules, so what it will be is worked out here.
+        # `append` has to do that inside the script, where the branch is.
         after = grown(branch, change, now=self.clock(), lease=self.lease)
         fields = [_opt(text) for text in _branch_texts(after, start=branch.seq)]
         args = [b"1" if exclusive else b"0", _bytes(branch.id), *fields, *_added(change)]
@@ -138,6 +158,7 @@ class RedisStore(Store):
                 raise Occupied(_branch(rest[0]))
             case b"behind":
                 raise Behind(rest[0].decode())
+            # The same function as in other stores says what is wrong, and in the same words.
             case b"parent":
                 check_parent(branch, _branch(rest[0]) if rest[0] else None)
             case b"taken":
@@ -147,10 +168,14 @@ class RedisStore(Store):
 
     def append(self, change: Append) -> Branch:
         check_change(change)
+        # The clock of this worker, as everywhere, and not Redis' own: a test that moves a clock moves
+        # this one, and leases are judged by the clock that set them.
         now, claim, kind = self.clock(), change.claim or change.holder, b"own" if change.holder is None else b"holder"
         lease = change.lease or (self.lease if change.take is not None else 0.0)
         args = [
             *(_bytes(change.branch_id), _time(now), b"%d" % change.seq, b"%d" % SIZE),
+            # Whether the claim is of this branch at all is seen here; owner and fence are compared in
+            # the script.
             *(b"" if claim is None else kind if claim.branch_id == change.branch_id else b"other " + kind,),
             *(_bytes(claim.owner if claim else ""), b"%d" % (claim.fence if claim else 0)),
             *(_opt(change.take), b"=" + _time(now + lease) if lease else b"", b"1" if change.release else b"0"),
@@ -161,6 +186,7 @@ class RedisStore(Store):
         match kind:
             case b"ok":
                 return _branch(rest[0])
+            # The answers come in the order in which `grown` raises.
             case b"lost" if claim is not None:
                 raise lost(claim)
             case b"behind":
@@ -192,6 +218,8 @@ class RedisStore(Store):
             raise not_found("branch", branch_id)
 
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
+        # All in one script, however many there are: between two the removed rows would be missing to
+        # somebody.
         args = [_time(self.clock()), b"%d" % len(branches)]
         for branch_id, seq in branches.items():
             args += [_bytes(branch_id), b"%d" % seq]
@@ -200,6 +228,7 @@ class RedisStore(Store):
             args += [_bytes(branch_id), b"%d" % len(entries)]
             for entry in entries:
                 args += [b"%d" % entry.seq, _packed(entry)]
+        # A cluster finds the node by the keys, so there has to be one.
         keys = [self._key("b", branch_id) for branch_id in branches] or [self._key("m")]
         kind, *rest = self._call(lua.REMOVE, keys, args)
         if kind != b"ok":
@@ -210,11 +239,13 @@ class RedisStore(Store):
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
         one_place(checkpoint_id, branch_id)
         key = self._key("b", branch_id) if checkpoint_id is None else self._key("c", checkpoint_id)
+        # Branch and logs in one script, so they are of one moment.
         kind, *rest = self._call(lua.LINEAGE, [key], [_opt(checkpoint_id, read=True), _opt(branch_id, read=True)])
         if kind != b"ok":
             raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
         entries = [
             _entry(packed, of.decode(), seq)
+            # The script begins at the end and goes from log to parent; reading goes the other way.
             for of, first, log in reversed(rest[1])
             for seq, packed in enumerate(log, int(first) + 1)
         ]
@@ -222,6 +253,8 @@ class RedisStore(Store):
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
         found: list[Branch] = []
+        # The list that the walk goes through covers a part of the filter at most. The rest is judged
+        # here, by the one function that says what a filter means.
         for values in self._branches(wanted):
             if wanted.limit is not None and len(found) >= wanted.limit:
                 break
@@ -238,10 +271,12 @@ class RedisStore(Store):
             found += [_pending_row(*row) for row in rows]
             if not place[0]:
                 break
+            # The script gave up before it was through: on from the place that it names.
             wanted = replace(wanted, after=(float(place[0]), int(place[1])))
         return found
 
     def count_pending(self, wanted: PendingFilter) -> int:
+        # A count is of all, whatever page somebody is on.
         wanted = replace(wanted, after=None)
         count = 0
         while True:
@@ -253,6 +288,7 @@ class RedisStore(Store):
 
     def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
         how, key = b"walk", self._list("B", R=wanted.run_id, H=wanted.thread_id)
+        # Few checkpoints have a label: their own list is shorter than any walk over branches.
         if wanted.label is not None or wanted.labeled:
             how, key = b"label", self._list("LL", L=wanted.label)
         filters = [_opt(text, read=True) for text in (wanted.run_id, wanted.thread_id, wanted.agent)]
@@ -275,6 +311,8 @@ class RedisStore(Store):
             args = [b"0" if key == self._key("m") else b"1", b"%d" % _BATCH, b"%d" % after, *times]
             _, numbers, lines = self._call(lua.AUDIT, [key], args)
             rows = [_audit_row(int(n), packed) for n, packed in zip(numbers, lines, strict=True)]
+            # What a list of numbers cannot say (a second id, a time) is judged here. The script cuts
+            # times only roughly, and on the safe side.
             found += [row for row in rows if wanted.allows(row)]
             if len(rows) < _BATCH:
                 break
@@ -284,6 +322,7 @@ class RedisStore(Store):
     def child_ids(self, checkpoint_id: str) -> list[str]:
         key, args = self._key("c", checkpoint_id), [_bytes(checkpoint_id, read=True)]
         found = self._call(lua.CHILDREN, [key], args)[1]
+        # Sets have no order. Their places give it: the number of the branch, then that in its log.
         return [id.decode() for *_, id in sorted(found, key=lambda row: (int(row[0]), float(row[1])))]
 
     # What they are made of
@@ -296,10 +335,14 @@ class RedisStore(Store):
 
     def _key(self, kind: str, id: str | None = None) -> bytes:
         """The key of something that is there once, or of the thing of this id. The id comes last, so it can be any text."""
+        # A NUL, a colon or a space in an id changes nothing: whatever follows the second colon is the
+        # id.
         return self._root + kind.encode() + (b"" if id is None else b":" + _bytes(id, read=True))
 
     def _own(self, branch_id: str, change: Append) -> list[bytes]:
         """The keys of a branch that a change may touch, and those of the checkpoints in it."""
+        # Named beforehand where that is possible, as Redis asks. The other keys hang on what the script
+        # finds; all lie in the same slot.
         roots = [entry.checkpoint_id for entry in change.entries if entry.checkpoint_id is not None and not entry.path]
         return [*(self._key(kind, branch_id) for kind in "blro"), *(self._key("c", id) for id in roots)]
 
@@ -309,6 +352,8 @@ class RedisStore(Store):
 
     def _branches(self, wanted: BranchFilter) -> Iterable[list[Any]]:
         """The branches that may be wanted, in order, as the scripts show them."""
+        # In the order of how few they leave. Each list is kept by the scripts as branches change, so
+        # none of these questions looks at all that there ever was, but the last.
         if wanted.parents is not None:
             keys = [self._key("F", id) for id in dict.fromkeys(wanted.parents)]
             return self._few(keys, b"+inf") if keys else ()
@@ -327,6 +372,8 @@ class RedisStore(Store):
     def _walk(self, key: bytes) -> Iterable[list[Any]]:
         after = b"0"
         while True:
+            # By numbers: branches that are made meanwhile come at the end, and those that go leave no
+            # gap that something could fall through.
             found = self._call(lua.BRANCHES, [key], [b"walk", b"%d" % _BATCH, after])[1]
             yield from found
             if len(found) < _BATCH:
@@ -338,6 +385,8 @@ class RedisStore(Store):
         if kind == b"ok":
             yield from found
             return
+        # Members begin with the number of their branch, at a fixed width, so as text they are in its
+        # order.
         found.sort()
         for start in range(0, len(found), _BATCH):
             args = [b"these", b"%d" % _BATCH, *found[start : start + _BATCH]]
@@ -345,6 +394,8 @@ class RedisStore(Store):
 
     def _pending(self, wanted: PendingFilter, counting: bool, most: int) -> list[Any]:
         facets = dict(wanted.facets)
+        # The name is a part of a key. One that does not exist finds nothing, as elsewhere, and reaches
+        # no other key.
         if not facets.keys() <= set(FACETS):
             return [0 if counting else [], b"", b""]
         if wanted.pending_id is not None:
@@ -365,6 +416,8 @@ class RedisStore(Store):
 def _bytes(text: str, *, read: bool = False) -> bytes:
     """The text as UTF-8. What cannot be stored can be asked for: it is not there."""
     try:
+        # Half of a surrogate pair cannot be written, so nothing is found under it; encoded in this way
+        # it is a key that nobody has.
         return text.encode("utf-8", "surrogatepass" if read else "strict")
     except UnicodeEncodeError:
         raise StoreError("text with a lone surrogate cannot be stored") from None
@@ -372,29 +425,37 @@ def _bytes(text: str, *, read: bool = False) -> bytes:
 
 def _opt(text: str | None, *, read: bool = False) -> bytes:
     """Text that may be missing."""
+    # Lua has no null in its arguments. The sign tells missing from empty, which a label may be.
     return b"" if text is None else b"=" + _bytes(text, read=read)
 
 
 def _time(value: float) -> bytes:
     """A time, so that it is read as the same number."""
+    # A sorted set takes no nan, and every comparison with one is false: a lease of nan would be held by
+    # nobody and free for none.
     if math.isnan(value):
         raise StoreError("a time is a number of seconds, not nan")
+    # The shortest text that is read as the same number. The scripts keep it as text, since Lua would
+    # print it with 14 digits, and a lease would end a little before or after its time.
     return repr(float(value)).encode()
 
 
-def _json(*values: Any) -> bytes:
+def _json(*values: object) -> bytes:
     return _bytes(json.dumps(values, ensure_ascii=False, separators=(",", ":")))
 
 
 def _packed(entry: Entry) -> bytes:
     """An entry: a line that says what it is, empty for journal of the run itself, and the body as it is."""
+    # Most entries are such, and cost one byte beside their body.
     plain = not entry.path and entry.checkpoint_id is None and entry.parent_id is None and entry.label is None
+    # Body and line are apart, so that a script can decode the line without touching the body: Lua would
+    # change what it re-encodes.
     line = b"" if plain else _json(entry.path, entry.checkpoint_id, entry.parent_id, entry.label)
     return line + b"\n" + _bytes(entry.body)
 
 
 def _added(change: Append) -> list[bytes]:
-    """What a change adds, as `added` in the scripts reads it."""
+    """The additions of a change, in the order in which `added` in the scripts reads them."""
     args = [b"%d" % len(change.entries)]
     for entry in change.entries:
         if entry.checkpoint_id is not None and not entry.path:
@@ -417,15 +478,8 @@ def _branch_texts(branch: Branch, *, start: int) -> list[str | None]:
     """The fields of a new branch in the order of FIELDS, from `run` to `handed`, as text."""
     times = [repr(float(value)) for value in (branch.lease_until, branch.created_at, branch.changed_at)]
     return [
-        *(
-            branch.run_id,
-            branch.thread_id,
-            branch.agent,
-            branch.label,
-            branch.parent_branch,
-            str(start),
-            str(branch.seq),
-        ),
+        *(branch.run_id, branch.thread_id, branch.agent, branch.label, branch.parent_branch),
+        *(str(start), str(branch.seq)),
         *(branch.head, branch.status, branch.owner, str(branch.fence), *times),
         None if branch.announced is None else str(branch.announced),
         None if branch.handed is None else str(branch.handed),
@@ -436,6 +490,8 @@ def _whole(read: Callable[P, T]) -> Callable[P, T]:
     """Have what cannot be read named as such."""
 
     @wraps(read)
+    # A key may hold anything: something else wrote to it, or a restore tore it. That is one error, and
+    # it quotes nothing.
     def checked(*args: P.args, **options: P.kwargs) -> T:
         try:
             return read(*args, **options)
@@ -492,6 +548,8 @@ def _pending_row(n: bytes, packed: bytes, head: bytes | None) -> PendingRow:
         pending_id=id,
         branch_id=branch,
         run_id=run,
+        # Lua has no null that survives in a table, so a missing value is false there, and comes back as
+        # false.
         thread_id=thread if thread is not False else None,
         agent=agent,
         tool_name=tool,

@@ -1,1 +1,1 @@
-"""What the SQL stores share: statements, and the store that is made of them."""
+"""The SQL stores: the statements they share, and the store that is made of them."""

@@ -73,6 +73,8 @@ class PostgresStore(SQLStore):
             raise StoreError(f"the timeout is a number of seconds above 0, not {quoted(timeout)}")
         if not isinstance(conninfo, str | None):
             raise StoreError(f"the conninfo of a PostgreSQL store is text, not {type(conninfo).__name__}")
+        # Neither would connect to whatever the environment names, both would leave open which of them
+        # counts.
         if (conninfo is None) == (pool is None):
             also = " beside its async_pool: runs are begun, listed and kept alive in threads" if async_pool else ""
             raise StoreError(
@@ -93,6 +95,8 @@ class PostgresStore(SQLStore):
             self._server = postgres_connections.own_server(
                 conninfo, min_size=min_size, max_size=max_size, timeout=timeout
             )
+        # Called before the first statement, and not here: a web application builds its stores while the
+        # database may still be starting.
         self._server.prepare = self._prepare
         self._aserver: AsyncServer | None = None
         if async_pool is not None:
@@ -105,13 +109,15 @@ class PostgresStore(SQLStore):
         tenant = f"tenant={self.tenant!r}" if self.tenant else ""
         return f"PostgresStore({', '.join(filter(None, (schema, tenant)))})"
 
-    def setup(self, connection: psycopg.Connection[Any] | None = None) -> None:
+    def setup(self, connection: psycopg.Connection[object] | None = None) -> None:
         """Make the tables, or bring them up to date; where they are so already, nothing is done. Any number of processes may do it.
 
         With a `connection` of yours it is done in its transaction, if it is in one: then it is there once you commit. Raises
         `StoreError`.
         """
         if connection is None:
+            # Not from the pool: a pool tries again and again for its whole timeout, where a wrong
+            # password should be said at once.
             with self._server.any_connection() as own:
                 self._bring_up(own)
         else:
@@ -119,11 +125,13 @@ class PostgresStore(SQLStore):
 
     @staticmethod
     def setup_sql(schema: str | None = None) -> str:
-        """What `setup` does, as SQL to be read and run by whoever looks after the database; psql runs it, and any other client."""
+        """The SQL of `setup`, for a database administrator to read and run, with psql or any other client."""
         return _setup_text(schema)
 
     @property
     def native(self) -> AsyncPrimitives | None:
+        # None outside of a loop, and in a loop that the given pool does not belong to: threads and the
+        # sync pool serve there.
         if self._aserver is None or not self._aserver.serves_here():
             return None
         return Native(self, self._aserver)
@@ -140,13 +148,15 @@ class PostgresStore(SQLStore):
     def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
         return self._server.write(work, again)
 
-    def _read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         return self._server.read(statement, values)
 
     # The tables
 
-    def _prepare(self, connection: psycopg.Connection[Any]) -> None:
+    def _prepare(self, connection: psycopg.Connection[object]) -> None:
         """Look at the version of the tables before they are used, and make them if that is wanted."""
+        # Looked at first: where everything is up to date, which is nearly always, a role without any
+        # right to change tables can start.
         if statements.missing(self._version(connection), self._statements, _WHERE):
             if not self._setup:
                 raise StoreError(
@@ -155,13 +165,15 @@ class PostgresStore(SQLStore):
                 )
             self._bring_up(connection)
 
-    def _bring_up(self, connection: psycopg.Connection[Any]) -> None:
+    def _bring_up(self, connection: psycopg.Connection[object]) -> None:
         self._server.run(connection, _setup_text(self._schema))
         statements.missing(self._version(connection), self._statements, _WHERE)
 
-    def _version(self, connection: psycopg.Connection[Any]) -> int:
+    def _version(self, connection: psycopg.Connection[object]) -> int:
         """The version of the tables, 0 if there are none."""
         table = _prefix(self._schema) + "phronomy_schema"
+        # By name, without an error: in PostgreSQL a statement that fails spoils the transaction around
+        # it, which may be the caller's.
         if self._server.row(connection, "SELECT to_regclass(%s) IS NOT NULL", (table,)) != (True,):
             return 0
         row = self._server.row(connection, self._statements.version)
@@ -172,9 +184,14 @@ class PostgresStore(SQLStore):
 
 def _setup_text(schema: str | None) -> str:
     sql = statements.Statements(statements.POSTGRES, _prefix(schema))
+    # Any number of processes may start at once on an empty database. CREATE TABLE IF NOT EXISTS does
+    # not suffice: two that run it together may both try, and one fails. The lock is the transaction's,
+    # so it goes with a process that dies.
     lines = [f"PERFORM pg_advisory_xact_lock({statements.lock_number('setup', schema or '')});"]
     if schema is not None:
         lines += [
+            # Only where it is missing: CREATE SCHEMA IF NOT EXISTS needs the right to create schemas
+            # even if there is nothing to do.
             f"IF to_regnamespace({_literal(_quoted(schema))}) IS NULL THEN",
             f"    CREATE SCHEMA {_quoted(schema)};",
             "END IF;",
@@ -188,6 +205,8 @@ def _setup_text(schema: str | None) -> str:
         "END IF;",
         sql.version.replace("SELECT version", "SELECT version INTO found") + ";",
     ]
+    # Each migration under a condition of its own, so the one text brings every earlier version up to
+    # date, and does nothing to the latest.
     for version, migration in enumerate(sql.migrations, 1):
         lines += [
             f"IF found < {version} THEN",
@@ -203,12 +222,13 @@ def _setup_text(schema: str | None) -> str:
 
 
 def _prefix(schema: str | None) -> str:
-    """What stands before the name of a table."""
+    """The prefix of a table's name: the schema and a dot, or nothing."""
     return "" if schema is None else f"{_quoted(schema)}."
 
 
 def _quoted(name: str) -> str:
     """The name of a schema, in quotation marks. Raises `StoreError` for what cannot be one."""
+    # PostgreSQL cuts a longer name off in silence, and two schemas that differ at the end would be one.
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name.encode()) <= 63:
         raise StoreError("the name of a schema is printable text of 1 to 63 bytes")
     return '"' + name.replace('"', '""') + '"'

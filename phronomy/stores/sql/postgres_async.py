@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import psycopg
@@ -39,17 +39,21 @@ from phronomy.stores.sql.postgres_connections import (
     patience,
     renew_after_fork,
 )
-from phronomy.stores.sql.store import AsyncTransaction, Steps, adone
+from phronomy.stores.sql.store import Steps
 
 T = TypeVar("T")
-Connection: TypeAlias = psycopg.AsyncConnection[Any]
+Connection: TypeAlias = psycopg.AsyncConnection[object]
 
+# So many minutes, as a new connection costs a round of passwords and TLS; and not for ever, as each
+# loop has its own and the server counts them all.
 _IDLE: Final = 600.0
 """Seconds after which a connection that nobody wants is closed."""
 
 
-class AsyncOpen(AsyncTransaction):
-    """As `Open`, once it has begun."""
+# Twins of the classes beside the sync server: what they wait for differs, what they do is the same
+# generator of steps.
+class AsyncOpen:
+    """As `Open`, once it has begun: each method does as that of `Transaction`."""
 
     def __init__(self, connection: Connection) -> None:
         self._cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
@@ -64,20 +68,25 @@ class AsyncOpen(AsyncTransaction):
         id: str = found[0]
         return id
 
-    async def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+    async def one(self, statement: str, values: statements.Values) -> statements.Row | None:
+        """As `Transaction.one`."""
         return await (await self._execute(statement, values)).fetchone()
 
-    async def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
+        """As `Transaction.all`."""
         return await (await self._execute(statement, values)).fetchall()
 
     async def run(self, statement: str, values: statements.Values) -> int:
+        """As `Transaction.run`."""
         return (await self._execute(statement, values)).rowcount
 
     async def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
+        """As `Transaction.many`."""
         for text, values in batches(statement, rows):
             await self._execute(text, values)
 
     async def alone(self, tenant: str, name: str) -> None:
+        """As `Transaction.alone`."""
         await self._execute(LOCK, (statements.lock_number("thread", tenant, name),))
 
     async def commit(self) -> None:
@@ -86,27 +95,22 @@ class AsyncOpen(AsyncTransaction):
         if self._cursor.statusmessage != "COMMIT":
             raise Gone
 
-    async def _execute(self, statement: str, values: statements.Values) -> psycopg.AsyncCursor[statements.Values]:
+    async def _execute(self, statement: str, values: statements.Values) -> psycopg.AsyncCursor[statements.Row]:
         return await self._cursor.execute(statement.encode(), values, prepare=False)
 
 
-class Pool(Protocol):
-    """Where connections come from."""
-
-    async def take(self, timeout: float) -> Connection:
-        """A connection. Raises `PoolTimeout` where there is none in so many seconds, and the like."""
-        ...
-
-    async def give(self, connection: Connection) -> None:
-        """Take a connection back."""
-        ...
-
-    async def refresh(self) -> None:
-        """A connection was lost, and with it perhaps all."""
-        ...
+async def adone(steps: Steps[T], db: AsyncOpen) -> T:
+    """As `done`."""
+    try:
+        method, what, values = next(steps)
+        while True:
+            method, what, values = steps.send(await getattr(db, method)(what, values))
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
 
 
-class LoopPool(Pool):
+class LoopPool:
     """The connections of one event loop: opened when they are wanted, and gone with the loop.
 
     It has no task, as psycopg's pools do: nobody could end one in a loop that is closed by hand.
@@ -114,6 +118,7 @@ class LoopPool(Pool):
 
     def __init__(self, connect: Callable[[], Awaitable[Connection]], max_size: int) -> None:
         self._connect = connect
+        # How many may be open, whether idle or in use. Waiting for it is first come, first served.
         self._free = asyncio.Semaphore(max_size)
         self._idle: deque[tuple[float, Connection]] = deque()  # since when, the longest first
         self._pid = os.getpid()
@@ -123,6 +128,8 @@ class LoopPool(Pool):
         self._end = None if self._closed else self._until_the_end()
         if self._end is not None:
             try:
+                # Begun by hand, as the loop only closes a generator that has begun. It runs to its
+                # `yield` without waiting for anything, so one `send` does, and no task is needed.
                 self._end.__anext__().send(None)
             except StopIteration:
                 pass  # it waits from here on
@@ -130,23 +137,31 @@ class LoopPool(Pool):
                 self._closed = True  # another kind of loop, where warnings are errors
 
     async def _until_the_end(self) -> AsyncGenerator[None]:
-        """Waits until the loop ends: `asyncio.run`, and whoever else ends one in order, closes what generators are left in it."""
+        """Waits until the loop ends. `asyncio.run`, like all that end a loop in order, closes the generators that are left in it."""
         try:
             yield
         finally:
+            # Loops close what generators are left before they end: this is how connections are closed
+            # in time, with nobody calling `close`.
             self._drop()
 
     async def take(self, timeout: float) -> Connection:
+        """A connection. Raises `PoolTimeout` where there is none in so many seconds, and the like."""
+        # The last one given back first: it is the one that the server has heard from, and those at the
+        # other end grow old and are closed.
         if self._idle and not self._free.locked():
             await self._free.acquire()  # at once
             with suppress(IndexError):  # the store was closed just now, in another thread
                 return self._idle.pop()[1]
             self._free.release()
         try:
+            # One timeout around both, the wait for a place and the making of a connection: a caller has
+            # one patience, not two.
             async with asyncio.timeout(timeout):
                 await self._free.acquire()
                 try:
                     return await self._one()
+                # A cancellation as well, or the place would be gone until the loop ends.
                 except BaseException:
                     self._free.release()
                     raise
@@ -159,12 +174,14 @@ class LoopPool(Pool):
         while True:
             with suppress(IndexError):
                 return self._idle.pop()[1]
+            # A server that restarts refuses for a moment. Within the timeout it is asked again.
             with suppress(psycopg.OperationalError):
                 return await self._connect()
             await asyncio.sleep(pause)
             pause = min(pause * 2, LOOKS[1])
 
     async def give(self, connection: Connection) -> None:
+        """Take a connection back."""
         # Once the loop ends, what still goes on in it gets connections, and none is kept.
         if self._closed or connection.pgconn.transaction_status != TransactionStatus.IDLE:
             _end(connection)
@@ -179,6 +196,8 @@ class LoopPool(Pool):
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._watched:
             self._watched = True
+            # One timer for all, and only while something is idle: a loop with nothing to do is not kept
+            # awake.
             loop.call_later(_IDLE, self._shrink, loop)
 
     def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -190,6 +209,7 @@ class LoopPool(Pool):
             self._watch(loop)
 
     async def refresh(self) -> None:
+        """A connection was lost, and with it perhaps all: let go of those that are idle."""
         self._finish()
 
     def close(self) -> None:
@@ -205,14 +225,18 @@ class LoopPool(Pool):
 
     def _finish(self) -> None:
         with suppress(IndexError):
+            # By index error and not by length: another thread may be emptying the same list. In a
+            # forked child nothing is closed, the sockets are the parent's.
             while self._pid == os.getpid():
                 _end(self._idle.pop()[1])
 
+    # The loop is gone and nobody closed the store: then the sockets go with the last reference, in
+    # whatever thread that is.
     def __del__(self) -> None:
         self._finish()
 
 
-class SharedPool(Pool):
+class SharedPool:
     """Somebody else's pool. It belongs to one loop: the first in which the store is used."""
 
     def __init__(self, pool: AsyncConnectionPool[Any]) -> None:
@@ -221,19 +245,27 @@ class SharedPool(Pool):
 
     def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether the pool is for this loop."""
+        # A weak reference, or the store would keep a loop that is over. An id would not do: a new loop
+        # may have that of an old one.
         if self._loop is None:
             self._loop = ref(loop)
         return self._loop() is loop
 
     async def take(self, timeout: float) -> Connection:
+        """As `LoopPool.take`."""
         connection: Connection = await self._pool.getconn(timeout)
         return connection
 
     async def give(self, connection: Connection) -> None:
+        """As `LoopPool.give`."""
         await self._pool.putconn(connection)
 
     async def refresh(self) -> None:
+        """As `LoopPool.refresh`."""
         await self._pool.check()
+
+
+Pool: TypeAlias = LoopPool | SharedPool
 
 
 class _Taken:
@@ -254,10 +286,12 @@ class _Taken:
         except psycopg.Error as error:
             failure = self._server.explained(error)
         else:
+            # As it came, it goes back: the pool is somebody else's.
             self._kept = connection.autocommit
             try:
                 if not self._kept:
                     await self._set_autocommit(True)
+            # A task that is cancelled here has a connection, and `__aexit__` will not be called for it.
             except BaseException:
                 await self._pool.give(connection)
                 raise
@@ -288,9 +322,10 @@ class AsyncServer:
         self._server = server
         self._make = make
         self._shared = shared
+        # By loop, weakly: a program that calls `asyncio.run` for each request leaves nothing behind.
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopPool] = WeakKeyDictionary()
         self._lock = threading.Lock()
-        renew_after_fork(self)
+        renew_after_fork(self.after_fork)
 
     def serves_here(self) -> bool:
         """Whether there are connections for the loop that runs in this thread, if one does."""
@@ -333,6 +368,9 @@ class AsyncServer:
             except psycopg.Error as error:
                 doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
                 failure = doubt or self._server.judged(connection, error)
+            # Before COMMIT a cancellation undoes everything. From then on it is the same doubt as a
+            # lost connection, and a decision may have been recorded: the server is asked, and the
+            # answer given, as though nothing had been cancelled.
             except asyncio.CancelledError:
                 if not sent:
                     raise
@@ -359,7 +397,7 @@ class AsyncServer:
             pause = min(pause * 2, LOOKS[1])
         raise self._server.unsaid()
 
-    async def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """As `Server.read`."""
         for last in (False, True):
             try:
@@ -369,7 +407,7 @@ class AsyncServer:
                     await self._refresh()
         raise self._server.lost_twice()
 
-    async def _select(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def _select(self, statement: str, values: statements.Values) -> list[statements.Row]:
         failure: BaseException
         async with _Taken(await self._opened(), self._server) as connection:
             try:
@@ -388,6 +426,8 @@ class AsyncServer:
     async def _opened(self) -> Pool:
         """The pool of this loop, once what must be done first is done."""
         if not self._server.is_ready:
+            # The tables are looked at once, through the sync server: it has the lock that keeps threads
+            # and loops from doing it side by side.
             await asyncio.to_thread(self._server.opened)
         if self._shared is not None:
             return self._shared
@@ -398,6 +438,7 @@ class AsyncServer:
         assert self._make is not None
         pool = self._make()
         with self._lock:
+            # Of loops that were closed by hand, without ending what was in them.
             for other in [other for other in self._pools if other.is_closed()]:
                 self._pools.pop(other).close()
             self._pools[loop] = pool
@@ -418,11 +459,15 @@ class AsyncServer:
     def after_fork(self) -> None:
         """In a forked child: leave the parent's connections alone."""
         atexit.register(lambda _: None, self._pools)
+        # The shared pool is forgotten: its sockets are the parent's, and it belongs to a loop that the
+        # child does not run.
         self._pools, self._lock, self._shared = WeakKeyDictionary(), threading.Lock(), None
 
 
 def _end(connection: Connection) -> None:
     """Close the connection at once, in whatever thread or loop."""
+    # Past psycopg's own close, which wants the loop of the connection to run. This is a plain close of
+    # the socket.
     connection.pgconn.finish()
 
 

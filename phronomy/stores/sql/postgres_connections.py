@@ -1,7 +1,7 @@
 """The connections of a PostgreSQL store: transactions that are whole, made again only where that is safe, and errors in words.
 
-Nothing here lasts longer than a transaction: whoever pools the connections, in this process or between it and the server, may
-give each transaction another one. No statement is prepared on the server, and no session is told anything.
+Nothing here lasts longer than a transaction, so a pool (in this process, or between it and the server) may give each transaction
+another connection. No statement is prepared on the server, and no setting of a session is changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -30,15 +30,23 @@ from phronomy.stores.sql.statements import lock_number
 from phronomy.stores.sql.store import Steps, Transaction, done
 
 T = TypeVar("T")
-AnyConnection: TypeAlias = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+Connection: TypeAlias = psycopg.Connection[object]
+"""A connection, whatever rows it gives by itself: each cursor here is told which it is to give."""
+AnyConnection: TypeAlias = Connection | psycopg.AsyncConnection[object]
+Pool: TypeAlias = ConnectionPool[Connection]
 
+# Class 08 is the connection itself, 57P the server that stops or ends sessions, 25P03 and 25P04 a
+# transaction that stood still for too long.
 _LOST: Final = ("08", "57P", "25P03", "25P04")
 """How the codes of errors begin that end a connection."""
+# A serialization failure or a deadlock: the server has undone one of two transactions so that the other
+# can go on. To do it again is what it expects.
 _AGAIN: Final = ("40001", "40P01")
 """The codes of errors of transactions that were in each other's way: nothing of them was written."""
 LOOKS: Final = (0.01, 0.5)
 """Seconds between two looks at what became of a transaction: at first, and at most."""
 POOL_ERRORS: Final = (PoolTimeout, TooManyRequests, PoolClosed)
+# By code, as the server writes its messages in its own language.
 _WORDS: Final = {
     "23505": "an id is in the store already, nothing was written",
     "3F000": "there is no such schema",
@@ -48,15 +56,18 @@ _WORDS: Final = {
     "55P03": "another transaction kept a row locked for as long as the store's timeout, nothing was written",
     "25006": "the server takes no writes: it is a standby, or set to read only",
 }
-"""What is said of an error of this code. The server's own words quote values."""
+"""The words for an error of this code. The server's own words quote values."""
 
 
+# Of the transaction, not of the session: with a pooler in between, the session is somebody else's a
+# moment later, with the lock in it.
 LOCK: Final = "SELECT pg_advisory_xact_lock(%s)"
 BECAME: Final = "SELECT pg_xact_status(%s::xid8)"
 
 
 def batches(statement: statements.Many, rows: Sequence[statements.Values]) -> Iterator[tuple[str, statements.Values]]:
     """The statements for that many rows, each with its values: one for a thousand."""
+    # The protocol has room for 65,535 values in a statement, and a row has up to seven.
     for first in range(0, len(rows), 1000):
         some = rows[first : first + 1000]
         yield statement.of(len(some)), tuple(value for row in some for value in row)
@@ -66,6 +77,9 @@ class Gone(Exception):
     """The transaction was cut off before it was to be committed, or undone: nothing of it was written."""
 
 
+# The one moment in which a client cannot know: COMMIT was sent, and the connection broke before its
+# answer. To write again might record a decision twice, to give up might lose one. So the server is
+# asked by the number of the transaction.
 class InDoubt(Exception):
     """The connection was lost with the answer to COMMIT: transaction `id` was committed, or not. If so, its answer is `answer`."""
 
@@ -78,9 +92,11 @@ class InDoubt(Exception):
 class Open(Transaction):
     """A transaction on a connection, from its beginning to its end."""
 
-    def __init__(self, connection: psycopg.Connection[Any], begin: str) -> None:
+    def __init__(self, connection: Connection, begin: str) -> None:
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         # Several statements at once, of which the last gives the number of the transaction.
+        # Never prepared, here and everywhere: a pooler may give the next transaction another session,
+        # which does not have what was prepared in this one.
         self._cursor.execute(begin.encode(), prepare=False)
         while self._cursor.nextset():
             pass
@@ -88,13 +104,13 @@ class Open(Transaction):
         assert found is not None
         self.id: Final[str] = found[0]
 
-    def _execute(self, statement: str, values: statements.Values) -> psycopg.Cursor[statements.Values]:
+    def _execute(self, statement: str, values: statements.Values) -> psycopg.Cursor[statements.Row]:
         return self._cursor.execute(statement.encode(), values, prepare=False)
 
-    def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+    def one(self, statement: str, values: statements.Values) -> statements.Row | None:
         return self._execute(statement, values).fetchone()
 
-    def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
         return self._execute(statement, values).fetchall()
 
     def run(self, statement: str, values: statements.Values) -> int:
@@ -110,6 +126,7 @@ class Open(Transaction):
     def commit(self) -> None:
         """Commit it. Raises `Gone` if the server undid it instead."""
         self._cursor.execute("COMMIT", prepare=False)
+        # A COMMIT of a transaction that has failed is answered by ROLLBACK, without an error.
         if self._cursor.statusmessage != "COMMIT":
             raise Gone
 
@@ -125,15 +142,15 @@ class Server:
     def __init__(
         self,
         name: str,
-        make: Callable[[], ConnectionPool[Any]] | None,
-        pool: ConnectionPool[Any] | None,
-        connect: Callable[[], psycopg.Connection[Any]] | None,
+        make: Callable[[], Pool] | None,
+        pool: Pool | None,
+        connect: Callable[[], Connection] | None,
         timeout: float,
         where: str,
     ) -> None:
         self.name = name
         self.where = where
-        self.prepare: Callable[[psycopg.Connection[Any]], None] | None = None
+        self.prepare: Callable[[Connection], None] | None = None
         self._make = make
         self._pool = pool
         self._connect = connect
@@ -141,6 +158,7 @@ class Server:
         milliseconds = max(1, min(int(timeout * 1000), 2**31 - 1))
         # A worker that is gone must not keep its rows locked, even if the server does not notice that it is gone; and what became
         # of its last transaction is known before others stop waiting. The number of the transaction is what is asked for then.
+        # `SET LOCAL` ends with the transaction, so that nothing of ours stays in a session that others use.
         idle = max(1000, milliseconds // 2)
         self.begin: Final = (
             f"{statements.POSTGRES.begin}; SET LOCAL lock_timeout = {milliseconds};"
@@ -149,23 +167,28 @@ class Server:
         self._closed = False
         self._ready = False
         self._lock = threading.Lock()
+        # A guard for each thread: threads have connections of their own and need not take turns.
         self._mine = threading.local()
         self._pid = os.getpid()
-        renew_after_fork(self)
+        renew_after_fork(self.after_fork)
 
     # Transactions
 
     def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
-        """What comes of the steps, in a transaction. It is done twice if nothing was written the first time, or it does no harm."""
+        """Run the steps in one transaction, and return their result. They run a second time if that can do no harm."""
         return self._alone(lambda: self._write(work, again))
 
     def _write(self, work: Callable[[], Steps[T]], again: bool) -> T:
+        # Twice and no more: a server that was restarted has made every connection of the pool stale, so
+        # one failure is to be expected; a second one is news for the caller.
         for last in (False, True):
             try:
                 return self._attempt(work)
             except Gone:
                 pass
             except InDoubt as doubt:
+                # Committed: the answer is that of the transaction which is lost, not of another look,
+                # since the branch may have moved on since.
                 if not (again and not last) and self._was_committed(doubt.id):
                     answer: T = doubt.answer
                     return answer
@@ -175,6 +198,7 @@ class Server:
 
     def _attempt(self, work: Callable[[], Steps[T]]) -> T:
         failure: BaseException
+        # Until COMMIT is sent nothing of it can have been written, and it is safe to begin anew.
         sent, id, answer = False, "", None
         with self._connection() as connection:
             try:
@@ -185,6 +209,8 @@ class Server:
                 transaction.commit()
                 return answer
             except psycopg.Error as error:
+                # An error that the server answered with is no doubt: it says that nothing was
+                # committed. Only silence is.
                 doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
                 failure = doubt or self.judged(connection, error)
             except UnicodeEncodeError:
@@ -195,6 +221,8 @@ class Server:
 
     def _was_committed(self, id: str) -> bool:
         """Whether transaction `id` was committed. Raises `StoreError` if the server does not say so in time."""
+        # The server may be down at first, or still be working on the COMMIT of a session whose client
+        # is gone. That ends within half of the timeout, by the limit set in `begin`.
         until, pause = time.monotonic() + self.timeout, LOOKS[0]
         while time.monotonic() < until:
             status = None
@@ -203,17 +231,18 @@ class Server:
                 status = self._rows(BECAME, (id,))[0][0]
                 if status is None:
                     break  # so long ago that the server has forgotten
+            # Anything else is "in progress".
             if status in ("committed", "aborted"):
                 return bool(status == "committed")
             time.sleep(pause)
             pause = min(pause * 2, LOOKS[1])
         raise self.unsaid()
 
-    def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """The rows of one statement."""
         return self._alone(lambda: self._rows(statement, values))
 
-    def _rows(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _rows(self, statement: str, values: statements.Values) -> list[statements.Row]:
         for last in (False, True):
             try:
                 return self._select(statement, values)
@@ -222,7 +251,7 @@ class Server:
                     self._refresh()
         raise self.lost_twice()
 
-    def _select(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _select(self, statement: str, values: statements.Values) -> list[statements.Row]:
         failure: BaseException
         with self._connection() as connection:
             try:
@@ -240,18 +269,22 @@ class Server:
 
     def _alone(self, work: Callable[[], T]) -> T:
         """Refuse a call from within another on the same thread: it might wait for it. Threads do not wait for each other."""
+        # A signal handler that calls the store in the middle of a transaction would wait for a row that
+        # its own thread has locked, until the timeout.
         alone: Alone | None = getattr(self._mine, "alone", None)
         if alone is None:
             alone = self._mine.alone = Alone()
         return alone(work)
 
     @contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+    def _connection(self) -> Iterator[Connection]:
         """A connection of the pool that commits each statement by itself, in no transaction."""
         pool = self.opened()
         connection = self._taken(pool)
         kept = connection.autocommit
         try:
+            # The connections of somebody else's pool may begin transactions by themselves. Ours are
+            # begun in so many words, and such a connection is given back as it came.
             if not kept:
                 _set_autocommit(connection, True)
             yield connection
@@ -262,16 +295,16 @@ class Server:
                     _set_autocommit(connection, False)
             pool.putconn(connection)
 
-    def _taken(self, pool: ConnectionPool[Any]) -> psycopg.Connection[Any]:
+    def _taken(self, pool: Pool) -> Connection:
         try:
-            connection: psycopg.Connection[Any] = pool.getconn(timeout=self.timeout)
+            connection: Connection = pool.getconn(timeout=self.timeout)
         except POOL_ERRORS as error:
             failure = self.without(error)
         else:
             return connection
         raise failure
 
-    def opened(self) -> ConnectionPool[Any]:
+    def opened(self) -> Pool:
         """The pool, once what must be done first is done."""
         if self.is_ready and self._pool is not None:
             return self._pool
@@ -286,6 +319,8 @@ class Server:
 
     def check(self) -> None:
         """Refuse what cannot be used any more. Raises `StoreError`."""
+        # A socket that two processes share mixes their answers. After an `os.fork` this is set right by
+        # `after_fork`; a fork made by C code calls no hook.
         if self._pid != os.getpid():
             raise StoreError(
                 f"{self.name}: the process was forked by other means than os.fork: make the store in the child"
@@ -297,7 +332,9 @@ class Server:
                 f"{self.name}: its pool was made by the parent process, before the fork: give a new store a new pool"
             )
 
-    def _open(self) -> ConnectionPool[Any]:
+    def _open(self) -> Pool:
+        # Under the lock: of many threads that come first at once, one looks at the tables, and the
+        # others find it done.
         if not self._ready and self.prepare is not None:
             with self.any_connection() as connection:
                 self.prepare(connection)
@@ -311,11 +348,13 @@ class Server:
         return pool
 
     @contextmanager
-    def any_connection(self) -> Iterator[psycopg.Connection[Any]]:
-        """A connection to set up the store with. What is wrong with its address or password is said at once. Raises `StoreError`."""
+    def any_connection(self) -> Iterator[Connection]:
+        """A connection to set up the store with. A wrong address or password is a `StoreError` at once."""
         self.check()
         failure: BaseException
         try:
+            # One connection of its own, outside the pool: its error says what is wrong, where a pool
+            # would say only that none could be had in time.
             if self._connect is not None:
                 with self._connect() as connection:
                     yield connection
@@ -337,11 +376,15 @@ class Server:
         pool = self._pool
         if pool is not None:
             with suppress(psycopg.Error):
+                # Otherwise each call would meet one more of the dead connections, and fail as often as
+                # there are.
                 pool.check()
 
     def close(self) -> None:
         """Close the pool, unless it is somebody else's."""
         with self._lock:
+            # Under the lock, so that no thread opens the pool again while it is being closed. Closing
+            # itself waits for the pool's threads, and is done outside.
             self._closed, self._ready = True, False
             pool, self._pool = self._pool, None
         if pool is not None and self._make is not None and self._pid == os.getpid():
@@ -351,11 +394,14 @@ class Server:
         """In a forked child: leave the parent's connections alone."""
         # Kept to the end: a pool that is collected waits for its threads, which are not there.
         atexit.register(lambda _: None, self._pool)
+        # Neither closed nor used: a close would say goodbye to the server over the parent's sockets,
+        # and end its sessions.
         self._pool, self._ready = None, False
         self._lock, self._mine, self._pid = threading.Lock(), threading.local(), os.getpid()
 
     def explain(self, work: Callable[[], None]) -> None:
         """Do the work. Raises `StoreError` for an error of the driver's, which is not its context: it quotes values."""
+        # Raised after the except block, as in `_attempt`.
         failure: StoreError | None = None
         try:
             work()
@@ -365,26 +411,25 @@ class Server:
             raise failure
 
     @staticmethod
-    def run(connection: psycopg.Connection[Any], text: str) -> None:
+    def run(connection: Connection, text: str) -> None:
         """Execute a text of any number of statements."""
         psycopg.Cursor(connection).execute(text.encode(), prepare=False)
 
     @staticmethod
-    def row(
-        connection: psycopg.Connection[Any], statement: str, values: statements.Values = ()
-    ) -> statements.Values | None:
+    def row(connection: Connection, statement: str, values: statements.Values = ()) -> statements.Row | None:
         """The first row that a statement gives, None if it gives none."""
         cursor = psycopg.Cursor(connection, row_factory=tuple_row)
         return cursor.execute(statement.encode(), values or None, prepare=False).fetchone()
 
     def judged(self, connection: AnyConnection, error: psycopg.Error) -> Exception:
-        """What an error means where nothing was written: `Gone` if the same may be tried again."""
+        """The error to raise where nothing was written: `Gone` if the same may be tried again."""
+        # Nothing was written in either case, so the whole may be done again from its beginning.
         if is_lost(connection, error) or error.sqlstate in _AGAIN:
             return Gone()
         return self.explained(error)
 
     def without(self, error: Exception) -> StoreError:
-        """What is raised where a pool gives no connection."""
+        """The error for a pool that gives no connection."""
         if isinstance(error, TooManyRequests):
             what = "too many wait for a connection of the pool already"
         elif isinstance(error, PoolClosed):
@@ -394,18 +439,18 @@ class Server:
         return StoreError(f"{self.name}{self.where}: {what}")
 
     def lost_twice(self, so: str = "") -> StoreError:
-        """What is raised where a second connection was lost as well."""
+        """The error for a second connection that was lost as well."""
         return StoreError(f"{self.name}{self.where}: the connection was lost twice{so}: try again")
 
     def unsaid(self) -> StoreError:
-        """What is raised where nobody knows what became of a write."""
+        """The error for a write of which nobody knows whether it was done."""
         return StoreError(
             f"{self.name}{self.where}: the connection was lost during a commit, and the server does not say whether it was done:"
             " load the run to see how far it is before anything is decided again"
         )
 
     def surrogate(self) -> StoreError:
-        """What is raised for text that is not Unicode."""
+        """The error for text that is not Unicode."""
         return StoreError(f"{self.name}: text with a lone surrogate cannot be stored")
 
     def explained(self, error: psycopg.Error) -> StoreError:
@@ -414,6 +459,8 @@ class Server:
             return StoreError(
                 f"{self.name}: text with a NUL character cannot be stored in PostgreSQL, nothing was written"
             )
+        # Its own words would be the best help, and cannot be given: they quote the values of the
+        # statement and the name of the user.
         code = error.sqlstate or ""
         what = _WORDS.get(code) or type(error).__name__
         if isinstance(error, psycopg.OperationalError) and not code:
@@ -428,6 +475,8 @@ def is_lost(connection: AnyConnection, error: psycopg.Error) -> bool:
     """Whether the connection ended with this error."""
     if connection.closed or (error.sqlstate or "").startswith(_LOST):
         return True
+    # The server ends a session with its last word: whatever the code, after FATAL there is no more
+    # answer.
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
@@ -436,7 +485,7 @@ def is_unstorable(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.DataError) and error.sqlstate is None
 
 
-def _set_autocommit(connection: psycopg.Connection[Any], value: bool) -> None:
+def _set_autocommit(connection: Connection, value: bool) -> None:
     """Say whether a statement is a transaction by itself; nothing is sent for it. Raises `Gone` for a connection that is lost."""
     try:
         connection.autocommit = value
@@ -452,28 +501,21 @@ def is_open(connection: AnyConnection) -> bool:
     )
 
 
-def _undo(connection: psycopg.Connection[Any]) -> None:
+# A connection that is given back in a transaction would keep its locks until the pool looks at it.
+def _undo(connection: Connection) -> None:
     """End the transaction, if there is one, with nothing written. A connection on which this fails is one that the pool drops."""
     if is_open(connection):
         with suppress(psycopg.Error):
             connection.execute("ROLLBACK", prepare=False)
 
 
-class Forks(Protocol):
-    """What is to be told of a fork."""
-
-    def after_fork(self) -> None:
-        """In a forked child: leave the parent's connections alone."""
-        ...
-
-
-def renew_after_fork(server: Forks) -> None:
-    """Have `after_fork` called in every child, for as long as the server object lives."""
-    known = weakref.ref(server)
+def renew_after_fork(renew: Callable[[], None]) -> None:
+    """Have this method called in every forked child, for as long as its object lives."""
+    known = weakref.WeakMethod(renew)
 
     def after() -> None:
-        if (server := known()) is not None:
-            server.after_fork()
+        if (renew := known()) is not None:
+            renew()
 
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=after)
@@ -492,15 +534,18 @@ def shared_server(pool: object, *, timeout: float) -> Server:
 def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -> Server:
     """The connections to the server of this conninfo, in a pool of our own. Raises `StoreError` for what cannot be one."""
     _check_conninfo(conninfo)
+    # Without one connection every call would wait for its whole timeout, and then say that the pool is
+    # too small.
     if not 0 <= min_size <= max_size or max_size < 1:
         raise StoreError(
             "the pool of a PostgreSQL store has max_size connections, 1 or more, and keeps min_size of them"
         )
 
-    def connect() -> psycopg.Connection[Any]:
+    def connect() -> Connection:
         return psycopg.connect(conninfo, autocommit=True, connect_timeout=patience(timeout))
 
-    def make() -> ConnectionPool[Any]:
+    def make() -> Pool:
+        # psycopg would prepare by itself what it has seen a few times.
         options = {"autocommit": True, "prepare_threshold": None}
         return ConnectionPool(
             conninfo, min_size=min_size, max_size=max_size, timeout=timeout, kwargs=options, num_workers=1, open=False
@@ -515,6 +560,7 @@ def _place_of(conninfo: str) -> str:
     In a URL whose password has a `/` or a `?` that is not percent-encoded, what libpq takes for the host is the user, and for the
     port the beginning of the password: then there is an `@` in what follows.
     """
+    # What cannot be read is left out of the message: half a password is one too many.
     with suppress(psycopg.Error, UnicodeEncodeError):
         known = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
         if any("@" in value for key, value in known.items() if key not in ("user", "password")):

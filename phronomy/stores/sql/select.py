@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from phronomy.stores.rows import FACETS, SIZE, AuditFilter, BranchFilter, CheckpointFilter, PendingFilter
 from phronomy.stores.sql.statements import Statements, Values
@@ -29,11 +29,13 @@ class Select:
         self._what = what
         self._source = source
         self._where: list[str] = []
-        self._values: list[Any] = []
+        self._values: list[object] = []
         self._end = ""
 
-    def where(self, condition: str, *values: Any) -> None:
+    def where(self, condition: str, *values: object) -> None:
         """Require this. A condition whose only value is None is not wanted."""
+        # A filter that was not given has the value None, and adds nothing. No caller needs an `if` for
+        # each of its filters.
         if values != (None,):
             self._where.append(condition)
             self._values += values
@@ -59,6 +61,8 @@ def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, V
     select.where("b.thread_id = ?", wanted.thread_id)
     if wanted.parents is not None:
         select.where("b.parent_branch <among>", sql.listed(wanted.parents))
+    # Written as the partial index says it, word by word: the planner uses such an index only where it
+    # sees that the condition implies it.
     if wanted.abandoned_at is not None:
         select.where("b.status = 'running'")
         select.where("(b.owner IS NULL OR b.lease_until <= ?)", wanted.abandoned_at)
@@ -66,6 +70,7 @@ def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, V
         select.where("b.status IN (<ended>)")
         select.where("b.changed_at < ?", wanted.ended_before)
     if wanted.unannounced:
+        # NULL is below nothing, so branches that nobody is to hear of are out.
         select.where("b.announced < b.seq")
     if wanted.handed:
         select.where("b.handed IS NOT NULL")
@@ -76,6 +81,7 @@ def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, V
 def pending(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, Values]:
     """The statement for pending approvals, and its values."""
     select, at, n = _pending(tenant, wanted, _PENDING, " JOIN <branches> b ON b.n = p.branch")
+    # A comparison of rows: the walk of the index begins at this very place.
     if wanted.after is not None:
         select.where(f"({at}, {n}) {'<' if wanted.newest else '>'} (?, ?)", *wanted.after)
     if wanted.expired_at is not None or wanted.pending_id is not None:
@@ -86,6 +92,7 @@ def pending(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, V
 
 def pending_count(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, Values]:
     """The statement that counts pending approvals, and its values."""
+    # Without the branch: a count reads the keys of the facets and nothing else.
     return _pending(tenant, wanted, "count(*)", "")[0].made(sql)
 
 
@@ -96,11 +103,14 @@ def _pending(tenant: str, wanted: PendingFilter, what: str, also: str) -> tuple[
     """
     facets = dict(wanted.facets)
     if wanted.pending_id is not None or wanted.expired_at is not None:
+        # These have indexes of their own, which leave fewer than any facet.
         select, row = Select(what, f"<pending> p{also}"), "p"
         select.where("p.tenant = ?", tenant)
         select.where("p.pending_id = ?", wanted.pending_id)
         select.where("p.expires_at <= ?", wanted.expired_at)
     else:
+        # Without any facet the list of all, which is the one under the empty name: also then the order
+        # is that of a key.
         by = next((name for name in FACETS if name in facets), "")
         joined = f" JOIN <pending> p ON p.n = f.n{also}" if also else ""
         select, row = Select(what, f"<facets> f{joined}"), "f"
@@ -115,11 +125,13 @@ def _pending(tenant: str, wanted: PendingFilter, what: str, also: str) -> tuple[
 def checkpoints(sql: Statements, tenant: str, wanted: CheckpointFilter) -> tuple[str, Values]:
     """The statement for root checkpoints, and its values."""
     if wanted.run_id is not None or wanted.thread_id is not None:
+        # From the branches to their rows: a run has few branches, and the rows of each lie together.
         source = "<branches> b JOIN <log> entry ON <branch entries>"
         select = Select(_CHECKPOINT, source)
         select.where("b.tenant = ?", tenant)
         select.where("b.run_id = ?", wanted.run_id)
         select.where("b.thread_id = ?", wanted.thread_id)
+        # Whole branches before the cursor are not entered.
         select.where("b.n >= ?", None if wanted.after is None else wanted.after // SIZE)
     else:
         select = Select(_CHECKPOINT, "<log> entry JOIN <branches> b ON b.n = entry.n / <size>")
@@ -127,6 +139,8 @@ def checkpoints(sql: Statements, tenant: str, wanted: CheckpointFilter) -> tuple
         alone = not tenant and wanted.label is None and not wanted.labeled
         select.where("<unindexed>entry.tenant = ?" if alone else "entry.tenant = ?", tenant)
     select.where("entry.path = '' AND entry.checkpoint_id IS NOT NULL")
+    # This line and the one below are the conditions of partial indexes of the log; both stand there
+    # without an OR, or the indexes would not be used.
     select.where("entry.label = ?", wanted.label)
     if wanted.labeled:
         select.where("entry.label IS NOT NULL")

@@ -7,7 +7,8 @@ drivers can cache what they prepare. The tables hold text and numbers only; a bo
 number, so that the table itself is the index that finds it. (An index beside the table was measured: a page more to write in
 each commit. A clustered text key: a third slower still, and two and a half times the size for bodies of 1,000 bytes.)
 
-What a pending approval can be looked for by stands in a table of its own, a row for each: any list of them is a range of its key.
+The facets of pending approvals (run, thread, label, tool, risk, agent) have a table of their own, with a row for each value. Any list
+of approvals is then a range of its key.
 """
 
 from __future__ import annotations
@@ -15,37 +16,32 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import cleandoc
-from operator import itemgetter
 from typing import Any, Final, TypeAlias, TypeVar
 
 from phronomy.errors import StoreError
-from phronomy.stores.derived.changes import check_room
 from phronomy.stores.rows import (
     ENDED,
-    FACETS,
     SIZE,
-    Append,
     AuditRow,
     Branch,
     CheckpointRow,
-    Entry,
-    Lineage,
     PendingRow,
 )
 
 R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
 
-Values: TypeAlias = tuple[Any, ...]
-"""A row of the database, or the values of a statement."""
+Values: TypeAlias = tuple[object, ...]
+"""The values of a statement, in the order of its marks."""
+Row: TypeAlias = tuple[Any, ...]
+"""A row of the database: what its columns hold is known to the statement alone, and checked where a record is made of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """What differs between databases.
+    """The differences between databases.
 
     `mark` stands for a value; `key` (numbered by the database), `place` (numbered by us), `real` and `text` (compared by its bytes)
     are types. `keyed` ends a table that is its primary key, `numbered` an index whose rows are wanted in the order of `n`. `among`
@@ -63,7 +59,7 @@ class Dialect:
     keyed: str
     numbered: str
     among: str
-    listed: Callable[[Sequence[str]], Any]
+    listed: Callable[[Sequence[str]], object]
     array: str
     unindexed: str
     later: str
@@ -81,12 +77,19 @@ SQLITE: Final = Dialect(
     text="TEXT",
     keyed=" WITHOUT ROWID",
     numbered="",
+    # One value, however many texts: a mark for each would make another statement of every count, and
+    # SQLite has a limit of marks.
     among="IN (SELECT value FROM json_each(?))",
     listed=json.dumps,
     array="json_array",
+    # SQLite takes the index of an equality over the order of the table, and would then sort what it
+    # found.
     unindexed="+",
     later="MAX",
     between="entry.n > {after} AND entry.n <= {upto}",
+    # The lock for writing is taken at the beginning. A transaction that reads first and asks for it
+    # later is refused at once if another wrote in between (its snapshot is old, and waiting would not
+    # mend that); and a compare-and-set is exactly a read and then a write.
     begin="BEGIN IMMEDIATE",
     lock="",
     share="",
@@ -97,6 +100,8 @@ POSTGRES: Final = Dialect(
     key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     place="BIGINT PRIMARY KEY",
     real="DOUBLE PRECISION",
+    # Compared byte by byte, as SQLite and Redis do. The rules of a language's collation change with the
+    # libraries of the server, and every index over text that was built by the old ones is then broken.
     text='TEXT COLLATE "C"',
     keyed="",
     numbered=", n",
@@ -107,16 +112,29 @@ POSTGRES: Final = Dialect(
     later="GREATEST",
     # Of a range whose ends are in another table it thinks that it is a ninth of the log, and compiles a program to read it.
     between="entry.n = ANY (ARRAY(SELECT generate_series({after} + 1, {upto})))",
+    # Said in full, as the database may have another default. READ COMMITTED, because each statement
+    # must see the last commit: the one that waited for a row judges it as it is now. A stricter level
+    # would fail such a statement instead, and everything would be done twice. What must not change
+    # between two statements is locked.
     begin="BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+    # Two who read the same row, judge it and then write it take turns here, or both would find the log
+    # at the same length.
     lock="FOR UPDATE",
+    # The weakest lock that keeps a row from being deleted. The parent may go on growing while a fork of
+    # it is made.
     share="FOR KEY SHARE",
 )
 
 TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit")
 
+# Names of indexes are not in a schema of their own in SQLite, so all begin with the name of the
+# product. Each index here is for one question, which is said beside it; one more is a page more to
+# write in every commit.
 MIGRATIONS: Final = (
     # 1. The first: branches, their logs, what is pending in them, and the audit trail.
     (
+        # A row for each branch, with all that changes while a run goes on: a step updates this row and
+        # inserts into the log, and touches nothing else.
         """CREATE TABLE <branches> (
             n <key>,
             tenant <text> NOT NULL,
@@ -137,15 +155,26 @@ MIGRATIONS: Final = (
             changed_at <real> NOT NULL,
             announced BIGINT
         )""",
+        # The way to a branch for every write, and what keeps two from having one id when two processes
+        # save the same checkpoint at once. The tenant comes first in each index: no query goes without
+        # it.
         "CREATE UNIQUE INDEX phronomy_branches_id ON <branches> (tenant, id)",
+        # The branches of a run, and those of a thread, in the order they were made. Where the number of
+        # a row is not in its index by itself, it is added, so that they come in order without being
+        # sorted.
         "CREATE INDEX phronomy_branches_run ON <branches> (tenant, run_id<numbered>)",
         """CREATE INDEX phronomy_branches_thread ON <branches> (tenant, thread_id<numbered>)
             WHERE thread_id IS NOT NULL""",
+        # Who goes on from a branch that is to be removed. Partial, as most branches go on from none.
         """CREATE INDEX phronomy_branches_parent ON <branches> (tenant, parent_branch<numbered>)
             WHERE parent_branch IS NOT NULL""",
+        # These three are what `recover_all` and `prune` ask again and again, over all that there ever
+        # was. A partial index holds the few for which it is so, and a run that ends leaves it.
         "CREATE INDEX phronomy_branches_running ON <branches> (tenant<numbered>) WHERE status = 'running'",
         "CREATE INDEX phronomy_branches_ended ON <branches> (tenant, changed_at) WHERE status IN (<ended>)",
         "CREATE INDEX phronomy_branches_unannounced ON <branches> (tenant<numbered>) WHERE announced < seq",
+        # Append-only, under a number that says branch and place. The rows of a log lie side by side in
+        # the order they are read. A journal entry, of which there are most, is in no index but the key.
         """CREATE TABLE <log> (
             n <place>,
             tenant <text> NOT NULL,
@@ -160,7 +189,10 @@ MIGRATIONS: Final = (
             WHERE path = '' AND checkpoint_id IS NOT NULL""",
         """CREATE INDEX phronomy_log_parent ON <log> (tenant, parent_id<numbered>)
             WHERE path = '' AND parent_id IS NOT NULL""",
+        # For lists by label. Few checkpoints have one.
         "CREATE INDEX phronomy_log_label ON <log> (tenant, label<numbered>) WHERE path = '' AND label IS NOT NULL",
+        # What waits now. Rows go when they are decided, so however long the store lives this is as long
+        # as the queue of its humans.
         """CREATE TABLE <pending> (
             n <key>,
             tenant <text> NOT NULL,
@@ -174,8 +206,14 @@ MIGRATIONS: Final = (
             expires_at <real>,
             body TEXT NOT NULL
         )""",
+        # A request is closed by its id, within its branch: a fork of it waits under another id, and a
+        # saved copy may have the same one.
         "CREATE UNIQUE INDEX phronomy_pending_id ON <pending> (tenant, pending_id, branch)",
+        # For what has expired. Most requests never do, and are not in it.
         "CREATE INDEX phronomy_pending_expiry ON <pending> (tenant, expires_at) WHERE expires_at IS NOT NULL",
+        # A key of all columns and nothing else. An index for each column of `pending` could find the
+        # rows of an agent, but not in the order of their times, or not both together: a page of a
+        # hundred out of a million would sort a million.
         """CREATE TABLE <facets> (
             tenant <text> NOT NULL,
             facet <text> NOT NULL,
@@ -184,6 +222,7 @@ MIGRATIONS: Final = (
             n BIGINT NOT NULL,
             PRIMARY KEY (tenant, facet, value, requested_at, n)
         )<keyed>""",
+        # No key to the branch: the trail stays when that goes.
         """CREATE TABLE <audit> (
             n <key>,
             tenant <text> NOT NULL,
@@ -199,6 +238,9 @@ MIGRATIONS: Final = (
     # 2. What was left for a worker that then let go: before, such runs looked as if they waited, with journal after their head.
     (
         "ALTER TABLE <branches> ADD COLUMN handed BIGINT",
+        # Journal after the head of a branch that waits can only be a decision that was left for a
+        # worker. It is marked, so that the next `recover_all` finds what an earlier release would have
+        # left lying.
         """UPDATE <branches> SET handed = seq WHERE status = 'suspended' AND EXISTS (
             SELECT 1 FROM <log> entry WHERE entry.n = <branches>.n * <size> + <branches>.seq AND entry.checkpoint_id IS NULL
         )""",
@@ -207,13 +249,18 @@ MIGRATIONS: Final = (
 )
 """The schema, as what each version adds to the one before. Only ever appended to."""
 
-_BRANCH: Final = (
+BRANCH: Final = (
     *("id", "run_id", "thread_id", "agent", "label", "parent_branch", "parent_seq", "seq", "head", "status"),
     *("owner", "fence", "lease_until", "created_at", "changed_at", "announced", "handed"),
 )
-_ENTRY: Final = ("path", "checkpoint_id", "parent_id", "label", "body")
+ENTRY: Final = ("path", "checkpoint_id", "parent_id", "label", "body")
+# Kept as numbers of their own where all else of a branch travels as JSON.
 _TIMES: Final = ("lease_until", "created_at", "changed_at")
 
+# The whole of an ordinary step's compare-and-set in one statement: length, owner and fence are in its
+# WHERE. If another writer holds the row, PostgreSQL waits and then judges the row as that one left it,
+# and nothing matches any more. A change for which it finds no row is judged in the long way, which says
+# why.
 _GO_ON: Final = """
     UPDATE <branches> SET seq = ?, head = COALESCE(?, head), lease_until = COALESCE(?, lease_until),
         changed_at = <later>(changed_at, ?)<also>
@@ -244,6 +291,8 @@ _BRANCH_PLACE: Final = """
     SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, b.seq FROM <branches> b WHERE b.tenant = ? AND b.id = ?
 """
 
+# Up to the row before the next root row: the journal behind a checkpoint is part of where it stands.
+# The subquery reads one row past it in the order of the key.
 _CHECKPOINT_PLACE: Final = """
     SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, COALESCE(
         (
@@ -257,6 +306,8 @@ _CHECKPOINT_PLACE: Final = """
     WHERE place.tenant = ? AND place.checkpoint_id = ? AND place.path = ''
 """
 
+# Two kinds of children: rows that name their parent, which the index finds, and the one that follows in
+# the same log and names none, which its place finds.
 _CHILDREN: Final = """
     SELECT n, checkpoint_id FROM <log>
     WHERE tenant = ? AND parent_id = ? AND path = '' AND checkpoint_id IS NOT NULL
@@ -289,37 +340,27 @@ class Many:
 
 
 def _words(dialect: Dialect) -> dict[str, str]:
-    """What stands for the words in pointed brackets, but for the tables."""
+    """The text for each word in pointed brackets, except the names of tables."""
 
     def between(after: str, upto: str) -> str:
         return dialect.between.format(after=after, upto=upto).replace("<size>", str(SIZE))
 
     return {
-        "key": dialect.key,
-        "place": dialect.place,
-        "real": dialect.real,
-        "text": dialect.text,
-        "keyed": dialect.keyed,
-        "numbered": dialect.numbered,
+        **vars(dialect),
         "among": dialect.among.replace("?", dialect.mark),
-        "unindexed": dialect.unindexed,
-        "later": dialect.later,
         "line entries": between("line.n * <size> + line.parent_seq", "line.n * <size> + line.upto"),
         "branch entries": between("b.n * <size> + b.parent_seq", "b.n * <size> + b.seq"),
-        "lock": dialect.lock,
-        "share": dialect.share,
         "size": str(SIZE),
         "known": str(len(MIGRATIONS)),
         "ended": ", ".join(f"'{status}'" for status in ENDED),
-        "columns": ", ".join(_BRANCH),
-        "marks": ", ".join([dialect.mark] * len(_BRANCH)),
-        "branch": ", ".join(f"b.{column}" for column in _BRANCH),
-        "array": dialect.array,
-        "timeless": ", ".join(f"b.{column}" for column in _BRANCH if column not in _TIMES),
+        "columns": ", ".join(BRANCH),
+        "marks": ", ".join([dialect.mark] * len(BRANCH)),
+        "branch": ", ".join(f"b.{column}" for column in BRANCH),
+        "timeless": ", ".join(f"b.{column}" for column in BRANCH if column not in _TIMES),
         "own times": ", ".join(f"b.{column}" for column in _TIMES),
         "no times": ", ".join(["NULL"] * len(_TIMES)),
-        "entry": ", ".join(_ENTRY),
-        "own entry": ", ".join(f"entry.{column}" for column in _ENTRY),
+        "entry": ", ".join(ENTRY),
+        "own entry": ", ".join(f"entry.{column}" for column in ENTRY),
     }
 
 
@@ -332,12 +373,16 @@ class Texts:
         self._mark, self._percent = dialect.mark, percent
         self._bare = words | tables
         self._words = words | {table: name.replace("%", percent) for table, name in tables.items()}
+        # A statement is made once, from a fixed set of texts: the drivers then recognise it as the same
+        # one.
         self._known: dict[str, str] = {}
 
     def sql(self, text: str) -> str:
         """The statement for a text with `?` for each value."""
         known = self._known.get(text)
         if known is None:
+            # Names of schemas are put in last, and with their own percent signs doubled: what a user
+            # called a schema is never read as a mark.
             marked = " ".join(text.split()).replace("%", self._percent).replace("?", self._mark)
             known = self._known[text] = _filled(marked, self._words)
         return known
@@ -352,6 +397,8 @@ class Texts:
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:
+    # Fixed words alone. No value is ever put into a text, here or elsewhere: each goes to the driver
+    # beside the statement.
     return re.sub(r"<([a-z][a-z ]*)>", lambda found: words[found[1]], text)
 
 
@@ -377,12 +424,15 @@ class Statements(Texts):
             """UPDATE <branches> SET seq = ?, head = ?, status = ?, owner = ?, fence = ?, lease_until = ?, changed_at = ?,
             announced = ?, handed = ? WHERE n = ?"""
         )
+        # The first time counts: from where on a branch is to be announced is said once.
         announce = ", announced = COALESCE(announced, ?)"
         self.go_on: Final = {
             (status, announces): sql(_GO_ON.replace("<also>", also + announce * announces).replace("<if>", condition))
             for status, (also, condition) in _STATUS.items()
             for announces in (False, True)
         }
+        # Owner and fence in the condition, expiry not: a worker that is late but was not replaced goes
+        # on.
         self.renew: Final = sql(
             """UPDATE <branches> SET lease_until = ? WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?
             RETURNING <columns>"""
@@ -391,6 +441,8 @@ class Statements(Texts):
             """UPDATE <branches> SET owner = NULL, lease_until = 0, status = COALESCE(?, status)
             WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?"""
         )
+        # Only upwards. NULL (nobody is to hear of this branch) is below nothing, so such a branch stays
+        # as it is.
         self.announced: Final = sql(
             "UPDATE <branches> SET announced = ? WHERE tenant = ? AND id = ? AND announced < ?",
         )
@@ -406,6 +458,8 @@ class Statements(Texts):
             (tenant, branch, pending_id, agent, tool_name, label, risk, requested_at, expires_at, body)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING n"""
         )
+        # Gives back what the facets were made of, so that they can be deleted by their keys, without a
+        # search for them.
         self.drop_pending: Final = sql(
             """DELETE FROM <pending> WHERE tenant = ? AND pending_id = ? AND branch = ?
             RETURNING requested_at, n, label, tool_name, risk, agent"""
@@ -416,6 +470,8 @@ class Statements(Texts):
         self.drop_facets: Final = rows(
             "DELETE FROM <facets> WHERE", "(tenant, facet, value, requested_at, n) = (?, ?, ?, ?, ?)", " OR "
         )
+        # By way of the facet of the run, since `pending` has no index by branch: a run has few
+        # requests.
         self.pending_of_branch: Final = sql(
             """SELECT p.pending_id FROM <facets> f JOIN <pending> p ON p.n = f.n
             WHERE f.tenant = ? AND f.facet = 'run' AND f.value = ? AND p.branch = ?"""
@@ -428,123 +484,11 @@ class Statements(Texts):
         self.branch_lineage: Final = sql(_LINEAGE.replace("<place>", _BRANCH_PLACE))
 
 
-# Records from rows, and rows from records
-
-
-def _record_of(kind: type[R], row: Sequence[Any]) -> R:
-    """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
-    return kind(**dict(zip(kind.__dataclass_fields__, row, strict=False)))
-
-
-def branch_of(row: Sequence[Any]) -> Branch:
-    """The branch in a row."""
-    return _record_of(Branch, row)
-
-
-def pending_of(row: Sequence[Any]) -> PendingRow:
-    """The pending approval in a row."""
-    return _record_of(PendingRow, row)
-
-
-def checkpoint_of(row: Sequence[Any]) -> CheckpointRow:
-    """The checkpoint in a row."""
-    return _record_of(CheckpointRow, row)
-
-
-def audit_of(row: Sequence[Any]) -> AuditRow:
-    """The line of the audit trail in a row."""
-    return _record_of(AuditRow, row)
-
-
-def branch_values(tenant: str, branch: Branch) -> Values:
-    """The values of `add_branch`."""
-    return tenant, *(getattr(branch, column) for column in _BRANCH)
-
-
-def changed_values(branch: Branch, n: int) -> Values:
-    """The values of `change_branch`."""
-    place = branch.seq, branch.head, branch.status
-    return *place, branch.owner, branch.fence, branch.lease_until, branch.changed_at, branch.announced, branch.handed, n
-
-
-def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
-    """The statement `go_on` for a change, and its values; None for a change that it is not for."""
-    claim = change.claim
-    if claim is None or change.release or claim.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
-        return None
-    until = now + change.lease if change.lease else None
-    values: list[Any] = [change.seq + len(change.entries), change.head, until, now]
-    status = "kept"
-    if change.status is not None:
-        status = "running" if change.status == "running" else "new"
-    if status == "new":
-        values.append(change.status)
-    if change.announce:
-        values.append(change.seq)
-    values += (tenant, claim.branch_id, change.seq, claim.owner, claim.fence)
-    return sql.go_on[status, change.announce], tuple(values)
-
-
-def entry_values(tenant: str, change: Append, n: int) -> list[Values]:
-    """The values of the entries that a change adds to branch number `n`. Raises `StoreError` for a log that is full."""
-    check_room(change)
-    return [
-        (place, tenant, entry.path, entry.checkpoint_id, entry.parent_id, entry.label, entry.body)
-        for place, entry in enumerate(change.entries, n * SIZE + change.seq + 1)
-    ]
-
-
-def changed_entry(entry: Entry, n: int) -> Values:
-    """The values of `change_entry` for an entry of branch number `n`."""
-    return entry.path, entry.checkpoint_id, entry.parent_id, entry.label, entry.body, n * SIZE + entry.seq
-
-
-def pending_values(tenant: str, row: PendingRow, n: int) -> Values:
-    """The values of a new pending approval in branch number `n`."""
-    what = row.pending_id, row.agent, row.tool_name, row.label, row.risk
-    return tenant, n, *what, row.requested_at, row.expires_at, row.body
-
-
-def facet_values(tenant: str, branch: Branch, found: Sequence[Any]) -> list[Values]:
-    """The values of the facets of a pending approval of a branch, from what `drop_pending` gives of it; all have the last one."""
-    at, n, *rest = found
-    return [
-        (tenant, facet, value, at, n)
-        for facet, value in zip((*FACETS, ""), (branch.run_id, branch.thread_id, *rest, ""), strict=True)
-        if value is not None
-    ]
-
-
-def audit_values(tenant: str, row: AuditRow) -> Values:
-    """The values of a new line of the audit trail."""
-    return tenant, row.at, row.run_id, row.thread_id, row.pending_id, row.body
-
-
-def lineage_of(rows: Iterable[Sequence[Any]]) -> Lineage | None:
-    """The lineage in the rows of one statement, None if there are none."""
-    ordered = sorted(rows, key=itemgetter(0))
-    if not ordered:
-        return None
-    *_, body, lease_until, created_at, changed_at = ordered[0]
-    *own, announced, handed = json.loads(body)
-    branch = branch_of((*own, lease_until, created_at, changed_at, announced, handed))
-    return Lineage(branch=branch, entries=entries_of(ordered[1:]))
-
-
-_PUT: Final = tuple(getattr(Entry, column).__set__ for column in ("seq", "branch_id", *_ENTRY))
-
-
-def entries_of(rows: Sequence[Sequence[Any]]) -> tuple[Entry, ...]:
-    """The entries that rows begin with, made column by column: a frozen record takes a call for each value, and these are many."""
-    entries = [object.__new__(Entry) for _ in rows]
-    for put, values in zip(_PUT, zip(*rows, strict=True), strict=False):
-        deque(map(put, entries, values), 0)
-    return tuple(entries)
-
-
 def missing(version: int, statements: Statements, where: str) -> list[str]:
     """The statements that bring a schema of this version up to date. Raises `StoreError` for a newer one."""
     known = len(statements.migrations)
+    # An older release must not write into tables whose rules it does not know. A newer one brings them
+    # up to date itself.
     if version > known:
         raise StoreError(
             f"{where} has schema version {version}, and this release reads up to {known}: upgrade phronomy"
@@ -555,4 +499,6 @@ def missing(version: int, statements: Statements, where: str) -> list[str]:
 def lock_number(*names: str) -> int:
     """The number of the lock for these names: two that share one by chance wait for each other, and no more."""
     text = "\0".join(("phronomy", *names))
+    # Advisory locks have numbers and no names. A hash of 64 bits, since `hash()` differs from process
+    # to process.
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)

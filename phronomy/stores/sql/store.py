@@ -1,7 +1,11 @@
-"""What the stores on SQL databases have in common: the primitives, as statements of one transaction or of one read.
+"""The primitives of every store on a SQL database, as the statements of one transaction or of one read.
 
-What a primitive does in its transaction is a generator of requests, which are answered with rows: it neither waits nor knows who
-does. So there is one of each, whether a store waits in a thread or in an event loop.
+A primitive that writes is a generator of requests. It yields a statement and is sent the rows. So each primitive is written once, and
+a driver runs it: `done` in a thread, `adone` in an event loop.
+
+Two writers of one branch meet at the branch's row. An ordinary step changes that row with the claim and the length of the log in its
+WHERE, so the slower writer finds no row. Everything else locks the row first, then reads, judges and writes. A crash at any point
+undoes the transaction; the database frees the locks. A writer therefore never sees half of a change, and never has one to repair.
 """
 
 from __future__ import annotations
@@ -42,25 +46,31 @@ from phronomy.stores.rows import (
     PendingFilter,
     PendingRow,
 )
+from phronomy.stores.sql import records, statements
 from phronomy.stores.sql import select as _select
-from phronomy.stores.sql import statements
 
 T = TypeVar("T")
 
-Request: TypeAlias = tuple[Literal["one", "all", "run", "many", "alone"], Any, Any]
+# By name and not as a bound method: the generator does not know whether it runs over a transaction that
+# waits or one that is awaited.
+Request: TypeAlias = tuple[
+    Literal["one", "all", "run", "many", "alone"],
+    str | statements.Many,
+    str | statements.Values | list[statements.Values],
+]
 """A method of `Transaction`, and what it is to be called with."""
 Steps: TypeAlias = Generator[Request, Any, T]
-"""What is done in a transaction: requests, each sent its answer, and what comes of them all."""
+"""The steps of a transaction: each request is sent its answer, and the last step returns the result."""
 
 
 class Transaction(Protocol):
     """A transaction that is open."""
 
-    def one(self, statement: str, values: statements.Values) -> statements.Values | None:
+    def one(self, statement: str, values: statements.Values) -> statements.Row | None:
         """The first row that a statement gives, None if it gives none."""
         ...
 
-    def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def all(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """The rows that a statement gives."""
         ...
 
@@ -77,47 +87,14 @@ class Transaction(Protocol):
         ...
 
 
-class AsyncTransaction(Protocol):
-    """A transaction that is open, in an event loop: each method does as that of `Transaction`."""
-
-    async def one(self, statement: str, values: statements.Values) -> statements.Values | None:
-        """As `Transaction.one`."""
-        ...
-
-    async def all(self, statement: str, values: statements.Values) -> list[statements.Values]:
-        """As `Transaction.all`."""
-        ...
-
-    async def run(self, statement: str, values: statements.Values) -> int:
-        """As `Transaction.run`."""
-        ...
-
-    async def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
-        """As `Transaction.many`."""
-        ...
-
-    async def alone(self, tenant: str, name: str) -> None:
-        """As `Transaction.alone`."""
-        ...
-
-
 def done(steps: Steps[T], db: Transaction) -> T:
-    """What comes of the steps, each request put to the transaction."""
+    """Run the steps in an open transaction, and return their result."""
     try:
+        # An error of the database is raised here, and not thrown into the steps: no primitive could do
+        # anything about it, and the transaction is over.
         method, what, values = next(steps)
         while True:
             method, what, values = steps.send(getattr(db, method)(what, values))
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
-
-
-async def adone(steps: Steps[T], db: AsyncTransaction) -> T:
-    """As `done`."""
-    try:
-        method, what, values = next(steps)
-        while True:
-            method, what, values = steps.send(await getattr(db, method)(what, values))
     except StopIteration as end:
         answer: T = end.value
         return answer
@@ -131,17 +108,19 @@ class SQLStore(Store):
     @property
     @abstractmethod
     def _where(self) -> str:
-        """What the rows are in, for messages."""
+        """The name of the database or file, for messages."""
 
     @abstractmethod
     def _write(self, work: Callable[[], Steps[T]], *, again: bool = False) -> T:
-        """What comes of the steps, in a transaction: it is there as a whole, or nothing of it. With `again` it does no harm twice."""
+        """Run the steps in one transaction, and return their result. `again` says that the steps may be run twice without harm."""
 
     @abstractmethod
-    def _read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    def _read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """The rows of one statement. Text that cannot be stored finds none."""
 
     def for_tenant(self, tenant: str) -> Self:
+        # The same connections under another tenant. Every statement has the tenant as a value, from
+        # `self.tenant`, so none can be written without one.
         other = copy.copy(self)
         other.tenant = checked_tenant(tenant)
         return other
@@ -157,6 +136,9 @@ class SQLStore(Store):
         return self._write(lambda: self._append(change))
 
     def renew(self, claim: Claim) -> Branch:
+        # These three may be done twice: a lease that is set to the same time, a claim that is given up
+        # already, a number that does not go back. So a lost answer is simply asked for again, where for
+        # the others the store has to find out first whether they were committed.
         return self._write(lambda: self._renew(claim), again=True)
 
     def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
@@ -169,36 +151,42 @@ class SQLStore(Store):
         self._write(lambda: self._remove(branches, detached))
 
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
+        # One statement for branch and entries, so that both are of one moment. Two reads could see a
+        # branch longer than the log they got.
         return self._found(self._read(*self._place(checkpoint_id, branch_id)), checkpoint_id, branch_id)
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
-        return self._each(_select.branches(self._statements, self.tenant, wanted), statements.branch_of)
+        return self._each(_select.branches(self._statements, self.tenant, wanted), records.branch_of)
 
     def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
-        return self._each(_select.pending(self._statements, self.tenant, wanted), statements.pending_of)
+        return self._each(_select.pending(self._statements, self.tenant, wanted), records.pending_of)
 
     def count_pending(self, wanted: PendingFilter) -> int:
         return sum(self._each(_select.pending_count(self._statements, self.tenant, wanted), lambda row: int(row[0])))
 
     def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
-        return self._each(_select.checkpoints(self._statements, self.tenant, wanted), statements.checkpoint_of)
+        return self._each(_select.checkpoints(self._statements, self.tenant, wanted), records.checkpoint_of)
 
     def select_audit(self, wanted: AuditFilter) -> list[AuditRow]:
-        return self._each(_select.audit(self._statements, self.tenant, wanted), statements.audit_of)
+        return self._each(_select.audit(self._statements, self.tenant, wanted), records.audit_of)
 
     def child_ids(self, checkpoint_id: str) -> list[str]:
         place = (self.tenant, checkpoint_id)
         return self._each((self._statements.children, (*place, *place)), lambda row: row[1])
 
-    def _each(self, select: tuple[str, statements.Values], make: Callable[[Sequence[Any]], T]) -> list[T]:
+    def _each(self, select: tuple[str, statements.Values], make: Callable[[statements.Row], T]) -> list[T]:
         return self._made(lambda rows: [make(row) for row in rows], self._read(*select))
 
-    def _made(self, make: Callable[[list[statements.Values]], T], rows: list[statements.Values]) -> T:
-        """What is made of rows. Raises `StoreError` for those that are not as the schema says."""
+    def _made(self, make: Callable[[list[statements.Row]], T], rows: list[statements.Row]) -> T:
+        """Make something of rows. Raises `StoreError` for rows that do not fit the schema."""
         try:
+            # A column that holds something else than the schema says is damage, or somebody's hand. The
+            # driver's own error would quote the value.
             return make(rows)
         except (TypeError, ValueError):
             failure = StoreError(f"{self._where} is damaged: a row in it is not of this schema")
+        # Outside of the except block, or the error with the value in it would be the context of this
+        # one, and be printed with it.
         raise failure
 
     def _place(self, checkpoint_id: str | None, branch_id: str | None) -> tuple[str, statements.Values]:
@@ -207,9 +195,9 @@ class SQLStore(Store):
         statement = self._statements.branch_lineage if checkpoint_id is None else self._statements.checkpoint_lineage
         return statement, (self.tenant, checkpoint_id or branch_id or "", self.tenant)
 
-    def _found(self, rows: list[statements.Values], checkpoint_id: str | None, branch_id: str | None) -> Lineage:
+    def _found(self, rows: list[statements.Row], checkpoint_id: str | None, branch_id: str | None) -> Lineage:
         """The lineage in the rows that were found."""
-        found = self._made(statements.lineage_of, rows)
+        found = self._made(records.lineage_of, rows)
         if found is None:
             raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
         return found
@@ -218,71 +206,90 @@ class SQLStore(Store):
 
     def _create(self, branch: Branch, change: Append, exclusive: bool) -> Steps[None]:
         if exclusive and branch.thread_id is not None:
+            # A thread that has no branch yet has no row that could be locked. Without this, two first
+            # messages of one conversation would both find it empty. SQLite lets one transaction write
+            # at a time and needs nothing.
             yield "alone", self.tenant, branch.thread_id
             others = yield (
                 "all",
                 *_select.branches(self._statements, self.tenant, BranchFilter(thread_id=branch.thread_id)),
             )
-            check_thread(branch, [statements.branch_of(row) for row in others])
+            check_thread(branch, [records.branch_of(row) for row in others])
         if branch.parent_branch is not None:
+            # Locked against deletion until the branch is there: `remove` looks for children, and would
+            # not see one that is about to be committed.
             row = yield "one", self._statements.parent, (self.tenant, branch.parent_branch)
-            check_parent(branch, statements.branch_of(row) if row is not None else None)
+            check_parent(branch, records.branch_of(row) if row is not None else None)
+        # The unique index would refuse it too, but its error says nothing that a caller could tell from
+        # others.
         if (yield "one", self._statements.branch, (self.tenant, branch.id)) is not None:
             raise taken_id("branch", branch.id)
         after = grown(branch, change, now=self.clock(), lease=self.lease)
-        added = yield "one", self._statements.add_branch, statements.branch_values(self.tenant, after)
+        added = yield "one", self._statements.add_branch, records.branch_values(self.tenant, after)
         if change.entries:
-            yield "many", self._statements.add_entries, statements.entry_values(self.tenant, change, added[0])
+            yield "many", self._statements.add_entries, records.entry_values(self.tenant, change, added[0])
         yield from self._add(change, after, added[0])
 
     def _append(self, change: Append) -> Steps[Branch]:
         # One statement where all is as the writer thinks; where it is not, the rules say what is wrong.
-        going_on = statements.going_on(self._statements, self.tenant, change, self.clock())
+        going_on = records.going_on(self._statements, self.tenant, change, self.clock())
+        # Two statements for the usual step, this one and the insert of the entries. On a server each is
+        # a journey, and a run is made of such steps.
         row = None if going_on is None else (yield "one", *going_on)
         if row is not None:
-            after, n = statements.branch_of(row), row[-1]
+            after, n = records.branch_of(row), row[-1]
         else:
+            # Read again under a lock: the statement may have found nothing because another writer was
+            # first, and that is judged as it stands now.
             before, n = yield from self._locked(change.branch_id)
             if before is None:
                 raise not_found("branch", change.branch_id)
             after = grown(before, change, now=self.clock(), lease=self.lease)
-            yield "run", self._statements.change_branch, statements.changed_values(after, n)
+            yield "run", self._statements.change_branch, records.changed_values(after, n)
         if change.entries:
-            yield "many", self._statements.add_entries, statements.entry_values(self.tenant, change, n)
+            yield "many", self._statements.add_entries, records.entry_values(self.tenant, change, n)
         if change.closed or change.opened or change.audit:
             yield from self._add(change, after, n)
         return after
 
     def _locked(self, branch_id: str) -> Steps[tuple[Branch | None, int]]:
         """The branch, which nobody else changes until the transaction ends, and its number."""
+        # The row stands for the whole branch: whoever writes to its log, its requests or its trail has
+        # locked it first.
         row = yield "one", self._statements.branch, (self.tenant, branch_id)
-        return (statements.branch_of(row), row[-1]) if row is not None else (None, 0)
+        return (records.branch_of(row), row[-1]) if row is not None else (None, 0)
 
     def _add(self, change: Append, branch: Branch, n: int) -> Steps[None]:
         """Add what a change writes beside the log and the branch, which has number `n`, as it then stands."""
         if change.closed:
+            # Closed before opened: one change may do both to the same request, which then has a new
+            # number and a new place in the lists.
             yield from self._close(branch, n, change.closed)
         if change.opened:
             facets: list[statements.Values] = []
             for row in change.opened:
-                added = yield "one", self._statements.add_pending, statements.pending_values(self.tenant, row, n)
+                added = yield "one", self._statements.add_pending, records.pending_values(self.tenant, row, n)
+                # The number comes from the database, which is why these are inserted one by one and
+                # their facets all at once.
                 place = (row.requested_at, added[0])
                 found = (*place, row.label, row.tool_name, row.risk, row.agent)
-                facets += statements.facet_values(self.tenant, branch, found)
+                facets += records.facet_values(self.tenant, branch, found)
             yield "many", self._statements.add_facets, facets
         if change.audit:
             yield (
                 "many",
                 self._statements.add_audit,
-                [statements.audit_values(self.tenant, row) for row in change.audit],
+                [records.audit_values(self.tenant, row) for row in change.audit],
             )
 
     def _close(self, branch: Branch, n: int, pending_ids: Iterable[str]) -> Steps[None]:
         facets: list[statements.Values] = []
         for id in pending_ids:
+            # A request that is not there any more is no error: somebody may have decided it in another
+            # way, and the change is about the log.
             found = yield "one", self._statements.drop_pending, (self.tenant, id, n)
             if found is not None:
-                facets += statements.facet_values(self.tenant, branch, found)
+                facets += records.facet_values(self.tenant, branch, found)
         if facets:
             yield "many", self._statements.drop_facets, facets
 
@@ -291,12 +298,14 @@ class SQLStore(Store):
         row = yield "one", self._statements.renew, values
         if row is None:
             raise lost(claim)
-        return statements.branch_of(row)
+        return records.branch_of(row)
 
     def _release(self, claim: Claim, status: BranchStatus | None) -> Steps[None]:
         yield "run", self._statements.release, (status, self.tenant, claim.branch_id, claim.owner, claim.fence)
 
     def _announced(self, branch_id: str, seq: int) -> Steps[None]:
+        # No row changed: either the number is not higher, which is fine, or there is no such branch,
+        # which is not.
         if not (yield "run", self._statements.announced, (seq, self.tenant, branch_id, seq)):
             known, _ = yield from self._locked(branch_id)
             if known is None:
@@ -306,9 +315,12 @@ class SQLStore(Store):
         known: dict[str, tuple[Branch | None, int]] = {}
         for id in sorted({*branches, *detached}):  # in one order, so that two that remove do not wait for each other
             known[id] = yield from self._locked(id)
+        # After the locks, for which it may have waited long: what counts is who holds the branches now.
         now = self.clock()
         for id, seq in branches.items():
             check_removal(known[id][0], id, seq, now)
+        # Locked rows keep their writers out, and a new child has to lock its parent, so the answer is
+        # true until the end of this transaction.
         children = yield "all", *_select.branches(self._statements, self.tenant, BranchFilter(parents=tuple(branches)))
         for row in children:
             if row[0] not in branches and row[0] not in detached:
@@ -318,24 +330,27 @@ class SQLStore(Store):
             if branch is None:
                 raise Behind(id)
             for entry in entries:
-                yield "run", self._statements.change_entry, statements.changed_entry(entry, n)
+                # The only statement that changes a row of a log. It says the same of the checkpoint,
+                # with nothing left to the rows before it.
+                yield "run", self._statements.change_entry, records.changed_entry(entry, n)
             yield "run", self._statements.detach, (n,)
         for branch, n in (known[id] for id in branches):
             assert branch is not None
             pending = yield "all", self._statements.pending_of_branch, (self.tenant, branch.run_id, n)
+            # Requests first: they are found by way of the branch's facets.
             yield from self._close(branch, n, [row[0] for row in pending])
             yield "run", self._statements.drop_entries, (n * SIZE, (n + 1) * SIZE)
             yield "run", self._statements.drop_branch, (n,)
 
 
 class Asks(Protocol):
-    """What asks a database in an event loop."""
+    """The connections to a database in an event loop."""
 
     async def write(self, work: Callable[[], Steps[T]], again: bool) -> T:
         """As `SQLStore._write`."""
         ...
 
-    async def read(self, statement: str, values: statements.Values) -> list[statements.Values]:
+    async def read(self, statement: str, values: statements.Values) -> list[statements.Row]:
         """As `SQLStore._read`."""
         ...
 

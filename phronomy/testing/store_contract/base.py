@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -151,12 +152,7 @@ def note(body: str, path: str = "") -> Entry:
 
 def asked(id: str, at: float = 1.0, **fields: Any) -> PendingRow:
     """A pending approval. Where it waits is the branch's business, so it says nothing true about that."""
-    place: dict[str, Any] = {
-        "branch_id": "ignored",
-        "run_id": "ignored",
-        "thread_id": "ignored",
-        "checkpoint_id": "ignored",
-    }
+    place: dict[str, Any] = dict.fromkeys(("branch_id", "run_id", "thread_id", "checkpoint_id"), "ignored")
     what: dict[str, Any] = {"agent": "clerk", "tool_name": "pay", "body": f'{{"of":"{id}"}}', **fields}
     return PendingRow(pending_id=id, requested_at=at, **place, **what)
 
@@ -182,16 +178,8 @@ def begin(
 ) -> None:
     """Create a branch with these first entries; `parent` is the branch that it goes on from, and after which entry."""
     parent_branch, seq = parent or (None, 0)
-    branch = Branch(
-        id=id,
-        run_id=run or id,
-        thread_id=thread,
-        agent=agent,
-        label=label,
-        parent_branch=parent_branch,
-        parent_seq=seq,
-        seq=seq,
-    )
+    branch = Branch(id=id, run_id=run or id, thread_id=thread, agent=agent, label=label)
+    branch = replace(branch, parent_branch=parent_branch, parent_seq=seq, seq=seq)
     store.create(branch, Append(branch_id=id, seq=seq, entries=entries, **change), exclusive=exclusive)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from phronomy.errors import CheckpointNotFound, LeaseLost
 from phronomy.stores.rows import (
@@ -132,12 +133,8 @@ class RemoveTests(StoreTests):
         assert store.branches(run_id="b1") == store.branches(thread_id="t") == []
 
         begin(store, "b1", *entries, thread="t", head="c2", opened=opened, exclusive=True)
-        assert written(store.lineage(branch_id="b1")) == [
-            (1, "b1", "c1"),
-            (2, "b1", "n1"),
-            (3, "b1", "j"),
-            (4, "b1", "c2"),
-        ]
+        places = [(seq, "b1", id) for seq, id in enumerate(("c1", "n1", "j", "c2"), 1)]
+        assert written(store.lineage(branch_id="b1")) == places
         assert [found.pending_id for found in store.pending_rows()] == ["p1", "p2", "p0"]
         assert store.child_ids("c1") == ["c2"]
 
@@ -176,19 +173,8 @@ class RemoveTests(StoreTests):
         store = self.store
         begin(store, "b1", row("c1"), note("j1"), row("c2", "c1"), thread="t", status="completed")
         entries = (row("f1", "c2", label="old"), note("k1", path="1.0"), row("f2", "f1"))
-        begin(
-            store,
-            "b2",
-            *entries,
-            thread="t",
-            label="l",
-            parent=("b1", 3),
-            head="f2",
-            take="me",
-            lease=50.0,
-            opened=(asked("p1", label="l"),),
-            announce=True,
-        )
+        held = partial(begin, store, "b2", *entries, take="me", lease=50.0, announce=True)
+        held(thread="t", label="l", parent=("b1", 3), head="f2", opened=(asked("p1", label="l"),))
         begin(store, "b3", row("g1"), run="b2", thread="t", parent=("b2", 5), head="g1")
         before = branch_of(store, "b2")
         anew = Entry(

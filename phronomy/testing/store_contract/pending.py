@@ -36,16 +36,8 @@ class PendingTests(StoreTests):
             return [(found.branch_id, found.pending_id, found.checkpoint_id) for found in store.pending_rows(**of)]
 
         assert listed() == [("b2", "p1", "f1"), ("b3", "p9", ""), ("b1", "p1", "c1"), ("b1", "p2", "c1")]
-        change = Append(
-            branch_id="b1",
-            seq=1,
-            claim=MINE,
-            entries=(row("c2", "c1"),),
-            head="c2",
-            closed=("p1",),
-            opened=(asked("p0", 5.0),),
-        )
-        store.append(change)
+        change = Append(branch_id="b1", seq=1, claim=MINE, entries=(row("c2", "c1"),), head="c2")
+        store.append(replace(change, closed=("p1",), opened=(asked("p0", 5.0),)))
         one = [("b2", "p1", "f1"), ("b1", "p2", "c2"), ("b1", "p0", "c2")]
         assert listed(run_id="b1") == listed(thread_id="t") == one
         assert listed(run_id="b3", thread_id="t") == []
@@ -159,9 +151,8 @@ class PendingTests(StoreTests):
         both = store.select_pending(PendingFilter(pending_id="p7"))
         assert sorted(each.branch_id for each in both) == ["b0", "b9"]
         assert [each.requested_at for each in both] == sorted(each.requested_at for each in both)
-        assert (
-            self.waiting(pending_id="none") == self.waiting(pending_id="\ud800") == self.waiting(pending_id="p%") == []
-        )
+        for none in ("none", "\ud800", "p%"):
+            assert self.waiting(pending_id=none) == []
         assert self.waiting(pending_id="p7", facets={"run": "r9"}) == ["p7"]
         assert self.waiting(pending_id="p7", facets={"run": "r2"}) == []
         assert self.waiting(pending_id="p7", since=0.5, until=0.5) == ["p7"]
@@ -190,9 +181,8 @@ class PendingTests(StoreTests):
         assert self.store.count_pending(PendingFilter(after=place, limit=3)) == 40
         assert len(self.waiting(after=place)) == 19
         assert len(self.waiting(after=place, newest=True)) == 20
-        assert len(self.waiting(after=(2.5, 0), facets={"tool": "pay"})) < self.store.count_pending(
-            PendingFilter(after=(2.5, 0), facets={"tool": "pay"}, limit=1)
-        )
+        pays = PendingFilter(after=(2.5, 0), facets={"tool": "pay"}, limit=1)
+        assert len(self.waiting(after=(2.5, 0), facets={"tool": "pay"})) < self.store.count_pending(pays)
 
     def test_a_page_is_not_disturbed_by_what_is_decided_or_asked_meanwhile(self) -> None:
         """Even if the place itself is gone."""

@@ -77,9 +77,8 @@ class LineageTests(StoreTests):
         store = self.store
         paths = ("1.0", "1.0/2.0", "é/0", "0", " ")
         nested = [row(f"n{number}", path=path) for number, path in enumerate(paths)]
-        begin(
-            store, "b1", row("c1"), *nested, note("j", path="1.0"), row("c2", "c1"), *(note("k", path=p) for p in paths)
-        )
+        notes = [note("k", path=path) for path in paths]
+        begin(store, "b1", row("c1"), *nested, note("j", path="1.0"), row("c2", "c1"), *notes)
         whole = store.lineage(branch_id="b1").entries
         assert [entry.path for entry in whole] == ["", *paths, "1.0", "", *paths]
         assert store.lineage(checkpoint_id="c1").entries == whole[:7]
@@ -209,12 +208,8 @@ class BranchTests(StoreTests):
         assert self.branch_ids(run_id="b1") == ["b1", "b2", "b3"]
         assert self.branch_ids(thread_id="t") == ["b1", "b2", "b3", "b4"]
         assert self.branch_ids(run_id="b4", thread_id="t") == ["b4"]
-        assert (
-            self.branch_ids(run_id="b4", thread_id="u")
-            == self.branch_ids(run_id="x")
-            == self.branch_ids(thread_id="\ud800")
-            == []
-        )
+        for none in ({"run_id": "b4", "thread_id": "u"}, {"run_id": "x"}, {"thread_id": "\ud800"}):
+            assert self.branch_ids(**none) == []
         assert [branch.id for branch in store.branches(run_id="b1", thread_id="t")] == ["b1", "b2", "b3"]
         store.append(Append(branch_id="b1", seq=6, claim=MINE, entries=(note("j"),)))
         assert self.branch_ids() == ["b1", "b2", "b3", "b4", "a0"]
@@ -333,16 +328,8 @@ class CheckpointTests(StoreTests):
         assert self.kept() == ["c1", "c2", "c3", "c4", "c5", "f1", "g1", "d1", "e1", "e2", "e3"]
         found = self.store.select_checkpoints(CheckpointFilter())
         assert [each.n for each in found] == sorted({each.n for each in found})
-        assert found[8] == CheckpointRow(
-            checkpoint_id="e1",
-            branch_id="b5",
-            run_id="b5",
-            thread_id="u",
-            agent="other",
-            label="gold",
-            body="{}",
-            n=found[8].n,
-        )
+        place = {"checkpoint_id": "e1", "branch_id": "b5", "run_id": "b5", "thread_id": "u"}
+        assert found[8] == CheckpointRow(**place, agent="other", label="gold", body="{}", n=found[8].n)
         assert (found[0].branch_id, found[0].run_id, found[0].label, found[5].run_id) == ("b1", "b1", None, "b1")
 
     def test_each_thing_said_of_them_narrows_the_list(self) -> None:
@@ -394,9 +381,8 @@ class AuditTests(StoreTests):
     def told(self) -> None:
         """Eight lines, not in the order of their times, over two branches."""
         store = self.store
-        begin(
-            store, "b1", row("c1"), take="me", audit=(line(5.0, "b1", "t", "p1", "0"), line(3.0, "b1", "t", None, "1"))
-        )
+        first = (line(5.0, "b1", "t", "p1", "0"), line(3.0, "b1", "t", None, "1"))
+        begin(store, "b1", row("c1"), take="me", audit=first)
         begin(store, "b2", row("d1"), take="me", audit=(line(4.0, "b2", "t", "p2", "2"),))
         lines = (line(4.0, "b1", "t", "p2", "3"), line(4.5, "b1", None, "p3", "4"), line(6.0, "b3", "u", "p1", "5"))
         store.append(Append(branch_id="b1", seq=1, claim=MINE, audit=lines))

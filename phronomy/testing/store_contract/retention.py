@@ -223,60 +223,31 @@ class RetentionTests(StoreTests):
     def nested(self) -> tuple[Checkpoint, Checkpoint]:
         """A run in which an agent asks, made by hand, and a fork of it that has come further; both wait."""
         identity = ToolIdentity(name="pay", schema_hash="h", gate="always")
-        where: dict[str, Any] = {
-            "run_id": "r1",
-            "branch_id": "r1",
-            "created_at": datetime(2026, 3, 1, tzinfo=UTC),
-            "agent": AgentRef(name="clerk"),
-        }
+        at = datetime(2026, 3, 1, tzinfo=UTC)
+        where: dict[str, Any] = {"run_id": "r1", "branch_id": "r1", "created_at": at, "agent": AgentRef(name="clerk")}
         user = Message(role="user", content="Pay ☃")
-        empty: Any = canonical({})
-        inner = Call(
-            id="2.0",
-            call_id="i1",
-            name="pay",
-            status="pending",
-            tool=identity,
-            args=empty,
-            digest=call_digest(identity, "{}"),
-            pending_id="p1",
-            requested_at=where["created_at"],
-        )
+        what: dict[str, Any] = {"tool": identity, "args": canonical({}), "digest": call_digest(identity, "{}")}
+        asks: dict[str, Any] = {"name": "pay", "status": "pending", "pending_id": "p1", "requested_at": at}
+        inner = Call(id="2.0", call_id="i1", **asks, **what)
         said = Message(role="assistant", content="", tool_calls=(ToolCall(id="o1", name="ask", arguments="{}"),))
         child = Checkpoint(id="n1", path="1.0", original_input="Pay", messages=(user,), calls=(inner,), **where)
-        outer = Call(
-            id="1.0",
-            call_id="o1",
-            name="ask",
-            status="nested",
-            tool=identity,
-            args=empty,
-            digest=call_digest(identity, "{}"),
-            waiting=(pending_of(inner, "1.0"),),
-        )
+        waiting = (pending_of(inner, "1.0"),)
+        outer = Call(id="1.0", call_id="o1", name="ask", status="nested", waiting=waiting, **what)
         start = Checkpoint(id="c0", original_input="Pay", messages=(user,), **where)
         stop = start.evolve(id="c1", parent_id="c0", step=1, messages=(user, said), calls=(outer,))
         entries = (row_entry(None, start, {}), row_entry(None, child, {}), row_entry(start, stop, {}))
         begin(self.store, "r1", *entries, head="c1", status="suspended")
         fork = self.clerk("x").fork("c1")
         part = fork.nested[0]
-        settled = CallSettled(
-            id="2.0", call_id="i1", key="k", result=CallResult(kind="completed", content="paid 5.0"), elapsed=1
-        )
+        paid = CallResult(kind="completed", content="paid 5.0")
+        settled = CallSettled(id="2.0", call_id="i1", key="k", result=paid, elapsed=1)
         further = part.evolve(id="n2", parent_id=part.id, step=part.step + 1, messages=(user, user))
-        last = fork.evolve(
-            id="c2", parent_id=fork.id, step=fork.step + 1, nested=(), metadata=canonical({"b": 5.0, "a": 1})
-        )
+        noted = canonical({"b": 5.0, "a": 1})
+        last = fork.evolve(id="c2", parent_id=fork.id, step=fork.step + 1, nested=(), metadata=noted)
         sealed = fork.evolve(nested=(), journal=())
         branch = branch_of(self.store, fork.branch_id)
-        change = Append(
-            branch_id=branch.id,
-            seq=branch.seq,
-            take="me",
-            release=True,
-            head="c2",
-            entries=(row_entry(sealed, last, {}), journal_entry(settled, "1.0"), row_entry(part, further, {})),
-        )
+        entries = (row_entry(sealed, last, {}), journal_entry(settled, "1.0"), row_entry(part, further, {}))
+        change = Append(branch_id=branch.id, seq=branch.seq, take="me", release=True, head="c2", entries=entries)
         self.store.append(change)
         return stop, self.store.load("c2")
 

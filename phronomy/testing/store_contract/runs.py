@@ -41,34 +41,13 @@ class Told(Announcements):
         self.heard: list[tuple[str, str]] = []
 
     def _hear(self, event: Any) -> None:
+        """Note it, then raise the fault that is due."""
         fault = self.faults.pop(0) if self.faults else None
         self.heard.append((event.type, event.key))
         if fault is not None:
             raise fault
 
-    def on_suspended(self, event: Any) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_decided(self, event: Any) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_completed(self, event: Any) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_rejected(self, event: Any) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_cancelled(self, event: Any) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_superseded(self, event: Any) -> None:
-        """Note it."""
-        self._hear(event)
+    on_suspended = on_decided = on_completed = on_rejected = on_cancelled = on_superseded = _hear
 
     @property
     def types(self) -> list[str]:
@@ -142,10 +121,8 @@ class ResumeTests(StoreTests):
             driver, self.clerk("One paid.", store=self.reopened(), ran=ran), "resume", waits, decisions=answer, by="ann"
         )
         assert (done.output, ran) == ("One paid.", [(7.5, "Ben")])
-        assert [(d.kind, d.by and d.by.id) for d in done.checkpoint.decisions] == [
-            ("approve", "ben"),
-            ("reject", "ann"),
-        ]
+        decided = [(decision.kind, decision.by and decision.by.id) for decision in done.checkpoint.decisions]
+        assert decided == [("approve", "ben"), ("reject", "ann")]
         assert [record.kind for record in self.store.audit()] == ["approve", "reject"]
 
     def test_a_failure_leaves_the_last_checkpoint_to_go_on_from(self, driver: str) -> None:
@@ -176,11 +153,8 @@ class ResumeTests(StoreTests):
         second = self.drive(driver, other, "invoke", "Pay now", thread_id="t").checkpoint
         ended = self.drive(driver, self.clerk("x"), "cancel", second.run_id, reason="no", by="ann")
         assert (ended.status, self.store.count()) == ("cancelled", 0)
-        assert [branch.status for branch in self.store.branches(thread_id="t")] == [
-            "superseded",
-            "completed",
-            "cancelled",
-        ]
+        statuses = [branch.status for branch in self.store.branches(thread_id="t")]
+        assert statuses == ["superseded", "completed", "cancelled"]
         with refused(CheckpointAlreadyResumed):
             self.drive(driver, self.clerk("x"), "resume", second, approved=True)
         kinds = [(record.kind, record.reason, record.by and record.by.id) for record in self.store.audit()]
@@ -267,10 +241,8 @@ class ExpiryTests(StoreTests):
         runs = [self.drive(driver, self.clerk(PAY, **each), "invoke", "Pay").run_id for each in options]
         self.clock.now = 1030.0
         done = self.drive(driver, self.clerk("Nobody said.", store=self.reopened()), "recover_all")
-        assert {each.run_id: each.result and each.result.status for each in done} == {
-            runs[0]: "completed",
-            runs[1]: "cancelled",
-        }
+        statuses = {each.run_id: each.result and each.result.status for each in done}
+        assert statuses == {runs[0]: "completed", runs[1]: "cancelled"}
         assert [found.run_id for found in self.store.pending()] == runs[2:]
         assert self.drive(driver, self.clerk("x"), "recover_all") == []
         (stays,) = self.store.pending(run_id=runs[2])
@@ -464,12 +436,8 @@ class TrailTests(StoreTests):
         ]
         for record, shown in zip(trail, (one, two), strict=True):
             assert (record.by, record.channel, record.at.timestamp()) == (who, "web", 1007.0)
-            assert (record.run_id, record.thread_id, record.agent, record.branch_id) == (
-                waits.run_id,
-                "t",
-                "clerk",
-                waits.run_id,
-            )
+            assert (record.run_id, record.branch_id) == (waits.run_id, waits.run_id)
+            assert (record.thread_id, record.agent) == ("t", "clerk")
             assert (record.tool_name, record.digest, record.checkpoint_id) == ("pay", shown.digest, waits.id)
             assert AuditRecord.model_validate_json(record.model_dump_json()) == record
             assert "4.0" not in record.model_dump_json() and "7.5" not in record.model_dump_json()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, LeaseLost, StoreError
 from phronomy.stores.base import Store
 from phronomy.stores.rows import (
+    FACETS,
     Append,
     AuditFilter,
     Behind,
@@ -45,54 +46,16 @@ T = TypeVar("T")
 MINE = claim()
 EMPTY: tuple[Any, ...] = ([], [], [], [], [])
 TENANTS = (
-    *(
-        "",
-        "a",
-        "a:b",
-        "a:",
-        ":",
-        "a}",
-        "{a}",
-        "a/b",
-        "..",
-        "*",
-        "a*",
-        "a?",
-        "[a]",
-        "%",
-        "_",
-        "A",
-        " ",
-        "a ",
-        "'",
-        '"',
-        "\\",
-    ),
+    *("", "a", "a:b", "a:", ":", "a}", "{a}", "a/b", "..", "*", "a*", "a?", "[a]"),
+    *("%", "_", "A", " ", "a ", "'", '"', "\\"),
     *("a'; DROP TABLE phronomy_log; --", "x" * 200, "x" * 199 + "y", "ü☃🂡", "u\u0308", "ü", "None", "null", "0"),
 )
 """Names of tenants that a careless store may take for one another."""
 
 BAD_TENANTS: tuple[Any, ...] = ("x" * 201, "a\nb", "a\x00", "\u2028", "\ud800", None, 7, b"a", "\x7f")
 TEXTS = (
-    *(
-        "",
-        " ",
-        "a:b",
-        "a}",
-        "%",
-        "Grüße",
-        "☃🂡",
-        "e\u0301",
-        "é",
-        "\t",
-        "a\nb",
-        "\u2028",
-        "\x7f\x1f",
-        "'",
-        '"',
-        "\\",
-        "NULL",
-    ),
+    *("", " ", "a:b", "a}", "%", "Grüße", "☃🂡", "e\u0301", "é", "\t", "a\nb", "\u2028"),
+    *("\x7f\x1f", "'", '"', "\\", "NULL"),
     *("x" * 300, "ß" * 150, "\\u0000", "{{x}}", "$1", "?", ":a", "a" + "\u200b"),
 )
 RACERS = 8
@@ -101,6 +64,10 @@ RACERS = 8
 MORE: tuple[dict[str, Any], ...] = ({}, {"pending_id": "p1"}, {"expired_at": 1e15}, {"since": 0.0}, {"newest": True})
 KEPT: tuple[dict[str, Any], ...] = (
     *({"run_id": "b5"}, {"thread_id": "u"}, {"agent": "clerk"}, {"label": "l"}, {"labeled": True}),
+)
+STOOD: tuple[dict[str, Any], ...] = (
+    *({"run_id": "b1"}, {"thread_id": "t"}, {"parents": ("b1", "b2")}, {"abandoned_at": 1e15}),
+    *({"ended_before": 1e15}, {"unannounced": True}, {"handed": True}),
 )
 SAID: tuple[dict[str, Any], ...] = ({"run_id": "b1"}, {"pending_id": "p1"}, {"since": 0.0}, {"until": 9.0})
 
@@ -112,15 +79,8 @@ class TenantTests(StoreTests):
         """All that the store holds, once there is something of everything in it."""
         forked(store)
         opened = (asked("p1", 2.0, risk="high", label="l", expires_at=3.0), asked("p2", 2.0))
-        begin(
-            store,
-            "b5",
-            row("e1", label="l"),
-            thread="u",
-            announce=True,
-            opened=opened,
-            audit=(line(1.0, pending="p1"),),
-        )
+        trail = (line(1.0, pending="p1"),)
+        begin(store, "b5", row("e1", label="l"), thread="u", announce=True, opened=opened, audit=trail)
         return everything(store)
 
     def test_each_tenant_has_its_own_under_equal_ids(self) -> None:
@@ -174,16 +134,8 @@ class TenantTests(StoreTests):
                 assert mine.child_ids(id) == []
             with refused(CheckpointNotFound):
                 mine.lineage(branch_id="b1")
-            for wanted in (
-                BranchFilter(run_id="b1"),
-                BranchFilter(thread_id="t"),
-                BranchFilter(parents=("b1", "b2")),
-                BranchFilter(abandoned_at=1e15),
-                BranchFilter(ended_before=1e15),
-                BranchFilter(unannounced=True),
-                BranchFilter(handed=True),
-            ):
-                assert mine.select_branches(wanted) == []
+            for wanted in STOOD:
+                assert mine.select_branches(BranchFilter(**wanted)) == []
             for facets in ({}, {"run": "b5"}, {"thread": "u"}, {"label": "l"}, {"tool": "pay"}, {"risk": "high"}):
                 for more in MORE:
                     asked_for = PendingFilter(facets=facets, **more)
@@ -281,18 +233,10 @@ class TextTests(StoreTests):
         for number, text in enumerate(TEXTS):
             id = f"{text}#{number}"
             what: dict[str, Any] = {"tool_name": text, "risk": text, "label": text, "agent": text}
-            begin(
-                store,
-                id,
-                row(f"c{id}", f"parent {text}", label=text),
-                thread=text,
-                agent=text,
-                label=text,
-                head=f"c{id}",
-                take=f"owner {text}",
-                opened=(asked(id, 1.0, **what),),
-                audit=(line(1.0, id, text, id, body=text),),
-            )
+            first = row(f"c{id}", f"parent {text}", label=text)
+            made = partial(begin, store, id, first, thread=text, agent=text, label=text, head=f"c{id}")
+            trail = (line(1.0, id, text, id, body=text),)
+            made(take=f"owner {text}", opened=(asked(id, 1.0, **what),), audit=trail)
         again = self.reopened()
         for number, text in enumerate(TEXTS):
             id = f"{text}#{number}"
@@ -302,14 +246,8 @@ class TextTests(StoreTests):
             assert again.child_ids(f"parent {text}") == [f"c{id}"]
             assert [found.id for found in again.branches(thread_id=text)] == [id]
             assert [found.id for found in again.branches(run_id=id)] == [id]
-            for facets in (
-                {"thread": text},
-                {"run": id},
-                {"tool": text},
-                {"risk": text},
-                {"label": text},
-                {"agent": text},
-            ):
+            for name in FACETS:
+                facets = {name: id if name == "run" else text}
                 assert [found.pending_id for found in again.select_pending(PendingFilter(facets=facets))] == [id]
             kept: tuple[dict[str, Any], ...] = ({"thread_id": text}, {"label": text}, {"agent": text}, {"run_id": id})
             for wanted in kept:
@@ -413,16 +351,9 @@ class RaceTests(StoreTests):
             name = f"b{n}-"
             begin(store, name, row(f"{name}0"), take="me", thread=name, exclusive=True)
             for turn in range(1, 6):
-                change = Append(
-                    branch_id=name,
-                    seq=turn,
-                    claim=claim(name),
-                    entries=(row(f"{name}{turn}"),),
-                    opened=(asked(f"p{turn}"),),
-                    closed=(f"p{turn - 1}",),
-                    audit=(line(1.0, name),),
-                )
-                store.append(change)
+                change = Append(branch_id=name, seq=turn, claim=claim(name), entries=(row(f"{name}{turn}"),))
+                opened, closed = (asked(f"p{turn}"),), (f"p{turn - 1}",)
+                store.append(replace(change, opened=opened, closed=closed, audit=(line(1.0, name),)))
 
         assert self.raced(work) == [None] * RACERS
         store = self.store

@@ -45,30 +45,10 @@ class CreateTests(StoreTests):
         """Its first entries, what is pending in it, and the line of the trail that came with it."""
         store = self.store
         opened, audit = (asked("p1", risk="high", label="l", expires_at=9.5),), (line(3.5, thread="t", pending="p1"),)
-        begin(
-            store,
-            "b1",
-            row("c1", label="l"),
-            note("j1"),
-            thread="t",
-            label="l",
-            head="c1",
-            status="suspended",
-            opened=opened,
-            audit=audit,
-        )
-        branch = Branch(
-            id="b1",
-            run_id="b1",
-            thread_id="t",
-            agent="clerk",
-            label="l",
-            seq=2,
-            head="c1",
-            status="suspended",
-            created_at=1000.0,
-            changed_at=1000.0,
-        )
+        first = (row("c1", label="l"), note("j1"))
+        begin(store, "b1", *first, thread="t", label="l", head="c1", status="suspended", opened=opened, audit=audit)
+        branch = Branch(id="b1", run_id="b1", thread_id="t", agent="clerk", label="l", head="c1", status="suspended")
+        branch = replace(branch, seq=2, created_at=1000.0, changed_at=1000.0)
         entries = (
             Entry(path="", body="{}", checkpoint_id="c1", label="l", branch_id="b1", seq=1),
             Entry(path="", body="j1", branch_id="b1", seq=2),
@@ -238,21 +218,9 @@ class AppendTests(StoreTests):
         self.clock.now = 1002.0
         entries = (note("j"), row("c2", "c1", label="other"))
         after = store.append(Append(branch_id="b1", seq=1, entries=entries, claim=MINE, head="c2", status="suspended"))
-        assert after == Branch(
-            id="b1",
-            run_id="b1",
-            thread_id="t",
-            agent="clerk",
-            label="l",
-            seq=3,
-            head="c2",
-            status="suspended",
-            owner="me",
-            fence=1,
-            lease_until=1005.0,
-            created_at=1000.0,
-            changed_at=1002.0,
-        )
+        moved = Branch(id="b1", run_id="b1", thread_id="t", agent="clerk", label="l", seq=3, head="c2")
+        moved = replace(moved, status="suspended", created_at=1000.0, changed_at=1002.0)
+        assert after == replace(moved, owner="me", fence=1, lease_until=1005.0)
         assert branch_of(store, "b1") == after
         assert written(store.lineage(branch_id="b1")) == [(1, "b1", "c1"), (2, "b1", "j"), (3, "b1", "c2")]
 
@@ -271,20 +239,11 @@ class AppendTests(StoreTests):
         store.append(Append(branch_id="b1", seq=1, entries=(note("first"),), claim=MINE))
         before = everything(store)
         for seq in (0, 1, 3, 2**70):
-            change = Append(
-                branch_id="b1",
-                seq=seq,
-                entries=(note("late"), row("c2")),
-                claim=MINE,
-                opened=(asked("p"),),
-                audit=(line(1.0),),
-                announce=True,
-                status="failed",
-            )
-            with refused(Behind):
-                store.append(change)
-            with refused(Behind):
-                store.append(Append(branch_id="b1", seq=seq, holder=MINE, entries=(note("late"),)))
+            late = Append(branch_id="b1", seq=seq, entries=(note("late"),), holder=MINE)
+            whole = replace(late, holder=None, claim=MINE, entries=(note("late"), row("c2")), status="failed")
+            for change in (late, replace(whole, opened=(asked("p"),), audit=(line(1.0),), announce=True)):
+                with refused(Behind):
+                    store.append(change)
         assert everything(store) == before
         store.append(Append(branch_id="b1", seq=2, entries=(row("c2"),), claim=MINE))
 
@@ -408,9 +367,8 @@ class AppendTests(StoreTests):
         """Because it let go, its lease is over, or another has taken it, though the log has not grown: then nothing is written."""
         store, clock = self.store, self.clock
         begin(store, "b1", row("c1"), head="c1", take="me", lease=5.0, opened=(asked("p1"),))
-        left = Append(
-            branch_id="b1", seq=1, holder=MINE, entries=(note("decided"),), closed=("p1",), audit=(line(7.0),)
-        )
+        decided, trail = (note("decided"),), (line(7.0),)
+        left = Append(branch_id="b1", seq=1, holder=MINE, entries=decided, closed=("p1",), audit=trail)
 
         def refuses() -> None:
             before = everything(store)
@@ -439,17 +397,14 @@ class AppendTests(StoreTests):
         for seq in (1, 2):
             left = Append(branch_id="b1", seq=seq, holder=MINE, entries=(note("decided"),))
             assert store.append(left).handed == branch_of(store, "b1").handed == 2
-        assert (
-            store.append(Append(branch_id="b1", seq=3, claim=MINE, entries=(note("j"),), status="failed")).handed == 2
-        )
+        own = Append(branch_id="b1", seq=3, claim=MINE, entries=(note("j"),), status="failed")
+        assert store.append(own).handed == 2
         assert store.renew(MINE).handed == 2
         store.release(MINE, "suspended")
         assert branch_of(store, "b1").handed == 2
         assert store.append(Append(branch_id="b1", seq=4, take="you")).handed == 2
-        yours, rows = claim(owner="you", fence=2), (row("c2"),)
-        after = store.append(
-            Append(branch_id="b1", seq=4, claim=yours, lease=5.0, status="running", head="c2", entries=rows)
-        )
+        yours = Append(branch_id="b1", seq=4, claim=claim(owner="you", fence=2), lease=5.0, status="running")
+        after = store.append(replace(yours, head="c2", entries=(row("c2"),)))
         assert (after.handed, after.seq, after.status) == (None, 5, "running")
         assert branch_of(store, "b1") == store.lineage(branch_id="b1").branch == after
 
@@ -472,19 +427,10 @@ class AppendTests(StoreTests):
         begin(store, "b1", row("c1"), head="c1", take="me", lease=5.0, opened=(asked("p1"), asked("p2")))
         begin(store, "b2", row("d1"), take="me")
         before = everything(store)
-        good: dict[str, Any] = {
-            "branch_id": "b1",
-            "seq": 1,
-            "entries": (row("c2", label="new"), note("j")),
-            "head": "c2",
-            "status": "suspended",
-            "opened": (asked("p3", tool_name="ship", expires_at=1.0),),
-            "closed": ("p1",),
-            "audit": (line(9.0, thread="t", pending="p1"),),
-            "announce": True,
-            "lease": 500.0,
-            "claim": MINE,
-        }
+        plain = Append(branch_id="b1", seq=1, claim=MINE, head="c2", status="suspended", announce=True, lease=500.0)
+        entries, opened = (row("c2", label="new"), note("j")), (asked("p3", tool_name="ship", expires_at=1.0),)
+        trail = (line(9.0, thread="t", pending="p1"),)
+        good = replace(plain, entries=entries, opened=opened, closed=("p1",), audit=trail)
         bad: list[dict[str, Any]] = [
             {"entries": (row("c2"), row("d1"))},
             {"entries": (row("c2"), row("c2"))},
@@ -493,13 +439,13 @@ class AppendTests(StoreTests):
         ]
         for change in bad:
             with refused(StoreError):
-                store.append(Append(**{**good, **change}))
+                store.append(replace(good, **change))
             assert everything(store) == before, change
             assert store.count_pending(PendingFilter(facets={"tool": "ship"})) == 0
             assert store.select_pending(PendingFilter(expired_at=2000.0)) == []
             assert store.select_checkpoints(CheckpointFilter(labeled=True)) == []
             assert store.select_audit(AuditFilter(pending_id="p1")) == []
-        assert store.append(Append(**good)).announced == 1
+        assert store.append(good).announced == 1
         assert [found.pending_id for found in store.pending_rows()] == ["p2", "p3"]
 
     def test_from_where_on_a_branch_is_to_be_announced_is_said_once(self) -> None:

@@ -1,0 +1,136 @@
+"""Records from the rows of a SQL store, and the values of statements from records."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+from typing import Final, TypeVar
+
+from phronomy.stores.derived.changes import check_room
+from phronomy.stores.rows import FACETS, SIZE, Append, AuditRow, Branch, CheckpointRow, Entry, Lineage, PendingRow
+from phronomy.stores.sql.statements import BRANCH, ENTRY, Row, Statements, Values
+
+R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
+
+
+def _record_of(kind: type[R], row: Row) -> R:
+    """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
+    # A row with too few columns fails as a TypeError, which the store turns into the error of a damaged
+    # database.
+    return kind(**dict(zip(kind.__dataclass_fields__, row, strict=False)))
+
+
+def branch_of(row: Row) -> Branch:
+    """The branch in a row."""
+    return _record_of(Branch, row)
+
+
+def pending_of(row: Row) -> PendingRow:
+    """The pending approval in a row."""
+    return _record_of(PendingRow, row)
+
+
+def checkpoint_of(row: Row) -> CheckpointRow:
+    """The checkpoint in a row."""
+    return _record_of(CheckpointRow, row)
+
+
+def audit_of(row: Row) -> AuditRow:
+    """The line of the audit trail in a row."""
+    return _record_of(AuditRow, row)
+
+
+def branch_values(tenant: str, branch: Branch) -> Values:
+    """The values of `add_branch`."""
+    return tenant, *(getattr(branch, column) for column in BRANCH)
+
+
+def changed_values(branch: Branch, n: int) -> Values:
+    """The values of `change_branch`."""
+    place = branch.seq, branch.head, branch.status
+    return *place, branch.owner, branch.fence, branch.lease_until, branch.changed_at, branch.announced, branch.handed, n
+
+
+def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
+    """The statement `go_on` for a change, and its values; None for a change that it is not for."""
+    claim = change.claim
+    # A claim that is to be taken needs to see whose it is now, and a number outside the branch's room
+    # has no place in the table: both are judged in the long way.
+    if claim is None or change.release or claim.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
+        return None
+    until = now + change.lease if change.lease else None
+    values: list[object] = [change.seq + len(change.entries), change.head, until, now]
+    # A status that is set is written to each partial index that mentions it. Most steps find `running`
+    # and leave it, so that is a condition and no assignment.
+    status = "kept"
+    if change.status is not None:
+        status = "running" if change.status == "running" else "new"
+    if status == "new":
+        values.append(change.status)
+    if change.announce:
+        values.append(change.seq)
+    values += (tenant, claim.branch_id, change.seq, claim.owner, claim.fence)
+    return sql.go_on[status, change.announce], tuple(values)
+
+
+def entry_values(tenant: str, change: Append, n: int) -> list[Values]:
+    """The values of the entries that a change adds to branch number `n`. Raises `StoreError` for a log that is full."""
+    check_room(change)
+    return [
+        (place, tenant, entry.path, entry.checkpoint_id, entry.parent_id, entry.label, entry.body)
+        for place, entry in enumerate(change.entries, n * SIZE + change.seq + 1)
+    ]
+
+
+def changed_entry(entry: Entry, n: int) -> Values:
+    """The values of `change_entry` for an entry of branch number `n`."""
+    return entry.path, entry.checkpoint_id, entry.parent_id, entry.label, entry.body, n * SIZE + entry.seq
+
+
+def pending_values(tenant: str, row: PendingRow, n: int) -> Values:
+    """The values of a new pending approval in branch number `n`."""
+    what = row.pending_id, row.agent, row.tool_name, row.label, row.risk
+    return tenant, n, *what, row.requested_at, row.expires_at, row.body
+
+
+def facet_values(tenant: str, branch: Branch, found: Row) -> list[Values]:
+    """The values of the facets of a pending approval of a branch, from what `drop_pending` gives of it; all have the last one."""
+    at, n, *rest = found
+    return [
+        (tenant, facet, value, at, n)
+        for facet, value in zip((*FACETS, ""), (branch.run_id, branch.thread_id, *rest, ""), strict=True)
+        if value is not None
+    ]
+
+
+def audit_values(tenant: str, row: AuditRow) -> Values:
+    """The values of a new line of the audit trail."""
+    return tenant, row.at, row.run_id, row.thread_id, row.pending_id, row.body
+
+
+def lineage_of(rows: Iterable[Row]) -> Lineage | None:
+    """The lineage in the rows of one statement, None if there are none."""
+    # Sorted here: the numbers grow along a lineage, and to sort them in the database would hold back
+    # the first row until the last was found.
+    ordered = sorted(rows, key=itemgetter(0))
+    if not ordered:
+        return None
+    *_, body, lease_until, created_at, changed_at = ordered[0]
+    # The columns that were added later stand behind the times in the record, and behind the others in
+    # JSON.
+    *own, announced, handed = json.loads(body)
+    branch = branch_of((*own, lease_until, created_at, changed_at, announced, handed))
+    return Lineage(branch=branch, entries=entries_of(ordered[1:]))
+
+
+_PUT: Final = tuple(getattr(Entry, column).__set__ for column in ("seq", "branch_id", *ENTRY))
+
+
+def entries_of(rows: Sequence[Row]) -> tuple[Entry, ...]:
+    """The entries that rows begin with, made column by column: a frozen record takes a call for each value, and these are many."""
+    entries = [object.__new__(Entry) for _ in rows]
+    for put, values in zip(_PUT, zip(*rows, strict=True), strict=False):
+        deque(map(put, entries, values), 0)
+    return tuple(entries)
