@@ -17,6 +17,8 @@ from pathlib import Path
 
 import reference
 
+from phronomy.drawing import flow_svg
+
 ROOT = Path(__file__).parents[1]
 
 PROJECT = ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
@@ -31,7 +33,8 @@ def lay_out(folder: Path) -> None:
     shutil.copy(ROOT / "LICENSE", _made(pages / "LICENSE.txt"))
     _made(pages / "index.md").write_text(as_on_site((ROOT / "README.md").read_text()))
     for source in [*(ROOT / name for name in PROJECT), *sorted((ROOT / "docs").glob("*.md"))]:
-        _made(pages / source.relative_to(ROOT)).write_text(as_on_site(source.read_text()))
+        page = _made(pages / source.relative_to(ROOT))
+        page.write_text(drawn(page, as_on_site(source.read_text())))
     with (pages / "docs" / "reference.md").open("a") as listed:
         listed.write(reference.index())
     for name, text in reference.pages().items():
@@ -56,6 +59,20 @@ def as_on_site(text: str) -> str:
     text = re.sub(r"\]\(((?:\.\./)?)LICENSE\)", r"](\1LICENSE.txt)", text)
     text = re.sub(r"\]\(((?:\.\./)?examples)\)", r"](\1/index.md)", text)
     return re.sub(r"\]\(((?:\.\./)?examples/\w+)\.py\)", r"](\1.md)", text)
+
+
+PLAIN_ARROWS = re.compile(r"```mermaid\nflowchart TD\n((?: +\w+ --> \w+\n)+)```")
+
+
+def drawn(page: Path, text: str) -> str:
+    """The text of a page, with an SVG beside it in place of a drawing of plain arrows: a browser shows no Mermaid by itself, and
+    what draws Mermaid would be loaded from elsewhere."""
+    if not (found := PLAIN_ARROWS.search(text)):
+        return text
+    arrows = re.findall(r"(\w+) --> (\w+)", found[1])
+    names = list(dict.fromkeys(name for arrow in arrows for name in arrow))
+    page.with_suffix(".svg").write_text(flow_svg(names, [(source, target, None, False) for source, target in arrows]))
+    return text.replace(found[0], f"![The drawing: which room imports from which]({page.stem}.svg){{ .drawing }}")
 
 
 def finish(folder: Path) -> None:

@@ -1,9 +1,9 @@
-"""Breakpoints: a large refund stops, whoever looks may change it, and nothing else is held up.
+"""Breakpoints: a large refund stops, so that somebody can look at it and change it. Other calls go on.
 
     OPENAI_API_KEY=... python examples/breakpoints.py
 
-The tool needs no approval: the breakpoint is for whoever watches the desk today, and is gone tomorrow. The first run suspends and is
-resumed; the second holds, and is answered by a function. `PHRONOMY_MODEL` names another model.
+The tool needs no approval. The breakpoint is only for somebody who watches the desk today. The first run is suspended and
+resumed. The second run waits at the breakpoint, and a function answers. `PHRONOMY_MODEL` names another model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def refund(order_id: int, amount: float) -> str:
 
 
 def at_most_60(hit: BreakpointHit) -> Approve:
-    """What somebody says who is asked while the run waits."""
+    """The answer of somebody who is asked while the run waits."""
     print(f"held {hit.type}: {hit.tool} {hit.args}")
     return Approve(args={**hit.args, "amount": min(hit.args["amount"], 60.0)})
 

@@ -1,9 +1,9 @@
-"""A conversation in the terminal, with approvals in it. Leave at any prompt; the next start goes on from the same place.
+"""A conversation in the terminal, with approvals. Leave at any prompt; the next start continues at the same place.
 
     OPENAI_API_KEY=... python examples/chat_loop.py
 
-One conversation is one thread, kept in `chat.db`. What waits for a decision is asked before anything else is said, after a
-restart too. `PHRONOMY_MODEL` names another model.
+The conversation is one thread, stored in `chat.db`. A pending approval is asked first, also after a restart. `PHRONOMY_MODEL`
+names another model.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def refund(order_id: int, amount: float) -> str:
 
 
 def asked(pending: PendingApproval) -> Approve | Reject:
-    """What the person at the terminal decides. Arguments are shown as JSON: nothing in them can look like our own words."""
+    """The decision of the person at the terminal. Arguments are shown as JSON, so they cannot look like our own words."""
     print(f"  {pending.tool_name} {json.dumps(pending.args)}")
     while (answer := input("  approve? [y/n] ").strip().lower()) not in ("y", "n"):
         print("  y or n, please")
@@ -32,7 +32,7 @@ def asked(pending: PendingApproval) -> Approve | Reject:
 
 
 def left_open(agent: Agent) -> Result | None:
-    """How far the thread's run is, if it was left open: waiting, stopped on a failure, or without a worker."""
+    """The result of the thread's run, if the run has not ended: it waits, has failed, or has lost its worker."""
     for branch in agent.store.branches(thread_id=THREAD):
         if branch.status in ("running", "suspended", "failed"):
             return agent.recover(branch.id)
@@ -40,7 +40,7 @@ def left_open(agent: Agent) -> Result | None:
 
 
 def turn(agent: Agent) -> str:
-    """What the desk says next, once everything that waits has been decided."""
+    """The next answer of the desk, after all pending approvals are decided."""
     result = left_open(agent) or agent.invoke(input("you: "), thread_id=THREAD)
     while result.suspended:
         answers = {pending.id: asked(pending) for pending in result.checkpoint.pending}

@@ -1,4 +1,4 @@
-"""An agent as a class, in the manner of the Ruby gem: attributes are the configuration, subclasses change some of them.
+"""An agent as a class: attributes are the configuration, and subclasses change some of them.
 
     OPENAI_API_KEY=... python examples/class_style.py
 

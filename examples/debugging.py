@@ -1,9 +1,9 @@
-"""Debugging: a graph with an agent in it is stepped through, changed, and gone back in.
+"""Debugging: step through a graph with an agent in it, change values, and go back.
 
     python examples/debugging.py
 
-Every stop is a checkpoint, so this could go on next week in another process, with `attach`. A scripted model stands in, so that no
-key is needed; `PHRONOMY_MODEL` names another.
+Every stop is a checkpoint, so another process could continue next week, with `attach`. A scripted model answers, so you need no
+key; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ graph = (
 
 
 def show(debugger: Debugger[Any, Any]) -> None:
-    """Where the run stands, innermost last."""
+    """The places of the run and its nested runs, innermost last."""
     print(" > ".join(f"{frame.agent}: {frame.at}" for frame in debugger.where()))
 
 

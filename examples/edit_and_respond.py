@@ -1,9 +1,9 @@
-"""Two answers besides yes and no: run it with other arguments, or be the tool yourself.
+"""Two answers besides yes and no: run the call with other arguments, or give its result yourself.
 
     OPENAI_API_KEY=... python examples/edit_and_respond.py
 
-Edited arguments are validated and gated anew, and the model is told of them. A response is the result of a call that never
-ran. `PHRONOMY_MODEL` names another model.
+Edited arguments are validated and checked again, and the model is told. A response becomes the result of a call that did not
+run. `PHRONOMY_MODEL` names another model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def refund(order_id: int, amount: float) -> str:
 
 @tool(requires_approval=True)
 def ask_accounting(question: str) -> str:
-    """Ask accounting. They answer by hand, so there is nothing to run here."""
+    """Ask accounting. Somebody there answers by hand, so the body is empty."""
     raise NotImplementedError("a human responds in place of this tool")
 
 

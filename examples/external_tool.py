@@ -1,9 +1,9 @@
-"""A tool that runs elsewhere: the agent asks, a page carries it out, and what it sends back is the result of the call.
+"""A tool that runs elsewhere: the agent calls it, a page carries it out, and the page's answer is the result of the call.
 
     OPENAI_API_KEY=... python examples/external_tool.py
 
-The page is a function here. In an application the request goes out as JSON, and the result comes in with another request,
-perhaps in another process: give the agent a store then. `PHRONOMY_MODEL` names another model.
+The page is a function here. A real application sends the request as JSON, and gets the result with another request, perhaps in
+another process. Give the agent a store then. `PHRONOMY_MODEL` names another model.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from phronomy import Agent, Approve, InvalidDecision, Respond, to_wire, tool
 
 
 class Choice(BaseModel):
-    """What the customer chose on the page."""
+    """The customer's choice on the page."""
 
     option: str
 
 
 @tool(external=True)
 def choose(options: list[str]) -> Choice:
-    """Have the customer choose one of these options on the page."""
+    """Let the customer choose one of these options on the page."""
     raise NotImplementedError  # never entered; `...` does as well, where no type checker minds
 
 
 def page(request: dict[str, Any]) -> dict[str, Any]:
-    """What the page does with a request: it shows the options, and sends back the one that is clicked."""
+    """The page: it shows the options of a request, and sends back the chosen one."""
     assert request["external"]
     return {"option": request["args"]["options"][0]}
 

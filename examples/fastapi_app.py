@@ -1,15 +1,15 @@
-"""A desk over HTTP: customers ask, approvers see what waits and decide it, in any number of server processes.
+"""A desk over HTTP: customers ask, and approvers list and decide pending approvals, in any number of server processes.
 
     pip install fastapi uvicorn
     DESK_TOKENS='{"a-long-random-token": ["ada", "approver"], "another": ["carl", "customer"]}' \\
         OPENAI_API_KEY=... python examples/fastapi_app.py
 
-Who somebody is comes from the token that they send (`Authorization: Bearer ...`), never from the body of the request. Clients
-get ids and what is asked for, never a checkpoint. A decision names the checkpoint, the pending id and the digest of what was
-shown: a page that is out of date gets 409 and the decision that counts, and decides nothing.
+The token (`Authorization: Bearer ...`) says who somebody is, never the body of the request. Clients get ids and requests, never
+a checkpoint. A decision names the checkpoint, the pending id and the digest of the shown request. A page that is out of date
+gets 409 with the decision that counts, and decides nothing.
 
-Put TLS in front of it. Tokens in an environment variable are for an example: use what your site signs people in with.
-`PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, `PORT` a port (8000).
+Put TLS in front of the server. Tokens in an environment variable are good enough only for an example: use your site's own
+sign-in. `PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, `PORT` a port (8000).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def known(sent: Annotated[HTTPAuthorizationCredentials, Depends(HTTPBearer())]) 
 
 
 def approver(who: Annotated[tuple[str, str], Depends(known)]) -> Principal:
-    """Who decides: 403 unless they may. This is the check that phronomy leaves to you; it records what it is given."""
+    """Who decides: 403 unless they may. Your program must make this check: phronomy only records the name."""
     name, role = who
     if role != "approver":
         raise HTTPException(403, f"{name} may not decide")
@@ -94,27 +94,27 @@ def approver(who: Annotated[tuple[str, str], Depends(known)]) -> Principal:
 
 
 def shown(checkpoint_id: str, pending: PendingApproval) -> dict[str, Any]:
-    """What an approver is shown. `args` is what will run: show all of it, escaped, and cut nothing off.
+    """The request for an approver. The tool runs with `args`: show all of them, escaped, and cut nothing.
 
-    Of whole numbers that a browser would round, `exact` has the digits: show these.
+    For whole numbers that a browser would round, `exact` has the digits: show these.
     """
     return {"checkpoint_id": checkpoint_id, "pending_id": pending.id, **to_wire(pending)}
 
 
 def told(result: Result) -> dict[str, Any]:
-    """What a client gets to know of a run."""
+    """The data of a run for a client."""
     return {"run_id": result.run_id, "status": result.status, "output": result.output}
 
 
 @app.post("/runs", status_code=201)
 def ask(body: Ask, who: Annotated[tuple[str, str], Depends(known)]) -> dict[str, Any]:
-    """Ask the desk. What needs approval waits, and the run with it."""
+    """Ask the desk. If a call needs approval, the run waits."""
     return told(agent.invoke(body.message, metadata={"customer": who[0]}))
 
 
 @app.get("/runs/{run_id}")
 def look(run_id: str, who: Annotated[tuple[str, str], Depends(known)]) -> dict[str, Any]:
-    """How a run stands, for the one who asked; for anybody else there is no such run."""
+    """The state of a run, for the customer who asked. Others get 404."""
     head = agent.store.head(run_id)[1]
     if head.metadata.get("customer") != who[0]:
         raise HTTPException(404, "there is no such run")
@@ -123,7 +123,7 @@ def look(run_id: str, who: Annotated[tuple[str, str], Depends(known)]) -> dict[s
 
 @app.get("/pending")
 def pending(who: Annotated[Principal, Depends(approver)]) -> list[dict[str, Any]]:
-    """What waits for a decision, oldest first."""
+    """The pending approvals, oldest first."""
     return [shown(waiting.checkpoint_id, waiting.approval) for waiting in agent.store.pending()]
 
 
@@ -131,7 +131,7 @@ def pending(who: Annotated[Principal, Depends(approver)]) -> list[dict[str, Any]
 def decide(
     checkpoint_id: str, pending_id: str, body: Decide, who: Annotated[Principal, Depends(approver)]
 ) -> dict[str, Any]:
-    """Decide one pending call, exactly: 404 if it is not known, 409 if it was decided before, 422 if it is not what was shown."""
+    """Decide one pending call: 404 if it is unknown, 409 if it was decided before, 422 if it differs from the shown call."""
     waits = {each.id: each.digest for each in agent.store.load(checkpoint_id).pending}
     if pending_id in waits and body.digest != waits[pending_id]:
         raise HTTPException(422, "the digest is not that of this call: load what waits again")
@@ -147,7 +147,7 @@ def not_found(request: Request, error: Exception) -> JSONResponse:
 
 @app.exception_handler(CheckpointAlreadyResumed)
 def decided_before(request: Request, error: CheckpointAlreadyResumed) -> JSONResponse:
-    """The second click is told who was first, and how far the run is."""
+    """The second click gets the first decision and the progress of the run."""
     decision = error.decision
     first = {"kind": decision.kind, "by": decision.by.id if decision.by else None} if decision else None
     return JSONResponse({"error": str(error), "decision": first, "progress": error.progress}, 409)
@@ -165,7 +165,7 @@ def invalid(request: Request, error: Exception) -> JSONResponse:
 
 @app.exception_handler(RunFailed)
 def failed(request: Request, error: RunFailed) -> JSONResponse:
-    """The provider is away, say. The run keeps its last checkpoint, and `resume` goes on from it; the client learns no more."""
+    """For example, the provider cannot be reached. The run keeps its last checkpoint. The client gets no details."""
     return JSONResponse({"error": "the run stopped on a failure", "run_id": error.run_id}, 502)
 
 

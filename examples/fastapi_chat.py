@@ -1,13 +1,13 @@
-"""A chat over HTTP: several threads for each user, who is asked in the chat before anything is done, through outages and restarts.
+"""A chat over HTTP: each user has several threads, approves calls in the chat, and loses nothing in outages and restarts.
 
     pip install fastapi uvicorn
     CHAT_TOKENS='{"a-long-random-token": "carl", "another": "ada"}' OPENAI_API_KEY=... python examples/fastapi_chat.py
 
-Who somebody is comes from the token that they send (`Authorization: Bearer ...`); of a thread of somebody else they hear 404. What
-the next message does is decided in one place, `say`: while something waits or runs it gets 409 and is told what; after an outage
-of the provider it goes on from all that was said before. `again` tries what failed once more, without another message.
+The token (`Authorization: Bearer ...`) says who somebody is. For the thread of another user, they get 404. The function `say`
+decides what the next message does: while the run waits or runs, the message gets 409 with the reason; after a failure of the
+provider, it starts a new run with the whole conversation. `again` tries the failed run once more, without another message.
 
-Put TLS in front of it, and use what your site signs people in with. A list of a user's threads belongs in a table of yours.
+Put TLS in front of the server, and use your site's own sign-in. Keep the list of a user's threads in your own table.
 `PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, which any number of processes share, `PORT` a port (8000).
 """
 
@@ -63,7 +63,7 @@ agent = Agent(
 
 
 def keep_recovering(stop: threading.Event) -> None:
-    """At start, and once in a lease: go on with what a killed process had under way. What waits for somebody just waits."""
+    """At start, and once per lease: continue the runs of killed processes. Runs that wait for a human are not changed."""
     while True:
         with suppress(StoreError):  # it is away: the next time, then
             agent.recover_all()
@@ -109,7 +109,7 @@ User = Annotated[str, Depends(user)]
 
 
 def thread_of(thread: str, who: User) -> str:
-    """The thread that this user means by the name. A name in a path has no slash, so it is never another user's."""
+    """The thread id for this user and name. A name in a path has no slash, so it cannot be the thread of another user."""
     return f"{who}/{thread}"
 
 
@@ -117,7 +117,7 @@ Thread = Annotated[str, Depends(thread_of)]
 
 
 def shown(thread_id: str) -> dict[str, Any]:
-    """Where a thread stands: what was said, and what waits. `args` is what will run: show all of it, escaped."""
+    """The state of a thread: its messages and pending approvals. The tool runs with `args`: show all of them, escaped."""
     branches = store.branches(thread_id=thread_id)
     if not branches:
         raise HTTPException(404, "there is no such thread")
@@ -134,21 +134,21 @@ def look(thread_id: Thread) -> dict[str, Any]:
 
 @app.post("/threads/{thread}/messages", status_code=201)
 def say(body: Said, thread_id: Thread) -> dict[str, Any]:
-    """Say something. A run that failed is given up for it, with all that it did still known; one that waits or runs is not."""
+    """Send a message. It supersedes a failed run, whose messages stay, but not a run that waits or runs."""
     agent.invoke(body.text, thread_id=thread_id, on_pending="supersede_failed")
     return shown(thread_id)
 
 
 @app.post("/threads/{thread}/again")
 def again(thread_id: Thread) -> dict[str, Any]:
-    """Try what failed once more, from where it stopped. Harmless where nothing has failed."""
+    """Try a failed run once more, from its last checkpoint. If no run has failed, nothing happens."""
     agent.recover(store.current(thread_id))
     return shown(thread_id)
 
 
 @app.post("/threads/{thread}/checkpoints/{checkpoint_id}/pending/{pending_id}")
 def decide(checkpoint_id: str, pending_id: str, body: Decided, thread_id: Thread, who: User) -> dict[str, Any]:
-    """Decide one pending call: 404 if it is not of this thread, 409 if it was decided before, 422 if it is not what was shown."""
+    """Decide one pending call: 404 if it is not in this thread, 409 if it was decided before, 422 if it differs from the shown call."""
     head = store.load(checkpoint_id)
     if head.thread_id != thread_id:
         raise HTTPException(404, "there is no such request")
@@ -168,14 +168,14 @@ def not_found(request: Request, error: Exception) -> JSONResponse:
 @app.exception_handler(ThreadBusy)
 @app.exception_handler(RunBusy)
 def busy(request: Request, error: ThreadBusy | RunBusy) -> JSONResponse:
-    """Nothing was taken: something waits, and is to be decided first; or something runs, and will soon be done."""
+    """The message was not taken: an approval is pending, or a run is not finished yet."""
     thread_id = store.head(error.run_id)[1].thread_id or ""
     return JSONResponse({"error": "this thread is not done with what was said before", **shown(thread_id)}, 409)
 
 
 @app.exception_handler(CheckpointAlreadyResumed)
 def decided_before(request: Request, error: CheckpointAlreadyResumed) -> JSONResponse:
-    """The second click is told who was first, and how far the run is."""
+    """The second click gets the first decision and the progress of the run."""
     decision = error.decision
     first = {"kind": decision.kind, "by": decision.by.id if decision.by else None} if decision else None
     return JSONResponse({"error": "this was decided before", "decision": first, "progress": error.progress}, 409)
@@ -183,7 +183,7 @@ def decided_before(request: Request, error: CheckpointAlreadyResumed) -> JSONRes
 
 @app.exception_handler(RunFailed)
 def failed(request: Request, error: RunFailed) -> JSONResponse:
-    """The provider is away, say. Nothing is lost: the next message goes on, or `again` does without one."""
+    """For example, the provider cannot be reached. Nothing is lost: send the next message, or call `again`."""
     return JSONResponse({"error": "no answer came: try again, or say something else", "run_id": error.run_id}, 502)
 
 

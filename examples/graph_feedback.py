@@ -1,9 +1,9 @@
-"""A feedback loop: a slogan is written, you say what is wrong with it, and it is written again, until you are content.
+"""A feedback loop: the model writes a slogan, you say what is wrong, and it writes again, until you are content.
 
     python examples/graph_feedback.py
 
 Each round is a checkpoint, in `slogans.db`. Leave at the prompt: the next start asks for the same slogan. A scripted model
-stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
+answers, so you need no key; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Slogan(BaseModel):
 
 
 def script(request: ModelRequest) -> str:
-    """What a patient model would say."""
+    """The replies of a patient model."""
     *_, wish = request.messages[-1].text.splitlines()
     return f"A lamp. ({wish})" if wish.startswith("- ") else "A lamp."
 
@@ -38,7 +38,7 @@ def brief(state: Slogan) -> str:
 
 
 def review(state: Slogan) -> dict[str, Any]:
-    """What is said here is asked of a human. The body begins anew with the answer, so nothing is done before it."""
+    """Ask a human. The body runs again with the answer, so it does nothing before the question."""
     wish = interrupt({"text": state.text}, key="wish", answer=str)
     return {"feedback": [wish]} if wish else {"good": True}
 

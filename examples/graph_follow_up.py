@@ -1,8 +1,8 @@
-"""Follow-up questions: a node asks what it does not know, one thing after another, and never twice.
+"""Follow-up questions: a node asks one question after another, and none twice.
 
     python examples/graph_follow_up.py
 
-Each answer has a type: one that does not fit is refused, and the question still waits. No model is needed.
+Each answer has a type. A wrong answer is refused, and the question stays pending. You need no model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Trip(BaseModel):
 
 
 def book(state: Trip) -> dict[str, Any]:
-    """It runs anew after each answer, so the questions come first, and what may not happen twice comes last."""
+    """The body runs again after each answer. So the questions come first, and an action that must not happen twice comes last."""
     to = state.to or interrupt("Where to?", key="to", answer=str)
     days = interrupt(f"How many days in {to}?", key="days", answer=int)
     way = interrupt("By train, or by car?", key="way", answer=Literal["train", "car"])

@@ -1,8 +1,8 @@
-"""Map and reduce: invoices are read side by side, and summed up. One of them cannot be read, and waits for you.
+"""Map and reduce: nodes read invoices in parallel, and another node sums them up. One invoice cannot be read, and waits for you.
 
     python examples/graph_map_reduce.py
 
-The others are through by then: what they gave is kept, and none is read again. No model is needed.
+The others have finished by then. Their results are stored, and none is read again. You need no model.
 """
 
 from __future__ import annotations

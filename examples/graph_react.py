@@ -1,9 +1,9 @@
-"""The loop of an agent, drawn as a graph: think, act, think again. Large refunds wait for you, small ones do not.
+"""The loop of an agent as a graph: think, act, think again. Large refunds wait for you, small ones do not.
 
     python examples/graph_react.py
 
-An `Agent` is this loop already. Draw it yourself where the rules are yours: here the graph, not the model, says which refunds
-a human must approve of. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
+An `Agent` has this loop already. Build your own if you need your own rules: here the graph says which refunds a human must
+approve. A scripted model answers, so you need no key; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from phronomy.testing import ScriptedModel
 
 
 class Step(BaseModel):
-    """What the model wants next: to look an order up, to refund it, or to answer."""
+    """The model's next action: look up an order, refund it, or answer."""
 
     act: Literal["look_up", "refund", "answer"]
     order_id: int = 0
@@ -35,7 +35,7 @@ class Desk(BaseModel):
 
 
 def script(request: ModelRequest) -> str:
-    """What a good model would say."""
+    """The replies of a good model."""
     seen = request.messages[-1].text
     if "refund:" in seen:
         step = Step(act="answer", text=f"This came of it: {seen.rpartition('refund: ')[2]}.")

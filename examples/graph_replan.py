@@ -1,8 +1,8 @@
-"""Plan and replan: steps are planned and taken one by one, and when one cannot be taken, what is left is planned anew.
+"""Plan and replan: the graph plans steps and takes them one by one. If a step is not possible, it plans the rest again.
 
     python examples/graph_replan.py
 
-After three plans it gives up. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
+After three plans it gives up. A scripted model answers, so you need no key; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Move(BaseModel):
 
 
 def script(request: ModelRequest) -> str:
-    """What a good model would say."""
+    """The replies of a good model."""
     steps = ["rent a van", "pack", "drive"] if "no lorry" in request.messages[-1].text else ["rent a lorry", "drive"]
     return Plan(steps=steps).model_dump_json()
 

@@ -1,9 +1,9 @@
-"""Review and edit: a letter is written, and goes out as you leave it, or not at all.
+"""Review and edit: the model writes a letter, you change or reject it, and the graph sends the approved text.
 
     python examples/graph_review.py
 
-The node that sends is shown to you before it runs, with all that it would be given. You may change that: what you approve of is
-what it sends. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
+Before the node that sends runs, you see its whole input. You can change the input, and the node sends exactly the approved
+text. A scripted model answers, so you need no key; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ graph = (
 
 
 def decision(shown: dict[str, Any]) -> Approve | Reject:
-    """What the person at the terminal makes of the letter."""
+    """The decision of the person at the terminal about the letter."""
     print(f"To be sent: {shown['draft']}")
     answer = input("Send? [y, n, or a better text] ").strip()
     if answer in ("", "n"):

@@ -1,9 +1,9 @@
-"""A run that may not use more than it was given, and goes on only if somebody gives it more.
+"""A run with limits: it stops at a limit, and goes on only with a higher one.
 
     OPENAI_API_KEY=... python examples/limits.py
 
-Limits count over the whole run, resumes included, and no human's time is in them. A run that meets one stands at its last
-checkpoint: nothing is lost, and no call that settled runs again. `PHRONOMY_MODEL` names another model.
+Limits count over the whole run with all its resumes, without the time of humans. At a limit the run stops at its last
+checkpoint: nothing is lost, and no settled call runs again. `PHRONOMY_MODEL` names another model.
 """
 
 from __future__ import annotations

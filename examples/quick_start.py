@@ -1,9 +1,9 @@
-"""An agent that stops before it refunds, and goes on once you have decided.
+"""An agent that stops before a refund, and goes on after your decision.
 
     OPENAI_API_KEY=... python examples/quick_start.py
 
-`PHRONOMY_MODEL` names another model (`groq/...`, `ollama/...`, and with litellm installed `anthropic/...`); docs/models.md says where
-its key goes.
+`PHRONOMY_MODEL` names another model (`groq/...`, `ollama/...`, and with litellm installed `anthropic/...`); docs/models.md says
+which variable has the key.
 """
 
 from __future__ import annotations

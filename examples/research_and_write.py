@@ -1,11 +1,10 @@
-"""Research and write: two agents research side by side, one writes and one criticises, and what comes out waits for you.
+"""Research and write: two agents research in parallel, one writes, one criticises, and you decide about the article.
 
     python examples/research_and_write.py "bees"
     python examples/research_and_write.py
 
-The first start writes; the second, on another day, shows you the article, which is published as it is, as you rewrite it, or not
-at all. Between them there is nothing but `articles.db`. A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names
-another.
+The first start writes the article. The second start, on another day, shows you the article. You approve, rewrite or reject it.
+The two processes share only `articles.db`. A scripted model answers, so you need no key; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class Verdict(BaseModel):
 
 
 def script(request: ModelRequest) -> str:
-    """What a good model would say."""
+    """The replies of a good model."""
     task, asked = str(request.system), request.messages[-1].text
     if "Criticise" in task:
         good = "because" in asked

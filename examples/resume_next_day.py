@@ -1,16 +1,14 @@
-"""One process suspends and exits; another one, on another day, decides and goes on.
+"""One process suspends a run and exits. Another process, on another day, decides and resumes the run.
 
     OPENAI_API_KEY=... python examples/resume_next_day.py ask
     OPENAI_API_KEY=... python examples/resume_next_day.py decide yes
 
-The checkpoint is written to `checkpoint.json`. Where it may be used depends on who keeps the record:
+The checkpoint is written to `checkpoint.json`. There are two ways to use it:
 
-- As above, both processes open the same store, `runs.db`. The text only says which checkpoint is meant: it must equal the
-  stored one, what runs is read from the store, and the decision counts once. Deciding again is an error that says who was
-  first.
-- With `--bearer` there is no store that both know. The text itself is the authority: whoever holds it can go on from it,
-  in as many processes as they like, and could have written it. Use this only where you trust the keeper of the file as
-  yourself.
+- As above, both processes open the same store, `runs.db`. The text must equal the stored checkpoint, the call is read from the
+  store, and the decision counts once. A second decision is an error that names the first.
+- With `--bearer` the processes share no store. The text itself is the authority: anybody who has it can resume the run, in any
+  number of processes, and can change the text. Use this only if you trust everybody who can read the file.
 
 `PHRONOMY_MODEL` names another model.
 """
@@ -35,7 +33,7 @@ def refund(order_id: int, amount: float) -> str:
 
 
 def make_agent(*, bearer: bool) -> Agent:
-    """The same agent in both processes. One without a store accepts any checkpoint that it is handed."""
+    """The same agent in both processes. Without a store, the agent accepts every checkpoint."""
     model = os.environ.get("PHRONOMY_MODEL", "openai/gpt-4o-mini")
     instructions = "You work at a refund desk. Refund what is asked for."
     if bearer:

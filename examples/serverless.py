@@ -1,13 +1,13 @@
-"""An agent in a function that lives for one event: each call opens the store, does one thing, and is gone.
+"""An agent in a serverless function: each call opens the store, does one thing, and ends.
 
     PHRONOMY_STORE=sqlite:///runs.db python examples/serverless.py '{"action": "ask", "message": "..."}'
 
-`handler(event, context)` has the shape that function platforms call. Nothing is kept between events but the store, so a run
-that waits costs nothing, and the event that decides may come days later, to another machine. `sqlite:///` is for one machine:
-where functions run on many, the store must be one that all of them reach.
+`handler(event, context)` has the form that function platforms call. Only the store stays between events. So a waiting run costs
+nothing, and the event with the decision can come days later, to another machine. `sqlite:///` is for one machine. If functions
+run on several machines, use a store that all of them can reach.
 
-A platform kills what runs for too long. Then the run is left held until its lease has run out, and a timer sends `recover`.
-Keep the platform's time limit above what a tool and a model call take. `PHRONOMY_MODEL` names another model.
+A platform kills a function that runs for too long. The run is then claimed until its lease expires. After that, a timer sends
+`recover`. The time limit of the platform must be longer than a tool and a model call. `PHRONOMY_MODEL` names another model.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def refund(order_id: int, amount: float) -> str:
 
 
 def told(result: Result) -> dict[str, Any]:
-    """What the caller may know: ids to decide with, and what they stand for. The checkpoint itself stays here."""
+    """The data for the caller: the ids and the requests. The checkpoint itself stays here."""
     waiting = [
         {"checkpoint_id": result.checkpoint.id, "pending_id": each.id, "tool": each.tool_name, "args": each.args}
         for each in result.checkpoint.pending
@@ -56,7 +56,7 @@ NEEDS = {
 
 
 def act(agent: Agent, event: dict[str, Any]) -> dict[str, Any]:
-    """Do what the event asks for. Who sent it was checked before: `by` is what that check found, never what the body says."""
+    """Handle the event. Your platform has checked the sender: `by` is the result of that check, and never comes from the body."""
     action = event.get("action")
     if not isinstance(action, str) or action not in NEEDS:
         raise DecisionError(f"action must be one of {', '.join(NEEDS)}")
@@ -76,8 +76,8 @@ def act(agent: Agent, event: dict[str, Any]) -> dict[str, Any]:
 
 
 def handler(event: dict[str, Any], context: object = None) -> dict[str, Any]:
-    """One event, one answer with a status: 200, 404 (not known), 409 (decided before, or held), 422 (cannot be taken), and
-    502 for a run that stopped on a failure: nothing is lost, and `recover` goes on with it."""
+    """One event, one answer with a status: 200, 404 (unknown), 409 (decided before, or busy), 422 (invalid), and 502 for a failed run:
+    nothing is lost, and `recover` continues the run."""
     with open_store(os.environ.get("PHRONOMY_STORE", "sqlite:///runs.db")) as store:
         agent = Agent(
             name="desk",

@@ -1,15 +1,15 @@
-"""A run in a web page as it happens: server-sent events that stop where a human must decide, and can be read again.
+"""A run on a web page while it happens: server-sent events that stop where a human must decide, and can be read again.
 
     pip install fastapi uvicorn
     DESK_TOKENS='{"a-long-random-token": ["ada", "approver"], "another": ["carl", "customer"]}' \\
         OPENAI_API_KEY=... python examples/sse.py
 
-Each event has the id of its place in the store. A page that lost its connection asks for what follows the last one that it
-has seen (`Last-Event-ID`); if nobody carries the run on by then, that does. A page sees the runs of its own user alone: the
-events hold the whole conversation.
+Each event has the id of its place in the store. A page that lost its connection sends the id of its last event
+(`Last-Event-ID`), and gets the events after it. If no worker drives the run, this request continues it. A page sees only the
+runs of its own user, because the events contain the whole conversation.
 
-`EventSource` in a browser sends no `Authorization` header; read the stream with `fetch`, or sign people in by a cookie. What
-`fastapi_app.py` says of tokens and TLS holds here too, and its list of what waits would stand beside this in a real service.
+`EventSource` in a browser sends no `Authorization` header; read the stream with `fetch`, or sign people in by a cookie. The
+notes on tokens and TLS in `fastapi_app.py` hold here too. A real service would also have its list of pending approvals.
 `PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, `PORT` a port (8000).
 """
 
@@ -97,7 +97,7 @@ def as_sent(event: Event) -> str:
 
 
 async def sent(stream: AsyncStream) -> StreamingResponse:
-    """The stream as a response. What is refused is refused with a status, as the first event is there before the headers are."""
+    """The stream as a response. It waits for the first event before it sends headers, so a refusal gets a status."""
     first = await anext(stream, None)
 
     async def lines() -> AsyncIterator[str]:
@@ -115,13 +115,13 @@ async def sent(stream: AsyncStream) -> StreamingResponse:
 
 @app.post("/runs")
 async def ask(body: Ask, who: Who) -> StreamingResponse:
-    """Ask the desk: the events until it has answered, or waits."""
+    """Ask the desk. Yields the events until the run has answered, or waits."""
     return await sent(agent.astream(body.message, metadata={"customer": who[0]}))
 
 
 @app.post("/checkpoints/{checkpoint_id}/pending/{pending_id}")
 async def decide(checkpoint_id: str, pending_id: str, body: Decide, who: Who) -> StreamingResponse:
-    """Decide one pending call, exactly as it was shown: the events that follow from it."""
+    """Decide one pending call, exactly as it was shown. Yields the events after the decision."""
     name, role = who
     if role != "approver":
         raise HTTPException(403, f"{name} may not decide")
@@ -134,7 +134,7 @@ async def decide(checkpoint_id: str, pending_id: str, body: Decide, who: Who) ->
 
 
 def seen_by(run_id: str, name: str) -> Checkpoint:
-    """Where a run stands, for the one who began it; for anybody else there is no such run."""
+    """The state of a run, for the user who started it. Others get 404."""
     head = agent.store.head(run_id)[1]
     if head.metadata.get("customer") != name:
         raise HTTPException(404, "there is no such run")
@@ -143,7 +143,7 @@ def seen_by(run_id: str, name: str) -> Checkpoint:
 
 @app.get("/runs/{run_id}/events")
 async def again(run_id: str, who: Who, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
-    """The events after the last one seen; then, of a run that was left in the middle, those that follow."""
+    """The events after the last one seen. If the run was left in the middle, it is continued, with its further events."""
     head = await run_in_threadpool(seen_by, run_id, who[0])
     stored = await run_in_threadpool(lambda: list(replay(agent.store, run_id, after=last_event_id)))
     further = None
@@ -175,7 +175,7 @@ def too_late(request: Request, error: Exception) -> JSONResponse:
 
 @app.exception_handler(ConfigurationError)
 def malformed(request: Request, error: Exception) -> JSONResponse:
-    """A `Last-Event-ID` that is none."""
+    """An invalid `Last-Event-ID`."""
     return JSONResponse({"error": str(error)}, 422)
 
 

@@ -1,9 +1,9 @@
-"""An answer that a program can use: a value of a type, after a refund that a human has approved.
+"""An answer as a value of a type, after a refund that a human has approved.
 
     OPENAI_API_KEY=... python examples/structured_output.py
 
-An answer that is not of the type goes back to the model with what is wrong with it, a bounded number of times. The gate is as
-ever: only an answer without calls is read. `PHRONOMY_MODEL` names another model.
+If an answer does not fit the type, the model is told what is wrong, and answers again, a limited number of times. Approvals
+work as usual: only a reply without calls is read as the answer. `PHRONOMY_MODEL` names another model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from phronomy import Agent, OutputError, tool
 
 
 class Report(BaseModel):
-    """What came of a request."""
+    """The result of a request."""
 
     order_id: int
     outcome: Literal["refunded", "rejected", "nothing to do"]

@@ -1,13 +1,13 @@
-"""A support desk of three agents: triage hands the customer to billing, and billing to refunds, where a large sum waits for you.
+"""A support desk of three agents: triage hands over to billing, billing hands over to refunds, and a large refund waits for you.
 
     python examples/support_desk.py "I was charged twice for order 1042, 85.00 euros."
 
-Leave at the prompt: the next start asks again, and so may anybody else who has `desk.db`:
+Leave at the prompt: the next start asks again. Anybody else who has `desk.db` can decide too:
 
     phronomy pending --store sqlite:///desk.db
     phronomy approve PENDING_ID --app examples.support_desk:triage
 
-A scripted model stands in, so that no key is needed; `PHRONOMY_MODEL` names another.
+A scripted model answers, so you need no key; `PHRONOMY_MODEL` names another.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def refund(order_id: int, amount: float) -> str:
 
 
 def script(request: ModelRequest) -> object:
-    """What a good model would say: it looks the order up, hands over to whoever can refund, and tells the customer."""
+    """The replies of a good model: it looks up the order, hands over to the agent that can refund, and tells the customer."""
     tools = [each["function"]["name"] for each in request.tools]
     asked, last = request.messages[0].text, request.messages[-1]
     if "refund" in tools and "handed over" in last.text:

@@ -1,9 +1,8 @@
-"""A handler that is asked at once: a policy approves or rejects, and only what it leaves open waits for a human.
+"""A handler that answers at once: it approves or rejects a call, or leaves the decision to a human.
 
     OPENAI_API_KEY=... python examples/synchronous_handler.py
 
-`PHRONOMY_MODEL` names another model. What the handler answers is recorded like a human's decision, with
-`channel="handler"`.
+`PHRONOMY_MODEL` names another model. The answer of the handler is recorded like a human's decision, with `channel="handler"`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def refund(order_id: int, amount: float) -> str:
 
 
 def policy(tool_name: str, args: dict[str, Any]) -> bool | Reject | Defer:
-    """Small refunds run at once, large ones never, and for those between a human is asked."""
+    """Small refunds run at once, large refunds never. For the others, a human is asked."""
     if args["amount"] <= 50:
         return True
     if args["amount"] > 500:

@@ -1,10 +1,10 @@
-"""What a run looks like as OpenTelemetry spans: one for each time it is driven, the second linked to the first.
+"""A run as OpenTelemetry spans: one span for each drive, and the second is linked to the first.
 
     pip install 'phronomy[otel]' opentelemetry-sdk
     OPENAI_API_KEY=... python examples/telemetry.py
 
-Here the spans are printed as they end; a program would send them to a collector, with an exporter for OTLP. No human's time is in
-any of them. `PHRONOMY_MODEL` names another model.
+The example prints each span when it ends. A real program would send them to a collector, with an exporter for OTLP. No span
+contains the time of a human. `PHRONOMY_MODEL` names another model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from phronomy import Agent, Telemetry, tool
 
 
 class Printed(SpanExporter):
-    """Says of each span what it was for, and how the run stood after it."""
+    """Prints each span with its name and the status of the run."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         for span in spans:
