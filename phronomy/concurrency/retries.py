@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from types import ModuleType
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ async def atried(work: Callable[[], Awaitable[T]], retries: int, first: float) -
     return found
 
 
-def _retrying(retries: int, first: float) -> tuple[Any, dict[str, Any]]:
+def _retrying(retries: int, first: float) -> tuple[ModuleType, dict[str, object]]:
     """tenacity, and what its two retriers are to do."""
     import tenacity  # noqa: PLC0415  # needed by retries alone
 

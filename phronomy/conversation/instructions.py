@@ -12,11 +12,12 @@ from typing import Any, Generic, TypeAlias
 from pydantic import BaseModel
 
 from phronomy.errors import AsyncRequired, ConfigurationError, InstructionsError
+from phronomy.foundation.checks import is_async
 from phronomy.foundation.json_text import JsonError, JsonValue, canonical, clean, plain
 from phronomy.foundation.quoting import quoted
 from phronomy.records.messages import Message
 from phronomy.records.record import digest_of
-from phronomy.tools.arguments import is_async_callable, takes_context
+from phronomy.tools.arguments import takes_context
 from phronomy.tools.tool import Deps
 
 
@@ -159,7 +160,7 @@ def compile_instructions(instructions: Instructions) -> CompiledInstructions:
     what = f"the instructions {_name(instructions)}"
     return CompiledInstructions(
         fingerprint=_fingerprint(instructions),
-        is_async=is_async_callable(instructions),
+        is_async=is_async(instructions),
         _function=instructions,
         _takes_context=takes_context(instructions, what, "input", ConfigurationError),
     )

@@ -7,10 +7,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from phronomy.errors import ConfigurationError, MemoryFailed
-from phronomy.foundation.checks import close_unawaited, is_count
+from phronomy.foundation.checks import close_unawaited, is_async, is_count
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message
-from phronomy.tools.arguments import is_async_callable
 
 _BYTES_PER_TOKEN = 4
 _AROUND = 4  # tokens that stand around each message and each call
@@ -69,7 +68,7 @@ class Memory:
             raise ConfigurationError(f"memory: trim_run is True or False, not {type(self.trim_run).__name__}")
         if not callable(self.count) or isinstance(self.count, type):
             raise ConfigurationError("memory: count is a function of one message that gives its tokens")
-        if is_async_callable(self.count):
+        if is_async(self.count):
             raise ConfigurationError(
                 "memory: count is async, and each message is counted at once: give a sync function"
             )

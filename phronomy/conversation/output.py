@@ -12,7 +12,16 @@ from pydantic.errors import PydanticUserError
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.cached_property import cached
-from phronomy.foundation.json_text import JsonError, JsonText, JsonValue, canonical, parse, plain
+from phronomy.foundation.json_text import (
+    JsonDict,
+    JsonError,
+    JsonText,
+    JsonValue,
+    canonical,
+    parse,
+    plain,
+    plain_object,
+)
 from phronomy.foundation.quoting import quoted
 from phronomy.tools.arguments import brief
 
@@ -56,17 +65,16 @@ class OutputType:
         return f"OutputType({self.hint!r:.100})"
 
     @property
-    def schema(self) -> dict[str, JsonValue]:
+    def schema(self) -> JsonDict:
         """The JSON Schema of what is asked for, as a fresh copy."""
-        schema: dict[str, JsonValue] = plain(self._schema)
-        return schema
+        return plain_object(self._schema)
 
     @cached
     def name(self) -> str:
         """A name for the schema, in the letters that providers allow."""
         return re.sub(r"[^a-zA-Z0-9_-]", "_", getattr(self.hint, "__name__", None) or "answer")[:64]
 
-    def request_format(self) -> dict[str, JsonValue]:
+    def request_format(self) -> JsonDict:
         """What asks a chat-completions model for it, as `response_format`."""
         return {"type": "json_schema", "json_schema": {"name": self.name, "schema": self.schema}}
 

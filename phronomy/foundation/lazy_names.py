@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
 
 
-def load(package: str, name: str, places: Mapping[str, str]) -> Any:
+def load(package: str, name: str, places: Mapping[str, str]) -> object:
     """What a package calls so, from the module that has it: by its name, or after a dot as one of the package's own.
 
     Raises `AttributeError` for a name that stands in no place.

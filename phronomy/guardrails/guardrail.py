@@ -24,11 +24,11 @@ from typing import (
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation import checks, spelling
-from phronomy.foundation.json_text import JsonError, JsonValue, canonical, parse, plain
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, objects_of, parse, plain
 from phronomy.foundation.quoting import HIDDEN, hidden, quoted, quoted_name
 from phronomy.records.decisions import Then
 from phronomy.records.messages import Message
-from phronomy.tools.arguments import is_async_callable, takes_context
+from phronomy.tools.arguments import takes_context
 from phronomy.tools.tool import Deps
 
 P = ParamSpec("P")
@@ -161,7 +161,7 @@ class Guardrail:
             raise ConfigurationError(
                 f"{what} is a method that is bound to nothing; pass the bound one, as in desk.check"
             )
-        self.is_async = is_async_callable(inner)
+        self.is_async = checks.is_async(inner)
         self._body = body
         self._built = True
 
@@ -390,12 +390,13 @@ class RedactPatterns(Guardrail):
     def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
         """Replace what the patterns find."""
         try:
-            redacted = self._redacted_parts(value) if _is_parts(value, context) else self._redacted(value)
+            parts = _parts(value, context)
+            redacted = self._redacted(value) if parts is None else self._redacted_parts(parts)
         except _InKey:
             return self._refusal
         return Pass() if redacted == value else Transform(redacted)
 
-    def _redacted_parts(self, parts: list[dict[str, JsonValue]]) -> JsonValue:
+    def _redacted_parts(self, parts: list[JsonDict]) -> JsonValue:
         return [
             {key: inner if key == "type" else self._redacted(inner) for key, inner in part.items()} for part in parts
         ]
@@ -442,8 +443,8 @@ class RefusePatterns(Guardrail):
 
     def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
         """Refuse it if a pattern finds something in it."""
-        if _is_parts(value, context):
-            value = [inner for part in value for key, inner in part.items() if key != "type"]
+        if (parts := _parts(value, context)) is not None:
+            value = [inner for part in parts for key, inner in part.items() if key != "type"]
         found = any(pattern.search(text) for text in _texts(value) for pattern in self._patterns)
         return self._refusal if found else Pass()
 
@@ -529,9 +530,10 @@ def _compiled(owner: str, patterns: Any) -> tuple[re.Pattern[str], ...]:
         raise ConfigurationError(f"{owner}: a pattern cannot be compiled: {error}") from error
 
 
-def _is_parts(value: JsonValue, context: GuardrailContext[Any]) -> bool:
-    """Whether it is an input of content parts: their keys and types are the protocol's, and nobody's text."""
-    return context.stage == "input" and isinstance(value, list) and all(isinstance(part, dict) for part in value)
+def _parts(value: JsonValue, context: GuardrailContext[Any]) -> list[JsonDict] | None:
+    """The content parts of an input of them, whose keys and types are the protocol's and nobody's text; None for any other value."""
+    parts = objects_of(value)
+    return parts if context.stage == "input" else None
 
 
 def _texts(value: JsonValue) -> Iterator[str]:

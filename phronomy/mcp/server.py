@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeAlias
 from phronomy.concurrency.workers import ain_thread
 from phronomy.errors import ConfigurationError, MCPError
 from phronomy.foundation import checks
-from phronomy.foundation.json_text import canonical, clean, plain
+from phronomy.foundation.json_text import canonical, clean, plain_object
 from phronomy.foundation.quoting import quoted_name, without
 from phronomy.foundation.spelling import Given
 from phronomy.records.calls import CallResult
@@ -329,8 +329,7 @@ class MCPTool(Tool):
     @property
     def annotations(self) -> dict[str, Any]:
         """What the server says of the tool, unproven, as a fresh copy."""
-        hints: dict[str, Any] = plain(self._hints)
-        return hints
+        return plain_object(self._hints)
 
     def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
         """Have the server run it, and wait. Raises `MCPError` where nobody knows whether it did."""

@@ -6,8 +6,9 @@ The protocol: https://platform.openai.com/docs/api-reference/chat.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
+from phronomy.foundation.json_text import JsonDict
 from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
 from phronomy.models.formats.answer import StreamedReply
 from phronomy.models.formats.chat import read_completion, request_messages, request_options
@@ -60,20 +61,20 @@ class ChatCompletionsModel(DirectModel):
         made._name, made._provider = name, provider
         return made
 
-    def _options(self, settings: ModelSettings, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    def _options(self, settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:
         return request_options(settings, tools=tools)
 
-    def _conversation(self, request: ModelRequest) -> dict[str, Any]:
-        return {"messages": request_messages(request)}
+    def _conversation(self, request: ModelRequest) -> JsonDict:
+        return {"messages": [*request_messages(request)]}
 
-    def _streamed(self, body: dict[str, Any]) -> dict[str, Any]:
-        asked = {"include_usage": True} if self._provider.counts_streams else None
+    def _streamed(self, body: JsonDict) -> JsonDict:
+        asked: JsonDict | None = {"include_usage": True} if self._provider.counts_streams else None
         body = {"stream_options": asked, **body, "stream": True}
         if body["stream_options"] is None:  # for an endpoint that refuses it
             del body["stream_options"]
         return body
 
-    def _read(self, body: dict[str, Any]) -> ModelReply:
+    def _read(self, body: JsonDict) -> ModelReply:
         return read_completion(body)
 
     def _assembler(self) -> StreamedReply:

@@ -7,8 +7,7 @@ The protocol: https://platform.openai.com/docs/api-reference/responses.
 
 from __future__ import annotations
 
-from typing import Any
-
+from phronomy.foundation.json_text import JsonDict
 from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
 from phronomy.models.formats.answer import StreamedReply
 from phronomy.models.formats.response_events import ResponseAssembler
@@ -30,16 +29,16 @@ class ResponsesModel(DirectModel):
 
     _PATH = "/responses"
 
-    def _options(self, settings: ModelSettings, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    def _options(self, settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:
         return request_options(settings, tools=tools)
 
-    def _conversation(self, request: ModelRequest) -> dict[str, Any]:
+    def _conversation(self, request: ModelRequest) -> JsonDict:
         return request_conversation(request)
 
-    def _streamed(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _streamed(self, body: JsonDict) -> JsonDict:
         return {**body, "stream": True}
 
-    def _read(self, body: dict[str, Any]) -> ModelReply:
+    def _read(self, body: JsonDict) -> ModelReply:
         return read_response(body)
 
     def _assembler(self) -> StreamedReply:

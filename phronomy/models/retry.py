@@ -16,7 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Left, Overran
@@ -31,6 +32,7 @@ from phronomy.errors import (
     RateLimitError,
 )
 from phronomy.foundation.checks import is_count, is_number
+from phronomy.foundation.json_text import JsonDict, object_of
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
 from phronomy.models.formats.answer import Answered
 from phronomy.models.patience import ain_time, apause, apieces_in_time, in_time, pause, pieces_in_time
@@ -95,7 +97,7 @@ class Failure:
 def of_answer(answer: Answered) -> Failure:
     """What an answer with an error means, by its status and its error object."""
     said = _error_object(answer.body)
-    codes = [said.get("code"), said.get("type"), _object(said.get("innererror")).get("code")]
+    codes = [said.get("code"), said.get("type"), object_of(said.get("innererror")).get("code")]
     status = answer.status or next((found for code in codes if (found := _status_named(code)) is not None), None)
     words = " ".join(str(word) for word in (*codes, said.get("message")) if word is not None)
     return of_status(status, words, content_type=answer.content_type, retry_after=answer.retry_after)
@@ -171,19 +173,15 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _error_object(body: Any) -> dict[str, Any]:
+def _error_object(body: object) -> JsonDict:
     """The error in the body of an answer: `{"error": {...}}`, `{"error": "..."}`, bare, or the first of a list."""
     if isinstance(body, list) and body:
         body = body[0]
-    said = _object(body).get("error", body)
-    return {"message": said} if isinstance(said, str) else _object(said)
+    said = object_of(body).get("error", body)
+    return {"message": said} if isinstance(said, str) else object_of(said)
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _status_named(code: Any) -> int | None:
+def _status_named(code: object) -> int | None:
     if isinstance(code, int) and 400 <= code < 600:
         return code
     if isinstance(code, str):
@@ -338,7 +336,7 @@ class RetriedModel(ABC):
     def _timeout(self, request: ModelRequest) -> float | None:
         return self._settings.merged(request.settings).timeout
 
-    def _retrying(self) -> tuple[Any, dict[str, Any]]:
+    def _retrying(self) -> tuple[ModuleType, dict[str, object]]:
         """tenacity, and what its two retriers are to do."""
         import tenacity  # noqa: PLC0415  # needed by calls alone
 

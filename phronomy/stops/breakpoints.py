@@ -1,6 +1,5 @@
 """Breakpoints: where a run is to stop, so that somebody can look, change something, and let it go on."""
 
-import inspect
 import logging
 import sys
 import threading
@@ -11,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
 from phronomy.errors import ConfigurationError, InvalidDecision, UnknownPending
+from phronomy.foundation import checks
 from phronomy.foundation.checks import is_count, is_series, is_timeout
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted_id, quoted_word
@@ -92,7 +92,7 @@ class Breakpoint(Given):
             raise ConfigurationError(f"there is no breakpoint of type {quoted_word(type)}; the types are {known}")
         if when is not None and not isinstance(when, str) and not callable(when):
             raise ConfigurationError("when is a function of the context, or an expression in text")
-        if callable(when) and any(inspect.iscoroutinefunction(each) for each in (when, when.__class__.__call__)):
+        if callable(when) and checks.is_async(when):
             raise ConfigurationError("when is a plain function: it looks at the context, and waits for nothing")
         if label is not None and not isinstance(label, str):
             raise ConfigurationError("the label of a breakpoint is text")

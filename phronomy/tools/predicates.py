@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation import checks
 from phronomy.records.decisions import Reject
-from phronomy.tools.arguments import is_async_callable, takes_context
+from phronomy.tools.arguments import takes_context
 
 Shown: TypeAlias = Callable[[], Mapping[str, Any]]
 """Makes a copy of the arguments of a call, for a predicate alone: whatever it does to it, the body runs with what a human approved."""
@@ -27,7 +27,7 @@ class ApprovalPredicate:
         self._what = what
         self._function = function
         self._takes_context = takes_context(function, what, "args", error)
-        self.is_async: bool = is_async_callable(function)
+        self.is_async: bool = checks.is_async(function)
 
     def ask(self, shown: Shown, context: Any) -> bool | Reject:
         """What it says of a call. Raises `AsyncRequired` if it is async."""

@@ -21,12 +21,12 @@ from typing_extensions import TypeVar, Unpack
 from phronomy.concurrency.workers import ToolCancelled
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
 from phronomy.foundation import checks, spelling
-from phronomy.foundation.json_text import JsonError, JsonText, clean, parse, plain
+from phronomy.foundation.json_text import JsonError, JsonText, clean, parse, plain_object
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.tools import external_results
-from phronomy.tools.arguments import Arguments, Unfit, is_async_callable, parameters_of, refuse_dunder_keys
+from phronomy.tools.arguments import Arguments, Unfit, parameters_of, refuse_dunder_keys
 from phronomy.tools.docstrings import read_docstring
 from phronomy.tools.options import check_failure_options, check_options, refused
 from phronomy.tools.predicates import ApprovalPredicate
@@ -212,7 +212,7 @@ class Tool:
         self._check_gate()
         self._body = _checked_body(self.name, body)
         self._returns = self._result_schema(body) if self.external else None
-        self.is_async = is_async_callable(body)
+        self.is_async = checks.is_async(body)
         description, told = self._documentation(body)
         self.description = self.description or description
         self._arguments, self._context_name = self._signature(body, told)
@@ -252,7 +252,7 @@ class Tool:
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, as a fresh copy."""
-        return dict(plain(self._arguments.schema))
+        return plain_object(self._arguments.schema)
 
     def identity(self, path: str = "") -> ToolIdentity:
         """Which tool this is, for an agent at `path` within the run."""
@@ -446,9 +446,9 @@ class Tool:
         for name in self.redact & values.keys():
             found |= {str(values[name]), repr(values[name])}
         try:
-            shown = plain(self._arguments.write(dict(values)))
+            shown: Mapping[str, object] = plain_object(self._arguments.write(dict(values)))
         except Exception:
-            shown = dict(values)
+            shown = values
         for leaf in checks.leaves([shown[name] for name in self.redact & shown.keys()]):
             found |= {leaf, repr(leaf)[1:-1], json.dumps(leaf)[1:-1], json.dumps(leaf, ensure_ascii=False)[1:-1]}
         return found - {"", "None", "True", "False", "null", "true", "false"}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from jsonschema import SchemaError
 
 from phronomy.errors import ToolDefinitionError
-from phronomy.foundation.json_text import MAX_DEPTH, JsonError, JsonText, JsonValue, canonical, plain
+from phronomy.foundation.json_text import MAX_DEPTH, JsonError, JsonText, JsonValue, canonical, plain_object
 from phronomy.tools.arguments import Arguments, Unfit
 from phronomy.tools.json_schema.bounded import BoundedSchema, Unusable, budget, spend
 
@@ -81,8 +82,7 @@ class SchemaArguments(Arguments):
 
     def bind(self, text: str) -> dict[str, Any]:
         """The values that canonical text stands for."""
-        values: dict[str, Any] = plain(text)
-        return values
+        return plain_object(text)
 
     def bind_exactly(self, text: str) -> dict[str, Any]:
         """As `bind`. Raises `Unfit` where the text is by now read as something else than what was shown."""
@@ -91,7 +91,7 @@ class SchemaArguments(Arguments):
             raise Unfit("they are read as something else than before")
         return values
 
-    def write(self, values: dict[str, Any]) -> JsonText:
+    def write(self, values: Mapping[str, object]) -> JsonText:
         """The canonical text of values."""
         return canonical(values)
 
