@@ -105,12 +105,12 @@ class in_place(Awaitable[T]):  # awaited like the functions beside it
         self._work = work
         self._groups: list[asyncio.TaskGroup] = []
 
-    def __await__(self) -> Generator[Any, Any, T]:
+    def __await__(self) -> Generator[object, object, T]:
         task = asyncio.current_task()
         assert task is not None
         before = task.cancelling()
-        inner: Any = self._work.__await__()
-        step: Callable[[], Any] = partial(next, inner)
+        inner: Generator[object, object, T] = self._work.__await__()
+        step: Callable[[], object] = partial(next, inner)
         while True:
             try:
                 waits_for = step()
@@ -133,7 +133,7 @@ class in_place(Awaitable[T]):  # awaited like the functions beside it
                     self._look()
                 step = partial(inner.throw, error)
 
-    def _is_cancelled(self, task: asyncio.Task[Any], before: int) -> bool:
+    def _is_cancelled(self, task: asyncio.Task[object], before: int) -> bool:
         """Whether somebody who is no part of the work has cancelled the task since."""
         return task.cancelling() - len(self._groups) > before
 
@@ -141,9 +141,9 @@ class in_place(Awaitable[T]):  # awaited like the functions beside it
         """Note the groups that wait for their tasks in the work, and have the task cancelled: they do that once at most."""
         within: Any = self._work
         while (frame := getattr(within, "cr_frame", None)) is not None:
-            group: Any = frame.f_locals.get("self") if frame.f_code is asyncio.TaskGroup.__aexit__.__code__ else None
-            asked = getattr(group, "_parent_cancel_requested", False)
-            if asked and not any(group is each for each in self._groups):
+            group = frame.f_locals.get("self") if frame.f_code is asyncio.TaskGroup.__aexit__.__code__ else None
+            known = any(group is each for each in self._groups)
+            if isinstance(group, asyncio.TaskGroup) and getattr(group, "_parent_cancel_requested", False) and not known:
                 self._groups.append(group)
             within = within.cr_await
 
@@ -179,7 +179,7 @@ def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -
 
 
 async def aside_by_side(
-    work: Iterable[Coroutine[Any, Any, T]], owner: object | None = None
+    work: Iterable[Coroutine[object, None, T]], owner: object | None = None
 ) -> AsyncGenerator[T | Piece | Heard]:
     """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
     loop = asyncio.get_running_loop()
@@ -215,7 +215,7 @@ async def aside_by_side(
         raise raised
 
 
-async def in_either(function: Callable[..., Any], is_async: bool, *args: Any) -> Any:
+async def in_either(function: Callable[..., Any], is_async: bool, *args: object) -> Any:
     """What a sync or async function of the user's gives, without holding up the event loop."""
     if is_async:
         return await function(*args)

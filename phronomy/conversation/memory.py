@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
 from phronomy.errors import ConfigurationError, MemoryFailed
 from phronomy.foundation.checks import close_unawaited, is_async, is_count
+from phronomy.foundation.json_text import JsonValue
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message
 
@@ -109,7 +109,7 @@ class Memory:
 
     def _tokens(self, message: Message) -> int:
         try:
-            counted: Any = self.count(message)
+            counted: object = self.count(message)
         except Exception as error:
             raise MemoryFailed(f"the count of the memory raised {type(error).__name__}") from error
         if not is_count(counted):
@@ -118,7 +118,7 @@ class Memory:
                 f"the count of the memory must give a whole number of 0 or more, not {type(counted).__name__}"
                 + (f" {counted}" if isinstance(counted, int | float) else "")
             )
-        return int(counted)
+        return counted
 
 
 class _Room:
@@ -153,7 +153,7 @@ def shown(memory: Memory | None, state: Checkpoint, messages: tuple[Message, ...
     return memory._view(said, began) if began >= 0 else memory.view(said)
 
 
-def facts_of(memory: Memory) -> list[Any]:
+def facts_of(memory: Memory) -> list[JsonValue]:
     """What a checkpoint notes of a memory, to tell whether it has changed."""
     count = getattr(memory.count, "__qualname__", type(memory.count).__qualname__)
     return [memory.max_tokens, memory.max_messages, memory.trim_run, count]
@@ -171,7 +171,7 @@ def _began(state: Checkpoint) -> int:
     return -1
 
 
-def _is_text(part: Any) -> bool:
+def _is_text(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") == "text"
 
 

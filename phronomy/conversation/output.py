@@ -48,7 +48,7 @@ class OutputType:
         if isinstance(hint, str | bytes | Mapping | Sequence):  # pydantic would quote it
             raise ConfigurationError(f"output_type is a type: {quoted(hint)} cannot be described to a model")
         try:
-            self._adapter: TypeAdapter[Any] = _adapter(hint)
+            self._adapter: TypeAdapter[object] = _adapter(hint)
             schema = self._adapter.json_schema()
         except Exception as error:  # pydantic raises many kinds here
             raise ConfigurationError(
@@ -133,11 +133,11 @@ class OutputType:
         """The value to read where this was given in the place of what was shown, of which this is stored."""
         return given if shown == stored else canonical(_uncomputed(plain(given), plain(shown), plain(stored)))
 
-    def _write(self, value: Any) -> JsonText:
+    def _write(self, value: object) -> JsonText:
         return canonical(json.loads(self._adapter.dump_json(value, by_alias=True, round_trip=True, warnings=False)))
 
 
-def _adapter(hint: Any) -> TypeAdapter[Any]:
+def _adapter(hint: Any) -> TypeAdapter[object]:
     try:
         return TypeAdapter(hint, config=ConfigDict(hide_input_in_errors=True, ser_json_inf_nan="constants"))
     except PydanticUserError:  # a type with a config of its own takes no other

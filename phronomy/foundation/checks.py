@@ -6,7 +6,9 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar, overload
+
+T = TypeVar("T")
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -32,9 +34,24 @@ def is_exception_class(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Exception)
 
 
+@overload
+def is_series(value: Iterable[T]) -> TypeGuard[Iterable[T]]: ...
+
+
+@overload
+def is_series(value: object) -> TypeGuard[Iterable[object]]: ...
+
+
 def is_series(value: object) -> bool:
     """Whether it holds several things in order: no text, and no mapping."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def texts_in(value: object) -> tuple[str, ...] | None:
+    """The texts of a series of texts, in order; None for any other value."""
+    given = tuple(value) if is_series(value) else (None,)
+    texts = tuple(each for each in given if isinstance(each, str))
+    return texts if len(texts) == len(given) else None
 
 
 def leaves(value: object) -> Iterable[str]:

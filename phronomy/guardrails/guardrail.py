@@ -24,12 +24,23 @@ from typing import (
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation import checks, spelling
-from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, objects_of, parse, plain
+from phronomy.foundation.json_text import (
+    JsonDict,
+    JsonError,
+    JsonValue,
+    canonical,
+    objects_of,
+    parse,
+    plain_object,
+)
 from phronomy.foundation.quoting import HIDDEN, hidden, quoted, quoted_name
 from phronomy.records.decisions import Then
 from phronomy.records.messages import Message
 from phronomy.tools.arguments import takes_context
 from phronomy.tools.tool import Deps
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,7 +148,7 @@ class Guardrail:
     is_async: bool
     """Whether `check` is async."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         _SPELT.check(cls)
 
@@ -162,7 +173,7 @@ class Guardrail:
                 f"{what} is a method that is bound to nothing; pass the bound one, as in desk.check"
             )
         self.is_async = checks.is_async(inner)
-        self._body = body
+        self._body: Callable[..., Any] = body
         self._built = True
 
     def check(self, *args: Any, **kwargs: Any) -> Any:
@@ -175,7 +186,7 @@ class Guardrail:
 
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             _SPELT.check_attribute(name, self)
             if name in _FIXED and self.__dict__.get("_built"):
                 raise ConfigurationError(f"guardrail {self.name}: {name} is fixed once it is built; build another")
@@ -184,12 +195,12 @@ class Guardrail:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {getattr(self, 'name', '')!r}>"
 
-    def _asked(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer | Awaitable[Answer]:
+    def _asked(self, value: JsonValue, context: GuardrailContext[object]) -> Answer | Awaitable[Answer]:
         """What it says, or what is to be awaited for that."""
         said: Answer | Awaitable[Answer] = self._body(value, context) if self._takes_context else self._body(value)
         return said
 
-    def _target(self) -> Callable[..., Any]:
+    def _target(self) -> Callable[..., object]:
         if type(self).check is Guardrail.check:
             raise ConfigurationError(
                 f"{type(self).__name__} has no check method; write one, or put @guardrail on a function"
@@ -253,7 +264,7 @@ class FunctionGuardrail(Guardrail, Generic[P, R]):
         """Call the function."""
         return self.function(*args, **kwargs)
 
-    def _target(self) -> Callable[..., Any]:
+    def _target(self) -> Callable[..., object]:
         return self.function
 
     def _default_name(self) -> str:
@@ -269,7 +280,9 @@ def guardrail(function: Callable[P, R], /) -> FunctionGuardrail[P, R]: ...
 def guardrail(**options: Unpack[GuardrailOptions]) -> Callable[[Callable[P, R]], FunctionGuardrail[P, R]]: ...
 
 
-def guardrail(function: Callable[P, R] | None = None, /, **options: Unpack[GuardrailOptions]) -> Any:
+def guardrail(
+    function: Callable[P, R] | None = None, /, **options: Unpack[GuardrailOptions]
+) -> FunctionGuardrail[P, R] | Callable[[Callable[P, R]], FunctionGuardrail[P, R]]:
     """Make a function a guardrail: `@guardrail`, or `@guardrail(retries=2)` with options of `Guardrail`.
 
     The function takes what it looks at, or that and a `GuardrailContext`; it is sync or async, and returns a `Pass`, `Transform`
@@ -280,7 +293,7 @@ def guardrail(function: Callable[P, R] | None = None, /, **options: Unpack[Guard
     return lambda function: FunctionGuardrail(function, **options)
 
 
-def as_guardrails(option: str, given: Any) -> tuple[Guardrail, ...]:
+def as_guardrails(option: str, given: object) -> tuple[Guardrail, ...]:
     """The guardrails in an option, `input_guardrails` say: instances, classes that need no arguments, or functions, in a list.
 
     Raises `ConfigurationError` for anything else, for two of one name, and for one that does not look at this.
@@ -303,10 +316,10 @@ def as_guardrails(option: str, given: Any) -> tuple[Guardrail, ...]:
     return tuple(found.values())
 
 
-def _as_guardrail(option: str, item: Any) -> Guardrail:
+def _as_guardrail(option: str, item: object) -> Guardrail:
     if isinstance(item, type) and issubclass(item, Guardrail):
         try:
-            item = item()
+            return _as_guardrail(option, item())
         except TypeError as error:
             raise ConfigurationError(f"{option}: {item.__name__} needs arguments; pass an instance") from error
     if isinstance(item, Guardrail):
@@ -322,7 +335,7 @@ def _as_guardrail(option: str, item: Any) -> Guardrail:
     )
 
 
-def _innermost(function: Any) -> Any:
+def _innermost(function: Callable[..., object]) -> Callable[..., object]:
     while isinstance(function, functools.partial):
         function = function.func
     return function
@@ -387,7 +400,7 @@ class RedactPatterns(Guardrail):
         self._refusal = Refuse("A key of an object holds what must not be in it.", code="in_a_key", then=then)
         _named(self, name)
 
-    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+    def check(self, value: JsonValue, context: GuardrailContext[object]) -> Answer:
         """Replace what the patterns find."""
         try:
             parts = _parts(value, context)
@@ -441,7 +454,7 @@ class RefusePatterns(Guardrail):
         self._refusal = Refuse(message, code=code, then=then)
         _named(self, name)
 
-    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+    def check(self, value: JsonValue, context: GuardrailContext[object]) -> Answer:
         """Refuse it if a pattern finds something in it."""
         if (parts := _parts(value, context)) is not None:
             value = [inner for part in parts for key, inner in part.items() if key != "type"]
@@ -455,14 +468,14 @@ class AllowedTools(Guardrail):
     stages: Sequence[Stage] = ("tool",)
 
     def __init__(self, names: Iterable[str], *, then: Then = "continue", name: str | None = None) -> None:
-        listed = tuple(names) if checks.is_series(names) else ("",)
-        if not all(isinstance(each, str) and each for each in listed):
+        listed = checks.texts_in(names)
+        if listed is None or "" in listed:
             raise ConfigurationError("AllowedTools: names are the names of tools, in a list")
         self._names = frozenset(listed)
         self._refusal = Refuse("This tool is not allowed here.", code="tool_not_allowed", then=then)
         _named(self, name)
 
-    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+    def check(self, value: JsonValue, context: GuardrailContext[object]) -> Answer:
         """Refuse the call if its tool is not one of these."""
         return Pass() if context.tool_name in self._names else self._refusal
 
@@ -477,11 +490,11 @@ class JsonSchemaOutput(Guardrail):
 
     stages: Sequence[Stage] = ("output",)
 
-    def __init__(self, schema: Mapping[str, Any], *, message: str | None = None, name: str | None = None) -> None:
+    def __init__(self, schema: Mapping[str, object], *, message: str | None = None, name: str | None = None) -> None:
         if not isinstance(schema, Mapping):
             raise ConfigurationError(f"JsonSchemaOutput: the schema is a mapping, not {type(schema).__name__}")
         try:
-            self._validator = _validator_of(plain(canonical(dict(schema))))
+            self._validator = _validator_of(plain_object(canonical(dict(schema))))
         except JsonError as error:
             raise ConfigurationError(f"JsonSchemaOutput: the schema is not JSON: {error}") from None
         self._refusal = Refuse("The answer is not as it must be." if message is None else message, code="not_by_schema")
@@ -517,20 +530,22 @@ def _named(shipped: Guardrail, name: str | None) -> None:
     Guardrail.__init__(shipped)
 
 
-def _compiled(owner: str, patterns: Any) -> tuple[re.Pattern[str], ...]:
-    listed = tuple(patterns) if checks.is_series(patterns) else ()
-    if not listed:
+def _compiled(owner: str, patterns: object) -> tuple[re.Pattern[str], ...]:
+    given = tuple(patterns) if checks.is_series(patterns) else ()
+    if not given:
         raise ConfigurationError(f"{owner}: patterns is a list of one regular expression or more")
-    for each in listed:
+    found: list[str | re.Pattern[str]] = []
+    for each in given:
         if not isinstance(each, str) and not (isinstance(each, re.Pattern) and isinstance(each.pattern, str)):
             raise ConfigurationError(f"{owner}: a pattern is a text, or one that was compiled from a text")
+        found.append(each)
     try:
-        return tuple(re.compile(each) for each in listed)
+        return tuple(re.compile(each) for each in found)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigurationError(f"{owner}: a pattern cannot be compiled: {error}") from error
 
 
-def _parts(value: JsonValue, context: GuardrailContext[Any]) -> list[JsonDict] | None:
+def _parts(value: JsonValue, context: GuardrailContext[object]) -> list[JsonDict] | None:
     """The content parts of an input of them, whose keys and types are the protocol's and nobody's text; None for any other value."""
     parts = objects_of(value)
     return parts if context.stage == "input" else None
@@ -551,7 +566,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
         yield canonical(value)
 
 
-def _validator_of(schema: Any) -> Any:
+def _validator_of(schema: JsonDict) -> Draft202012Validator:
     """What finds errors by the schema, and fetches nothing."""
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import, and seldom needed
     from referencing import Registry  # noqa: PLC0415
@@ -565,5 +580,4 @@ def _validator_of(schema: Any) -> Any:
         raise ConfigurationError(
             f"JsonSchemaOutput: the schema is none: {where} does not fit {error.validator!r}"
         ) from None
-    nowhere: Registry[Any] = Registry()
-    return Draft202012Validator(schema, registry=nowhere, format_checker=FORMATS)
+    return Draft202012Validator(schema, registry=Registry(), format_checker=FORMATS)

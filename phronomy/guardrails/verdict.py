@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from phronomy.concurrency.retries import atried, tried
 from phronomy.concurrency.workers import in_either
 from phronomy.errors import AsyncRequired, GuardrailFailed
 from phronomy.foundation.checks import close_unawaited
-from phronomy.foundation.json_text import JsonError, JsonText, canonical, plain
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, canonical, list_of, object_of, plain
 from phronomy.guardrails.guardrail import STAGES, Answer, Guardrail, GuardrailContext, Pass, Refuse, Transform
 from phronomy.records.calls import Refusal
 from phronomy.records.checkpoint import Checkpoint
@@ -35,17 +35,15 @@ class Verdict:
     refusal: Refusal | None = None
 
 
-def begun_with(state: Checkpoint) -> dict[str, Any]:
+def begun_with(state: Checkpoint) -> JsonDict:
     """The names of the guardrails that a run began with for whoever speaks now, by stage. Of a bearer's text, they may be anything."""
-    facts: Any = state.agent.fingerprint
-    if state.handoffs and isinstance(facts, dict) and state.speaker != state.agent.name:
-        team = facts.get("team")
-        facts = team.get(state.speaker) if isinstance(team, dict) else None
-    recorded = facts.get("guardrails") if isinstance(facts, dict) else None
-    return dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
+    facts = object_of(state.agent.fingerprint)
+    if state.handoffs and state.speaker != state.agent.name:
+        facts = object_of(object_of(facts.get("team")).get(str(state.speaker)))
+    return dict(zip(STAGES, list_of(facts.get("guardrails")), strict=False))
 
 
-def check(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[Any]) -> Verdict:
+def check(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[object]) -> Verdict:
     """What the guardrails say of a value, given as canonical JSON: each looks at what the one before it left.
 
     Raises `GuardrailFailed` where one gives no answer, and `AsyncRequired` for an async one.
@@ -59,7 +57,7 @@ def check(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailCo
     return verdict
 
 
-async def acheck(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[Any]) -> Verdict:
+async def acheck(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[object]) -> Verdict:
     """As `check`, for guardrails of both kinds: a sync one is asked in a thread."""
     verdict = Verdict()
     for guardrail in guardrails:
@@ -70,10 +68,10 @@ async def acheck(guardrails: Sequence[Guardrail], value: JsonText, context: Guar
     return verdict
 
 
-def ask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[Any]) -> Any:
+def ask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[object]) -> object:
     """What the guardrail says of its own copy of the value. One that raises is asked again, as often as it says."""
 
-    def once() -> Any:
+    def once() -> object:
         return guardrail._asked(plain(value), context)
 
     try:
@@ -82,10 +80,10 @@ def ask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[Any]) -
         raise raised(guardrail, context, error) from error
 
 
-async def aask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[Any]) -> Any:
+async def aask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[object]) -> object:
     """As `ask`."""
 
-    async def once() -> Any:
+    async def once() -> object:
         return await in_either(guardrail._asked, guardrail.is_async, plain(value), context)
 
     try:
@@ -95,7 +93,7 @@ async def aask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[
 
 
 def after(
-    verdict: Verdict, guardrail: Guardrail, answer: Any, value: JsonText, context: GuardrailContext[Any]
+    verdict: Verdict, guardrail: Guardrail, answer: object, value: JsonText, context: GuardrailContext[object]
 ) -> Verdict:
     """The verdict with what one more guardrail said. `value` is what the first one looked at."""
     match understood(guardrail, answer, context):
@@ -117,7 +115,7 @@ def after(
             return Verdict(value=verdict.value, passed=(*verdict.passed, (guardrail.name, "passed")))
 
 
-def understood(guardrail: Guardrail, answer: Any, context: GuardrailContext[Any]) -> Answer:
+def understood(guardrail: Guardrail, answer: object, context: GuardrailContext[object]) -> Answer:
     """The answer, if it is one: what cannot be understood lets nothing through."""
     if answer is None or isinstance(answer, Pass | Transform | Refuse):
         return answer
@@ -138,7 +136,7 @@ def understood(guardrail: Guardrail, answer: Any, context: GuardrailContext[Any]
 
 
 def replacement(
-    guardrail: Guardrail, transform: Transform, context: GuardrailContext[Any], *, is_text: bool
+    guardrail: Guardrail, transform: Transform, context: GuardrailContext[object], *, is_text: bool
 ) -> JsonText:
     """The canonical JSON of what a guardrail puts in the place of what it looked at, which may have been text."""
     try:
@@ -152,13 +150,13 @@ def replacement(
     return made
 
 
-def raised(guardrail: Guardrail, context: GuardrailContext[Any], error: Exception) -> GuardrailFailed:
+def raised(guardrail: Guardrail, context: GuardrailContext[object], error: Exception) -> GuardrailFailed:
     """The error for a guardrail that raised for the last time."""
     times = f" {guardrail.retries + 1} times, in the end" if guardrail.retries else ""
     return failed(guardrail, context, f"raised{times} {type(error).__name__}")
 
 
-def failed(guardrail: Guardrail, context: GuardrailContext[Any], what: str) -> GuardrailFailed:
+def failed(guardrail: Guardrail, context: GuardrailContext[object], what: str) -> GuardrailFailed:
     """The error for a guardrail that gave no answer. It quotes no value."""
     error = GuardrailFailed(
         f"{context.stage} guardrail {guardrail.name!r} of {context.agent!r} {what}. Nothing was let through; resume the run to"
