@@ -61,11 +61,22 @@ def _words(name: str) -> list[str]:
     return [part.lower().removesuffix("s") for part in parts if part]
 
 
+def as_function(name: str) -> str:
+    """The name of a class as one of a function: `MaxLength` as `max_length`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
 def told(unknown: Iterable[str], options: Iterable[str]) -> str:
     """The names, each with the option that it may have been meant for."""
     known = list(options)
     meant = {name: near(name, known, 0.7) for name in sorted(map(str, unknown))}
     return ", ".join(name if option is None else f"{name} (did you mean {option}?)" for name, option in meant.items())
+
+
+def check_options(kind: str, given: Iterable[str], options: Iterable[str], refuse: Callable[[str], Exception]) -> None:
+    """Refuse options that one of this kind has not, each with the one that was meant."""
+    if unknown := {*given} - {*options}:
+        raise refuse(f"{kind} has no option {told(unknown, options)}; it has {', '.join(options)}")
 
 
 def misplaced(name: str) -> str | None:

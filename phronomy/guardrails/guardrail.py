@@ -155,7 +155,8 @@ class Guardrail:
     def __init__(self) -> None:
         _SPELT.check(type(self))  # it may have been given more since it was made
         body = self._target()
-        self.name = self.name or _spaced(self._default_name())
+        default = self._default_name()
+        self.name = self.name or (spelling.as_function(default) if default[:1].isupper() else default)
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"{quoted_name(self.name)} cannot name a guardrail; give a name of 1 to 64 letters, digits, '_' and '-'"
@@ -218,11 +219,8 @@ class Guardrail:
         given = tuple(self.stages) if checks.is_series(self.stages) else ()
         if not given or not all(stage in STAGES for stage in given):
             raise ConfigurationError(f"guardrail {self.name}: stages are some of 'input', 'output' and 'tool'")
-        self.retries, self.retry_wait, self.stages = (
-            self.retries,
-            self.retry_wait,
-            given,
-        )  # those of the class may change
+        self.retries, self.retry_wait = self.retries, self.retry_wait  # those of the class may change
+        self.stages = given
 
 
 _SPELT: Final = spelling.Options(
@@ -241,11 +239,7 @@ class FunctionGuardrail(Guardrail, Generic[P, R]):
     """A function as a guardrail. Calling it calls the function, so it stays as testable as it was."""
 
     def __init__(self, function: Callable[P, R], /, **options: Unpack[GuardrailOptions]) -> None:
-        if unknown := sorted(options.keys() - GuardrailOptions.__annotations__.keys()):
-            known = GuardrailOptions.__annotations__
-            raise ConfigurationError(
-                f"a guardrail has no option {spelling.told(unknown, known)}; it has {', '.join(known)}"
-            )
+        spelling.check_options("a guardrail", options, GuardrailOptions.__annotations__, ConfigurationError)
         if not callable(function) or isinstance(function, type | Guardrail):
             raise ConfigurationError(
                 f"{quoted(function)} cannot be made a guardrail: @guardrail goes on a function, and a class of guardrails is "
@@ -339,11 +333,6 @@ def _innermost(function: Callable[..., object]) -> Callable[..., object]:
     while isinstance(function, functools.partial):
         function = function.func
     return function
-
-
-def _spaced(name: str) -> str:
-    """The name of a class as one of a function: `MaxLength` as `max_length`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower() if name[:1].isupper() else name
 
 
 # Guardrails that are there
@@ -569,9 +558,8 @@ def _texts(value: JsonValue) -> Iterator[str]:
 def _validator_of(schema: JsonDict) -> Draft202012Validator:
     """What finds errors by the schema, and fetches nothing."""
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import, and seldom needed
-    from referencing import Registry  # noqa: PLC0415
 
-    from phronomy.tools.json_schema.answers import FORMATS  # noqa: PLC0415
+    from phronomy.tools.json_schema.answers import validator_of  # noqa: PLC0415
 
     try:
         Draft202012Validator.check_schema(schema)
@@ -580,4 +568,4 @@ def _validator_of(schema: JsonDict) -> Draft202012Validator:
         raise ConfigurationError(
             f"JsonSchemaOutput: the schema is none: {where} does not fit {error.validator!r}"
         ) from None
-    return Draft202012Validator(schema, registry=Registry(), format_checker=FORMATS)
+    return validator_of(schema)

@@ -37,22 +37,10 @@ _KEPT: Final = 100_000
 """Characters of what is kept in the log until there is an answer."""
 
 _FORM: Final = frozenset({"$schema", "type", "title", "description", "properties", "required", "additionalProperties"})
-_FIELD: Final = frozenset(
-    {
-        *("type", "title", "description", "default", "examples", "format", "pattern", "minLength", "maxLength"),
-        *(
-            "minimum",
-            "maximum",
-            "exclusiveMinimum",
-            "exclusiveMaximum",
-            "multipleOf",
-            "minItems",
-            "maxItems",
-            "uniqueItems",
-        ),
-        *("const", "enum", "enumNames", "oneOf", "anyOf", "items"),
-    }
-)
+_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_TEXTS: Final = ("title", "description", "format", "pattern", "minLength", "maxLength")
+_CHOICES: Final = ("const", "enum", "enumNames", "oneOf", "anyOf", "items", "minItems", "maxItems", "uniqueItems")
+_FIELD: Final = frozenset({"type", "default", "examples", *_TEXTS, *_NUMBERS, *_CHOICES})
 _KINDS: Final = ("string", "number", "integer", "boolean", "array")
 _ACTIONS: Final = ("accept", "decline", "cancel")
 

@@ -22,7 +22,7 @@ from phronomy.records.decisions import ToolIdentity
 from phronomy.stops.interrupts import asker_here
 from phronomy.tools.arguments import Arguments
 from phronomy.tools.images import Image
-from phronomy.tools.json_schema.arguments import Misfit, SchemaArguments
+from phronomy.tools.json_schema.arguments import SchemaArguments
 from phronomy.tools.tool import OutcomeUnknown, Predicate, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -355,9 +355,6 @@ class MCPTool(Tool):
 
     def _signature(self, body: Callable[..., object], told: dict[str, str]) -> tuple[Arguments, str | None]:
         return SchemaArguments(f"{self.name} of MCP server {self.server.name!r}", self._listed.schema), None
-
-    def _why_invalid(self, error: Exception) -> str:
-        return error.told(self.redact) if isinstance(error, Misfit) else super()._why_invalid(error)
 
 
 def _of(option: Mapping[str, T], name: str, default: T) -> T:

@@ -193,7 +193,7 @@ class LiteLLMModel(RetriedModel):
         reach = {"api_key": self._api_key, "base_url": self._base_url, "timeout": settings.timeout, "client": client}
         tools = tuple(object_of(_copied(tool)) for tool in request.tools)  # litellm edits schemas in place
         return {
-            **request_options(settings, tools=tools),
+            **request_options(settings, tools),
             **{name: value for name, value in reach.items() if value is not None},
             "model": self._name,
             "messages": wire_messages(request, self._protocol, whole_results=self._takes_results()),

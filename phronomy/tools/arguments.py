@@ -34,6 +34,10 @@ _DUNDER = re.compile(r"__.+__", re.DOTALL)
 class Unfit(ValueError):
     """The arguments are valid for their types, yet cannot be used. The message holds no value of theirs."""
 
+    def told(self, hidden: frozenset[str]) -> str:  # its message names no parameter
+        """What is wrong, for the model; of the parameters in `hidden` no more than that something is."""
+        return str(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:

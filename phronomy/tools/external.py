@@ -10,10 +10,11 @@ from typing_extensions import Unpack
 
 from phronomy.errors import ToolDefinitionError
 from phronomy.foundation.json_text import JsonDict
+from phronomy.foundation.spelling import check_options
 from phronomy.records.decisions import OnExpiry
 from phronomy.tools import external_results
 from phronomy.tools.arguments import Arguments
-from phronomy.tools.json_schema.arguments import Misfit, SchemaArguments
+from phronomy.tools.json_schema.arguments import SchemaArguments
 from phronomy.tools.json_schema.bounded import BoundedSchema
 from phronomy.tools.tool import Tool
 
@@ -48,9 +49,7 @@ class ExternalTool(Tool):
         returns: object = None,
         **options: Unpack[ExternalToolOptions],
     ) -> None:
-        if unknown := options.keys() - ExternalToolOptions.__annotations__.keys():
-            known = ", ".join(ExternalToolOptions.__annotations__)
-            raise ToolDefinitionError(f"an external tool has no option {', '.join(sorted(unknown))}; it has {known}")
+        check_options("an external tool", options, ExternalToolOptions.__annotations__, ToolDefinitionError)
         self.name = name
         self.description = description
         for option, value in options.items():
@@ -62,9 +61,6 @@ class ExternalTool(Tool):
     def execute(self) -> object:
         """Nothing here runs it. Raises `ConfigurationError`."""
         raise external_results.not_here(self.name)
-
-    def _target(self) -> Callable[..., object]:
-        return self.execute
 
     def _default_name(self) -> str:
         return ""  # that of the class says nothing
@@ -92,6 +88,3 @@ class ExternalTool(Tool):
                     f"tool {self.name}: the JSON Schema of its result cannot be used ({type(error).__name__})"
                 ) from None
         return None if declared is None else external_results.schema_of(self.name, declared)
-
-    def _why_invalid(self, error: Exception) -> str:
-        return error.told(self.redact) if isinstance(error, Misfit) else super()._why_invalid(error)

@@ -371,7 +371,7 @@ class Tool:
         return self.execute
 
     def _default_name(self) -> str:
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+        return spelling.as_function(type(self).__name__)
 
     def _documentation(self, body: Callable[..., object]) -> tuple[str, dict[str, str]]:
         own = type(self).__mro__[: type(self).__mro__.index(Tool)]
@@ -423,7 +423,7 @@ class Tool:
         if isinstance(error, JsonError) and self.redact:
             return "they are not strict JSON"
         if isinstance(error, Unfit | JsonError):
-            return str(error)
+            return error.told(self.redact) if isinstance(error, Unfit) else str(error)
         if not isinstance(error, ValidationError):
             return f"they could not be read ({type(error).__name__})"
         told = []
@@ -465,12 +465,7 @@ class FunctionTool(Tool, Generic[P, R]):
     """A function as a tool. Calling it calls the function, so it stays as testable as it was."""
 
     def __init__(self, function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> None:
-        unknown = sorted(options.keys() - ToolOptions.__annotations__.keys())
-        if unknown:
-            known = ToolOptions.__annotations__
-            raise ToolDefinitionError(
-                f"a tool has no option {spelling.told(unknown, known)}; it has {', '.join(known)}"
-            )
+        spelling.check_options("a tool", options, ToolOptions.__annotations__, ToolDefinitionError)
         if not checks.is_function(function):
             raise ToolDefinitionError(f"{quoted(function)} is not a function; wrap it in one to make it a tool")
         spelling.check_function(function, ToolDefinitionError)

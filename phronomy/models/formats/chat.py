@@ -50,6 +50,11 @@ def request_messages(
     return [*system, *(messages if whole_results else _in_text(messages))]
 
 
+def request_conversation(request: ModelRequest) -> JsonDict:
+    """What was said, as it goes over the wire."""
+    return {"messages": [*request_messages(request)]}
+
+
 def _in_text(messages: Iterable[JsonDict]) -> Iterator[JsonDict]:
     """The messages, with what is no text in tool messages in one of the user after those of the turn."""
     beside: list[JsonValue] = []
@@ -113,7 +118,7 @@ def _with(known: JsonDict, more: JsonDict) -> JsonDict:
     return {**known, **{key: value for key, value in more.items() if key not in known}}
 
 
-def request_options(settings: ModelSettings, *, tools: tuple[JsonDict, ...]) -> JsonDict:
+def request_options(settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:
     """The options of the request as they go over the wire. Those about tools go only where there are tools."""
     choice = settings.tool_choice
     options: JsonDict = {

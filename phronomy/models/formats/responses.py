@@ -111,7 +111,7 @@ def _part(part: JsonValue) -> JsonValue:
     return part
 
 
-def request_options(settings: ModelSettings, *, tools: tuple[JsonDict, ...]) -> JsonDict:
+def request_options(settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:
     """The options of the request as they go over the wire.
 
     In `extra`, `response_format` and `reasoning_effort` are as for chat completions; the rest goes by its own name. Tools of the

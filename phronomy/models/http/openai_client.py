@@ -9,7 +9,7 @@ kept and closed by it, one for each event loop. Whatever is out of the ordinary 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from phronomy.foundation.json_text import JsonDict, JsonValue
 
@@ -59,20 +59,6 @@ def lean_client(
         return LeanClient(made, awaited=awaited)
     except Exception:  # another release of litellm, or a setting that it refuses: the ordinary way says so
         return None
-
-
-class _Sent(Protocol):
-    def json(self) -> object: ...
-
-
-class _Raw(Protocol):
-    """An answer as openai's client gives it unread."""
-
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-
-    @property
-    def http_response(self) -> _Sent: ...
 
 
 class LeanClient:
@@ -146,7 +132,7 @@ def _unwalked(arguments: JsonDict) -> JsonDict:
     return {**arguments, **empty, "extra_body": {**deep, **extra}}
 
 
-def _read(raw: _Raw) -> _Raw | _Answer:
+def _read(raw: Any) -> object:
     """The answer as litellm reads it: as openai's client would, unless it is just as the protocol has it."""
     from openai.types.chat import ChatCompletion  # noqa: PLC0415  # litellm has loaded it
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
@@ -52,9 +52,13 @@ def misfit(value: JsonValue, schema: JsonValue, *, bounded: bool = False) -> str
     return f"{where} does not fit {wrong.validator!r}{_wanted(str(wrong.validator), wrong.validator_value, wrong.instance)}"
 
 
+def validator_of(schema: JsonDict | bool) -> Draft202012Validator:
+    """The validator of a schema, which fetches nothing, and reads formats as types do."""
+    return Draft202012Validator(schema, registry=Registry(), format_checker=FORMATS)
+
+
 def _first(value: JsonValue, schema: JsonDict | bool) -> ValidationError | None:
-    nowhere: Registry[Any] = Registry()
-    return next(Draft202012Validator(schema, registry=nowhere, format_checker=FORMATS).iter_errors(value), None)
+    return next(validator_of(schema).iter_errors(value), None)
 
 
 def _first_bounded(value: JsonValue, schema: JsonDict | bool) -> ValidationError | None:

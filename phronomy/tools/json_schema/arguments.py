@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Final
 
 from jsonschema import SchemaError, ValidationError
@@ -34,7 +35,7 @@ class Misfit(Unfit):
         self.faults = faults
 
     def told(self, hidden: frozenset[str]) -> str:
-        """What is wrong, for the model; of the parameters in `hidden` no more than that something is."""
+        """As that of `Unfit`."""
         lines = [
             f"{path[0]}: not valid ({keyword})"
             if path and path[0] in hidden
@@ -76,10 +77,7 @@ class SchemaArguments(Arguments):
         try:
             with budget(given):
                 filled = self._filled(value, self._root, 1)
-                faults = [
-                    _fault(error)
-                    for _, error in zip(range(_MOST), self._bounded.validator.iter_errors(filled), strict=False)
-                ]
+                faults = [_fault(error) for error in islice(self._bounded.errors(filled), _MOST)]
         except Unfit:
             raise
         except Exception as error:  # a schema that passes for one and yet cannot be applied
