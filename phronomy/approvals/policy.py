@@ -63,7 +63,7 @@ class Rule:
         return fnmatchcase(tool.name, self.pattern)
 
     def ask(self, tool: Tool, values: Mapping[str, object], context: ToolContext[object]) -> bool | Reject:
-        """What it says of a call of these values. Raises `AsyncRequired`."""
+        """The answer of the rule about a call with these values. Raises `AsyncRequired`."""
         if self._predicate is None:
             return self._always
         return self._predicate.ask(partial(tool.shown, values), context)
@@ -114,7 +114,7 @@ Says: TypeAlias = Literal["run", "ask", "reject"]
 
 
 def says(answer: bool | Reject) -> Says:
-    """What an answer comes to."""
+    """The word for an answer of a rule."""
     if isinstance(answer, Reject):
         return "reject"
     return "ask" if answer is not False else "run"

@@ -14,12 +14,12 @@ _LONGEST: Final = 5.0
 
 
 def backoff(first: float, failures: int) -> float:
-    """How many seconds to wait after so many failures, 1 or more; `first` is the pause after the first."""
+    """The seconds to wait after so many failures, 1 or more; `first` is the pause after the first."""
     return min(first * 2.0 ** min(failures - 1, 60), _LONGEST)
 
 
 def tried(work: Callable[[], T], retries: int, first: float) -> T:
-    """What the work gives. After an exception it is tried again, so many times at most; then the last exception is raised."""
+    """Do the work and return its result. After an exception it is tried again, at most so often; then that exception is raised."""
     if not retries:
         return work()
     tenacity, policy = _retrying(retries, first)

@@ -83,7 +83,7 @@ class Memory:
         return self._view(said, next((place for place in places if said[place].role == "user"), -1))
 
     def _view(self, said: tuple[Message, ...], began: int) -> tuple[Message, ...]:
-        """What is shown of a conversation whose present run began with the message at this place; -1: with none of them.
+        """The messages that are shown of a conversation whose present run began with the message at this place; -1: with none of them.
 
         It is read from its end, and no further than it is shown.
         """
@@ -122,7 +122,7 @@ class Memory:
 
 
 class _Room:
-    """What of a budget is left."""
+    """The room that is left of a budget of tokens and messages."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -143,7 +143,7 @@ class _Room:
 
 
 def shown(memory: Memory | None, state: Checkpoint, messages: tuple[Message, ...] | None = None) -> tuple[Message, ...]:
-    """What the model is shown in this state of a run: of all its messages, or of those that are left of them."""
+    """The messages that the model is shown in this state of a run: of all its messages, or of those that are left of them."""
     said = state.messages if messages is None else messages
     if memory is None:
         return said
@@ -154,7 +154,7 @@ def shown(memory: Memory | None, state: Checkpoint, messages: tuple[Message, ...
 
 
 def facts_of(memory: Memory) -> list[JsonValue]:
-    """What a checkpoint notes of a memory, to tell whether it has changed."""
+    """The settings of a memory that a checkpoint notes, to tell whether it has changed."""
     count = getattr(memory.count, "__qualname__", type(memory.count).__qualname__)
     return [memory.max_tokens, memory.max_messages, memory.trim_run, count]
 

@@ -75,11 +75,11 @@ class OutputType:
         return re.sub(r"[^a-zA-Z0-9_-]", "_", getattr(self.hint, "__name__", None) or "answer")[:64]
 
     def request_format(self) -> JsonDict:
-        """What asks a chat-completions model for it, as `response_format`."""
+        """The `response_format` that asks a chat-completions model for the type."""
         return {"type": "json_schema", "json_schema": {"name": self.name, "schema": self.schema}}
 
     def paragraph(self) -> str:
-        """What asks any model for it, after its instructions."""
+        """The paragraph that asks any model for the type, after its instructions."""
         return (
             "Give your final answer as JSON alone, with no text around it, that is valid by this JSON Schema:\n"
             f"{self._schema}"
@@ -145,7 +145,7 @@ def _adapter(hint: Any) -> TypeAdapter[object]:
 
 
 def _uncomputed(given: JsonValue, shown: JsonValue, stored: JsonValue) -> JsonValue:
-    """What was given, without what is shown and not stored: as an input, the type would refuse it or keep it as its own."""
+    """The given value without the fields that are shown and not stored: the type would refuse them, or keep them as its own."""
     if isinstance(given, dict) and isinstance(shown, dict) and isinstance(stored, dict):
         computed = shown.keys() - stored.keys()
         return {
@@ -178,5 +178,5 @@ def _explained(error: ValidationError) -> str:
 
 
 def told(error: InvalidOutput) -> str:
-    """What the model reads of an answer that is not of the type."""
+    """The text that the model reads about an answer that is not of the type."""
     return f"That answer cannot be used: {error}. Answer again, with JSON alone that is valid by the schema."

@@ -7,7 +7,7 @@ from importlib import import_module
 
 
 def load(package: str, name: str, places: Mapping[str, str]) -> object:
-    """What a package calls so, from the module that has it: by its name, or after a dot as one of the package's own.
+    """Import the module that has a name of the package, and return the object; a leading dot means a module of the package.
 
     Raises `AttributeError` for a name that stands in no place.
     """

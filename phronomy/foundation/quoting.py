@@ -59,12 +59,12 @@ def quoted(value: object) -> str:
 
 
 def quoted_word(value: object) -> str:
-    """What was given for one of several words: a word, or as `quoted`."""
+    """A value given in place of one of several words: the word itself, or as `quoted`."""
     return repr(value) if isinstance(value, str) and _WORD.fullmatch(value) else quoted(value)
 
 
 def quoted_name(value: object) -> str:
-    """What was given for a name, which is meant to be read: the beginning of a text, or as `quoted`."""
+    """A value given as a name, which is meant to be read: the beginning of a text, or as `quoted`."""
     return repr(value[:_LONGEST]) if isinstance(value, str) else quoted(value)
 
 

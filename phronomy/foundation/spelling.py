@@ -80,7 +80,7 @@ def check_options(kind: str, given: Iterable[str], options: Iterable[str], refus
 
 
 def misplaced(name: str) -> str | None:
-    """What is said of the name of a gate, well or badly spelt, where it is none; None of any other name."""
+    """The end of an error about the name of a gate, well or badly spelt, where there is no such gate; None for any other name."""
     gate = near(name, GATES_OF, by_gate=False)
     if gate is None:
         return None
@@ -211,7 +211,7 @@ class Options:
 
 
 def where_made(kind: str, options: Iterable[str]) -> dict[str, str]:
-    """What is said of options that are heard where one of this kind is made, and nowhere else."""
+    """The sentences for errors about options that have an effect only where one of this kind is made, by name."""
     return {name: f"give it where one is made, as in {kind}(..., {name}=...)." for name in options}
 
 

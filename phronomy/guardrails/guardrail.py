@@ -197,7 +197,7 @@ class Guardrail:
         return f"<{type(self).__name__} {getattr(self, 'name', '')!r}>"
 
     def _asked(self, value: JsonValue, context: GuardrailContext[object]) -> Answer | Awaitable[Answer]:
-        """What it says, or what is to be awaited for that."""
+        """The answer of the guardrail, or the awaitable of it."""
         said: Answer | Awaitable[Answer] = self._body(value, context) if self._takes_context else self._body(value)
         return said
 
@@ -509,7 +509,7 @@ class JsonSchemaOutput(Guardrail):
 
 
 class _InKey(Exception):
-    """What must be replaced stands in a key."""
+    """A match that would have to be replaced stands in a key of an object."""
 
 
 def _named(shipped: Guardrail, name: str | None) -> None:
@@ -556,7 +556,7 @@ def _texts(value: JsonValue) -> Iterator[str]:
 
 
 def _validator_of(schema: JsonDict) -> Draft202012Validator:
-    """What finds errors by the schema, and fetches nothing."""
+    """The validator of the schema, which fetches nothing. Raises `ConfigurationError` for what is no JSON Schema."""
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import, and seldom needed
 
     from phronomy.tools.json_schema.answers import validator_of  # noqa: PLC0415

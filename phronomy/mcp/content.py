@@ -40,7 +40,7 @@ def value_of(result: mcp_types.CallToolResult) -> str | list[str | Image]:
 
 
 def _structure(result: mcp_types.CallToolResult) -> list[str]:
-    """What has structure, unless a text says it. Of data that stand in a block of their own, it says the size."""
+    """The structured result as JSON, unless a text says it. Data that stand in a block of their own are replaced by their sizes."""
     structured = result.structured_content
     texts = (block.text for block in result.content if isinstance(block, mcp_types.TextContent))
     if structured is None or any(_says(text, structured) for text in texts):
@@ -87,7 +87,7 @@ def _says(text: str, structured: object) -> bool:
 
 
 def _note(block: object) -> str:
-    """What there is, where it is no text: what a model cannot read would only fill the record."""
+    """A note of a block that is no text: data that a model cannot read would only fill the record."""
     about: dict[str, object]
     match block:
         case mcp_types.ImageContent() | mcp_types.AudioContent():

@@ -55,7 +55,7 @@ class Unaskable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a human is shown: the words of the server, and the form that it wants to have filled in."""
+    """The question that a human is shown: the words of the server, and the form that it wants to have filled in."""
 
     message: str
     form: JsonDict
@@ -80,7 +80,7 @@ class Question:
 
 
 def question_of(params: object, scrubbed: Callable[[str], str]) -> Question:
-    """What a server wants to know, fit to be shown. Raises `Unaskable`.
+    """The question of a server, made fit to be shown. Raises `Unaskable`.
 
     What is for people alone is washed. The rest of a form goes back to the server as it is, so nothing is replaced in it.
     """
@@ -141,7 +141,7 @@ def _field(schema: JsonValue, wash: _Wash, depth: int = 0) -> JsonDict:
 
 
 def _exact(value: T) -> T:
-    """What goes back to the server as it is, and so must be what it looks like."""
+    """The value, if all text in it is visible: it goes back to the server as it is. Raises `Unaskable`."""
     todo: list[object] = [value]
     while todo:
         item = todo.pop()
@@ -159,7 +159,7 @@ def _legible(text: str) -> str:
 
 
 class Asking:
-    """What one run of a call's body asks in the name of its server. Made in the caller's thread, and used in that of the session.
+    """Asks, in one run of a call's body, in the name of its server. Made in the caller's thread, and used in that of the session.
 
     `unanswered` is the question for which it has stopped, `exhausted` says that the server has asked too much.
     """
@@ -188,7 +188,7 @@ class Asking:
             raise Unaskable(f"it has asked more than {MOST} questions")
 
     def answer(self, params: object) -> mcp_types.ElicitResult:
-        """What was answered to a request of the server. Raises `Interrupt` where nobody has yet, and `Unaskable`."""
+        """The answer to a request of the server. Raises `Interrupt` where nobody has answered yet, and `Unaskable`."""
         try:
             if self.unanswered is not None or self.exhausted:
                 raise Unaskable("the call is over")
@@ -210,7 +210,7 @@ class Asking:
         return self._answered(self._round), state if isinstance(state, str) else None
 
     def answers(self, wanted: mcp_types.InputRequiredResult) -> dict[str, mcp_types.ElicitResult]:
-        """What was answered to all that a server needs before the call can go on. Raises `Interrupt` and `Unaskable`."""
+        """The answers to all that a server needs before the call can go on, by name. Raises `Interrupt` and `Unaskable`."""
         requests = wanted.input_requests or {}
         if len(requests) > MOST:
             raise Unaskable(f"it asks for more than {MOST} things at once")

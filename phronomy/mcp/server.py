@@ -241,7 +241,7 @@ class MCPServer(Given):
         return await ain_thread(self.tools, None)
 
     def _listed(self) -> dict[str, Listed]:
-        """What the server lists now. One that does not know the session any more is asked again in a new one."""
+        """The tools that the server lists now. A server that does not know the session any more is asked again in a new one."""
         connection = self._connected()
         try:
             return connection.refresh(self._connect_timeout)
@@ -292,7 +292,7 @@ class MCPServer(Given):
         return tool.failure(f"MCP server {self.name!r}: {told}", values)
 
     def _asking(self) -> Asking | None:
-        """Who is asked what the server asks meanwhile; None if nobody is."""
+        """The asker for questions of the server during the call; None if nobody is asked."""
         asker = asker_here() if self._where.asks else None
         return None if asker is None else self._new_asking(self.name, asker, self._where.scrubbed)
 
@@ -358,7 +358,7 @@ class MCPTool(Tool):
 
 
 def _of(option: Mapping[str, T], name: str, default: T) -> T:
-    """What an option says of the tool of this name."""
+    """The value of an option for the tool of this name."""
     return option.get(name, option.get(_REST, default))
 
 

@@ -105,7 +105,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request: the `value` that the tool gave, or in `text` why there is none.
+    """The end of a request: the `value` that the tool gave, or in `text` why there is none.
 
     With `failed` the server has said so. An `unsent` request has certainly not reached it; whether a `lost` one has, nobody knows. One
     that has `asked` something is over until a human has answered.
@@ -117,7 +117,7 @@ class Answer:
 
 
 def changed(tool: Listed, now: Listed | None) -> str | None:
-    """What its server has done to a tool that it listed; None if it is as it was."""
+    """The change that a server has made to a tool that it listed, in words; None if there is none."""
     if now is None:
         return "no longer has this tool"
     if now is tool:  # nothing was listed since
@@ -146,7 +146,7 @@ class _Open:
     ids: set[object] = field(default_factory=set)
 
     def answered(self, id: object) -> None:
-        """What has this id goes out to the server."""
+        """Note that the answer to the request of this id goes out to the server."""
         self.ids.discard(id)
         if not self.ids:
             self.told.set()
@@ -464,7 +464,7 @@ class Connection:
         return Answer("completed", value=value_of(result) if self._where.images else text_of(result))
 
     async def _result(self, send: _Send, asking: Asking | None) -> mcp_types.CallToolResult:
-        """What a tool gives back, once all that its server asks for is answered. Raises `Interrupt` and `Unaskable`."""
+        """The result of a tool, once all questions of its server are answered. Raises `Interrupt` and `Unaskable`."""
         given, state = (None, None) if asking is None else asking.resumed()
         kept = given is not None
         for _ in range(MOST):
@@ -539,7 +539,7 @@ class Connection:
                 opened.answered(message.id)
 
     def _refused(self, error: MCPError, under: Under) -> Answer:
-        """What an error in place of an answer means for the request."""
+        """The end of a request that was answered with an error."""
         if not under.sent or (under.refused and not under.reached):
             return self._ended(under)
         if error.code == mcp_types.CONNECTION_CLOSED:
@@ -578,6 +578,6 @@ async def _unchecked(name: str, result: mcp_types.CallToolResult) -> None:
 
 
 def _quiet(where: Where) -> str:
-    """How to hear why a server that was started does not do what it should."""
+    """A hint how to see the standard error of a server that was started; empty where there is none to see."""
     hint = "; give errlog=sys.stderr to see what it writes to its standard error"
     return hint if where.command and where.errlog is None else ""

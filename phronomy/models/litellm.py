@@ -28,13 +28,13 @@ from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_o
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
 from phronomy.models.formats.answer import (
     Answered,
-    awhole,
+    aread_whole,
     check_no_error,
     is_stream,
     read_answer,
+    read_whole,
     refused,
     seconds_of,
-    whole,
 )
 from phronomy.models.formats.chat import read_completion, request_options
 from phronomy.models.formats.chunks import Assembler
@@ -155,7 +155,7 @@ class LiteLLMModel(RetriedModel):
         stream = _Stream(_load().completion(**self._streamed(request, awaited=False)))
         with closing(stream):
             if stream.is_whole():
-                yield stream.read(whole(still(stream.response.iter_bytes(), request.patience)))
+                yield stream.read(read_whole(still(stream.response.iter_bytes(), request.patience)))
                 return
             if (data := stream.data()) is not None:
                 for piece in pieces(still(data, request.patience), stream.assembler):
@@ -169,7 +169,7 @@ class LiteLLMModel(RetriedModel):
         stream = _Stream(await _load().acompletion(**self._streamed(request, awaited=True)))
         async with contextlib.aclosing(stream):
             if stream.is_whole():
-                yield stream.read(await awhole(stream.response.aiter_bytes()))
+                yield stream.read(await aread_whole(stream.response.aiter_bytes()))
                 return
             if (data := stream.adata()) is not None:
                 async with aclosing(apieces(data, stream.assembler)) as found:
@@ -354,7 +354,7 @@ class _Stream:
         return self.response.aiter_bytes() if hasattr(self.response, "aiter_bytes") else None
 
     def _followed(self, make: Callable[..., object]) -> Callable[..., object]:
-        """What sends the request and gives litellm's reader of the answer, with a look at what that reads."""
+        """The function that sends the request, wrapped so that the reader of the answer that it returns is followed."""
 
         def made(*given: object, **options: object) -> object:
             found = make(*given, **options)
@@ -511,7 +511,7 @@ def _names(message: JsonDict) -> list[JsonValue]:
 
 
 def _answered(error: Exception) -> Failure | None:
-    """What the provider's own answer means, where it is behind litellm's error."""
+    """The failure that the provider's own answer means, where that answer is behind litellm's error; else None."""
     clients = filter(None, map(sys.modules.get, ("httpx", "httpx2")))  # litellm has loaded the one that it asks with
     kinds = tuple(client.HTTPStatusError for client in clients)
     behind = list(chain(error))
@@ -566,7 +566,7 @@ def _forget_parts() -> None:
 
 
 def _load_all() -> None:
-    """What the first call would import beside litellm itself: measured, half a second of it."""
+    """Import all that the first call would import beside litellm itself: measured, half a second of it."""
     _load()
     for name in _FIRST_CALL:
         with suppress(ImportError):  # another release of litellm need not have it

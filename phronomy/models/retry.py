@@ -95,7 +95,7 @@ class Failure:
 
 
 def of_answer(answer: Answered) -> Failure:
-    """What an answer with an error means, by its status and its error object."""
+    """The failure that an answer with an error means, by its status and its error object."""
     said = _error_object(answer.body)
     codes = [said.get("code"), said.get("type"), object_of(said.get("innererror")).get("code")]
     status = answer.status or next((found for code in codes if (found := _status_named(code)) is not None), None)
@@ -106,7 +106,7 @@ def of_answer(answer: Answered) -> Failure:
 def of_status(
     status: int | None, words: str, *, content_type: str = "", retry_after: float | None = None, what: str = ""
 ) -> Failure:
-    """What a status and the words beside it mean. The words are looked through, not repeated."""
+    """The failure that a status and the words beside it mean. The words are looked through, not repeated."""
     words = words.lower()
     page = f", {content_type}" if content_type and "json" not in content_type else ""
     seen = what or (f"status {status}" if status else "an error of the provider") + page
@@ -135,12 +135,12 @@ def of_status(
 
 
 def of_connection(error: BaseException) -> Failure:
-    """What a fault of the way there and back means."""
+    """The failure that a fault of the connection means."""
     return Failure(error=ModelConnectionError(f"gave no answer: {type(error).__name__}"), may_pass=True)
 
 
 def of_exception(error: Exception) -> Failure | None:
-    """What an exception means that any model over HTTP may meet, or None."""
+    """The failure that an exception means, if it is one that any model over HTTP may meet; else None."""
     if isinstance(error, ModelError):
         return Failure(error=error, may_pass=isinstance(error, ModelConnectionError))
     if isinstance(error, Answered):
@@ -320,7 +320,7 @@ class RetriedModel(ABC):
         """As `_pieces`."""
 
     def _failure(self, error: Exception) -> Failure:
-        """What the exception of an attempt means."""
+        """The failure that the exception of an attempt means."""
         return of_exception(error) or Failure(error=ModelError(f"gave no answer: {type(error).__name__}"))
 
     # How often, and what is raised in the end

@@ -262,7 +262,7 @@ class Settled(NamedTuple):
 
 
 class _Owner(Protocol):
-    """Whatever takes answers for a call that waits, as the agent or graph does."""
+    """An object that takes answers for a call that waits, as the agent or graph does."""
 
     def resume(self, at: str, **options: object) -> object: ...
 
@@ -409,7 +409,7 @@ class Hold(Given):
         raise UnknownPending(f"no call waits at a breakpoint under {quoted_id(id)}: it {how}", pending_id=kept_id(id))
 
     def _arrived(self, hits: Iterable[BreakpointHit], owner: _Owner) -> list[BreakpointHit]:
-        """Those of the stops that are new here."""
+        """Take note of stops, and return the new ones among them."""
         with self._lock:
             known = {*self._pending, *(each.hit.id for each in self._settled if each.how != "left")}
             new = [hit for hit in hits if hit.id not in known]

@@ -62,12 +62,12 @@ def interrupt(payload: object = None, *, key: str | None = None, answer: object 
 
 
 def asker_here() -> Asker | None:
-    """What asks in the name of the body that runs here; None outside of one."""
+    """The asker of the body that runs here; None outside of one."""
     return _ASKER.get()
 
 
 class Asker:
-    """What the body of one call may ask, and what has been answered."""
+    """Asks questions for the body of one call, and knows the answers that there are."""
 
     __slots__ = ("_call", "_keys", "_state", "over", "unanswered")
 
@@ -80,7 +80,7 @@ class Asker:
 
     @property
     def note(self) -> JsonDict | None:
-        """What the body left when it last asked; None if that was nothing, or for another tool or other arguments."""
+        """The note that the body left when it last asked; None if there is none, or if it is for another tool or other arguments."""
         kept = object_of(self._call.note)
         return object_of(kept.get("note")) or None if kept.get("digest") == self._call.digest else None
 

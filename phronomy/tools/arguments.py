@@ -55,7 +55,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose parameters they are, and how an error says so."""
+    """The owner of parameters, and the words by which an error names it."""
 
     name: str
     part: str = "parameter"
@@ -311,7 +311,7 @@ class Form:
             return None
 
     def _loss(self, first: BaseModel) -> str | None:
-        """What is lost when the loaded value is written and read back."""
+        """The difference between the loaded value and the same value written and read back; None if there is none."""
         try:
             text = self.write(first)
             if self.write(first) != text:

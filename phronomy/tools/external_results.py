@@ -55,7 +55,7 @@ def _telling() -> None:
 
 
 def _shape(body: Callable[..., object]) -> tuple[list[str], tuple[str, ...], bool]:
-    """What the body of a function does, step by step, the names that it uses, and whether it is written to give anything back."""
+    """The instructions in the body of a function, the names that it uses, and whether it returns anything."""
     steps = list(dis.get_instructions(body))
     raises = any(each.opname == "RAISE_VARARGS" for each in steps)  # what it is told is no result
     gives = any("CONST" in each.opname and each.argval is not None for each in steps)

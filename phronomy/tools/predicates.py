@@ -30,7 +30,7 @@ class ApprovalPredicate:
         self.is_async: bool = checks.is_async(function)
 
     def ask(self, shown: Shown, context: object) -> bool | Reject:
-        """What it says of a call. Raises `AsyncRequired` if it is async."""
+        """The answer of the predicate about a call. Raises `AsyncRequired` if it is async."""
         if self.is_async:
             raise AsyncRequired(f"{self._what} is async; use the agent's async methods")
         try:

@@ -259,7 +259,7 @@ class Tool:
         return self._identity.evolve(path=path) if path else self._identity
 
     def definition(self) -> JsonDict:
-        """What the model is told of it, in the form of the chat completions protocol."""
+        """The description of the tool for the model, in the form of the chat completions protocol."""
         told: JsonDict = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": told}
 
@@ -419,7 +419,7 @@ class Tool:
         return InvalidArguments(f"The arguments of {self.name} are not valid: {why}")
 
     def _why_invalid(self, error: Exception) -> str:
-        """What is wrong, for the model. Keys and users' own messages may show redacted values: those are left out."""
+        """The fault of the arguments, for the model. Keys and users' own messages may show redacted values: those are left out."""
         if isinstance(error, JsonError) and self.redact:
             return "they are not strict JSON"
         if isinstance(error, Unfit | JsonError):
@@ -441,7 +441,7 @@ class Tool:
         return cut(text, self.max_result_size)
 
     def _secrets(self, values: Mapping[str, object]) -> set[str]:
-        """How the values of redacted parameters may stand in a message."""
+        """The forms in which the values of redacted parameters may stand in a message."""
         found: set[str] = set()
         for name in self.redact & values.keys():
             found |= {str(values[name]), repr(values[name])}

@@ -130,7 +130,7 @@ def seconds_of(text: str | None) -> float | None:
         return None
 
 
-def whole(data: Iterable[bytes]) -> bytes:
+def read_whole(data: Iterable[bytes]) -> bytes:
     """All the bytes of an answer. Raises `ModelError` where they are more than a record holds."""
     found = bytearray()
     for part in data:
@@ -139,8 +139,8 @@ def whole(data: Iterable[bytes]) -> bytes:
     return bytes(found)
 
 
-async def awhole(data: AsyncIterable[bytes]) -> bytes:
-    """As `whole`, for bytes that are awaited."""
+async def aread_whole(data: AsyncIterable[bytes]) -> bytes:
+    """As `read_whole`, for bytes that are awaited."""
     found = bytearray()
     async for part in data:
         found += part

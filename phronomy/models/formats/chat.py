@@ -51,7 +51,7 @@ def request_messages(
 
 
 def request_conversation(request: ModelRequest) -> JsonDict:
-    """What was said, as it goes over the wire."""
+    """The conversation of the request as it goes over the wire."""
     return {"messages": [*request_messages(request)]}
 
 
@@ -114,7 +114,7 @@ def _wire_call(call: ToolCall, extra: JsonDict) -> JsonDict:
 
 
 def _with(known: JsonDict, more: JsonDict) -> JsonDict:
-    """What is known first, then the rest in its order; the rest never stands over what the record itself says."""
+    """The known fields first, then the others in their order; another field never replaces a known one."""
     return {**known, **{key: value for key, value in more.items() if key not in known}}
 
 
@@ -220,7 +220,7 @@ def arguments_text(value: object) -> str:
 
 
 def _unknown(message: JsonDict, raw_calls: list[JsonValue]) -> JsonDict:
-    """What goes into `Message.provider`."""
+    """The fields of the reply that go into `Message.provider`."""
     kept: JsonDict = {}
     for key, value in message.items():
         if key in _KNOWN or (key in _NOISE and value is None):

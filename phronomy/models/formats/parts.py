@@ -35,7 +35,7 @@ _SEPARATOR: Final = "__thought__"  # litellm puts the signature of a call behind
 
 
 class Parts:
-    """What a reply is made of, in its order, as far as it has come; and whether the provider said its end."""
+    """The parts of a reply in their order, as far as it has come, and whether the provider has announced its end."""
 
     def __init__(self) -> None:
         self.ended: bool = False

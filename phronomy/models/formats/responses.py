@@ -92,7 +92,7 @@ def _text_parts(item: JsonDict) -> list[JsonDict]:
 
 
 def _content(content: JsonValue) -> JsonValue:
-    """What a user or a tool said, with parts in the form of chat completions in that of this API."""
+    """The content of a user's or a tool's message, with its parts in the form of this API."""
     return [_part(part) for part in content] if isinstance(content, list) else content or ""
 
 

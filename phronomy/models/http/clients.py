@@ -61,7 +61,7 @@ class Clients:
             return self._client
 
     def _tls(self) -> ssl.SSLContext | bool:
-        """What an address over TLS is verified by. For any other, nothing is read: that alone would take 20 ms."""
+        """The check of certificates for an address over TLS. For any other no authorities are read: that alone would take 20 ms."""
         if self._url.startswith("https:"):
             return True
         import ssl  # noqa: PLC0415  # httpx2 has loaded it

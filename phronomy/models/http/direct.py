@@ -18,7 +18,7 @@ from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError
 from phronomy.foundation.json_text import JsonDict, clean
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
-from phronomy.models.formats.answer import StreamedReply, awhole, is_stream, read_answer, whole
+from phronomy.models.formats.answer import StreamedReply, aread_whole, is_stream, read_answer, read_whole
 from phronomy.models.http.clients import CONNECT_SECONDS, READ_SECONDS, Clients
 from phronomy.models.http.sse import apieces, pieces
 from phronomy.models.patience import still
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireFormat:
-    """What a protocol is: what is in the body of a request, and how what comes back is read."""
+    """The format of a protocol: how the body of a request is made, and how an answer is read."""
 
     path: str
     """Where requests go, under the base address."""
@@ -41,13 +41,13 @@ class WireFormat:
     """The options in the body of a request, those of `extra` among them."""
 
     conversation: Callable[[ModelRequest], JsonDict]
-    """What was said, in the body of a request."""
+    """The conversation in the body of a request."""
 
     read: Callable[[JsonDict], ModelReply]
     """The reply in the body of a whole answer."""
 
     assembler: Callable[[], StreamedReply]
-    """What puts a stream together again."""
+    """Makes the object that puts a streamed reply together again."""
 
 
 class DirectModel(RetriedModel):
@@ -125,12 +125,12 @@ class DirectModel(RetriedModel):
     def _ask(self, request: ModelRequest) -> ModelReply:
         with self._sent(request, stream=False) as answer:
             data = still(answer.iter_bytes(), request.patience)
-            return read_answer(answer.status_code, answer.headers, whole(data), self._FORMAT.read)
+            return read_answer(answer.status_code, answer.headers, read_whole(data), self._FORMAT.read)
 
     async def _aask(self, request: ModelRequest) -> ModelReply:
         async with await self._asent(request, stream=False) as answer:
             return read_answer(
-                answer.status, answer.headers, await awhole(answer.content.iter_any()), self._FORMAT.read
+                answer.status, answer.headers, await aread_whole(answer.content.iter_any()), self._FORMAT.read
             )
 
     def _pieces(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
@@ -139,7 +139,7 @@ class DirectModel(RetriedModel):
             if is_stream(answer.status_code, answer.headers):
                 yield from pieces(data, self._FORMAT.assembler())
             else:
-                yield read_answer(answer.status_code, answer.headers, whole(data), self._FORMAT.read)
+                yield read_answer(answer.status_code, answer.headers, read_whole(data), self._FORMAT.read)
 
     async def _apieces(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
         async with await self._asent(request, stream=True) as answer:
@@ -149,7 +149,7 @@ class DirectModel(RetriedModel):
                         yield piece
             else:
                 yield read_answer(
-                    answer.status, answer.headers, await awhole(answer.content.iter_any()), self._FORMAT.read
+                    answer.status, answer.headers, await aread_whole(answer.content.iter_any()), self._FORMAT.read
                 )
 
     def _sent(self, request: ModelRequest, *, stream: bool) -> AbstractContextManager[httpx2.Response]:

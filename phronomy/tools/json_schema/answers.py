@@ -70,7 +70,7 @@ def _first_bounded(value: JsonValue, schema: JsonDict | bool) -> ValidationError
 
 
 def _wanted(validator: str, value: object, given: object) -> str:
-    """What of the schema says in a few words what is wanted: it is shown to whoever answers anyway."""
+    """The part of the schema that the value breaks, in a few words. The person who answers sees the schema anyway."""
     if validator == "required":
         return f": {next(name for name in list_of(value) if name not in object_of(given))!r:.60} is missing"
     if validator == "type":

@@ -105,7 +105,7 @@ class BoundedSchema:
         return found
 
     def at(self, reference: str) -> JsonValue:
-        """What a reference within the schema points at; None for one by an anchor."""
+        """The part of the schema that a reference points at; None for a reference by an anchor."""
         found: JsonValue = self.root
         if reference != "#" and not reference.startswith("#/"):
             return None
@@ -146,7 +146,7 @@ class BoundedSchema:
 
 
 class ResultSchema:
-    """What a tool says of its structured results: made ready when the first is looked at, and then kept."""
+    """The schema of a tool's structured results: compiled when the first result is checked, and then kept."""
 
     def __init__(self, schema: object) -> None:
         self._schema = schema
@@ -165,7 +165,7 @@ class ResultSchema:
 
 @cache
 def _engine() -> Any:
-    """What matches patterns and can be stopped. It comes with the extra for MCP, as nothing else of phronomy needs it."""
+    """The engine of regular expressions that can be stopped. It comes with the extra for MCP, as nothing else of phronomy needs it."""
     try:
         import regex  # type: ignore[import-untyped]  # noqa: PLC0415  # it comes without types
     except ModuleNotFoundError:
@@ -232,7 +232,7 @@ def _unique_items(__: object, wanted: object, instance: object, _: object) -> It
 
 
 def _frozen(value: JsonValue) -> Hashable:
-    """What is equal for equal JSON: 1 and 1.0 are, 1 and true are not."""
+    """A hashable value that is equal for equal JSON: 1 and 1.0 are equal, 1 and true are not."""
     match value:
         case bool():
             return str(value), bool
