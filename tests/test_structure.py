@@ -153,7 +153,7 @@ LAZY = {
     "phronomy.cli.commands.demo_desk": {"phronomy.cli.commands.decide"},
     "phronomy.cli.graphs": {"phronomy.graph.state.joins"},
     "phronomy.cli.screen": {"msvcrt", "os", "select", "signal", "termios"},
-    "phronomy.guardrails.guardrail": {"jsonschema", "phronomy.tools.json_schema.answers", "referencing"},
+    "phronomy.guardrails.guardrail": {"jsonschema", "phronomy.tools.json_schema.answers"},
     "phronomy.mcp.server": {"phronomy.mcp.session", "phronomy.mcp.elicitation"},
     "phronomy.models.formats.answer": {"email.utils"},
     "phronomy.concurrency.retries": {"tenacity"},

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 from phronomy.conversation.views import whole
 from phronomy.errors import ConfigurationError, InputFilterFailed, ToolDefinitionError
-from phronomy.foundation.checks import close_unawaited, is_series
+from phronomy.foundation.checks import close_unawaited, is_async, is_series
 from phronomy.foundation.spelling import Given
 from phronomy.records.chain import HANDOFF
 from phronomy.records.decisions import OnExpiry
 from phronomy.records.messages import Message
-from phronomy.tools.arguments import Arguments, is_async_callable
+from phronomy.tools.arguments import Arguments
 from phronomy.tools.docstrings import read_docstring
 from phronomy.tools.tool import Predicate, Tool, ToolContext
 
@@ -56,9 +56,9 @@ class Handoff(Given):
         on_expiry: OnExpiry | None = None,
         risk: str | None = None,
     ) -> None:
-        if input is not None and (not callable(input) or is_async_callable(input)):
+        if input is not None and (not callable(input) or is_async(input)):
             raise ConfigurationError("the input of a handoff is a plain function, whose parameters the model fills in")
-        if input_filter is not None and (not callable(input_filter) or is_async_callable(input_filter)):
+        if input_filter is not None and (not callable(input_filter) or is_async(input_filter)):
             raise ConfigurationError("the input_filter of a handoff is a plain function of the messages before it")
         self.target = target
         self.name = name

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.checks import is_series
+from phronomy.foundation.checks import texts_in
 from phronomy.foundation.quoting import quoted_name
 from phronomy.records.decisions import Reject
 from phronomy.tools.predicates import ApprovalPredicate
@@ -31,7 +31,7 @@ list of names is True for each. What is False asks for nothing, and takes nothin
 class Handled(NamedTuple):
     """An approval handler, and whether calling it gives something to await."""
 
-    handler: Callable[[str, dict[str, Any]], Any]
+    handler: Callable[[str, dict[str, Any]], object]
     is_async: bool
 
 
@@ -62,23 +62,23 @@ class Rule:
         """Whether it is about this tool."""
         return fnmatchcase(tool.name, self.pattern)
 
-    def ask(self, tool: Tool, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
-        """What it says of a call of these values. Raises `AsyncRequired`."""
+    def ask(self, tool: Tool, values: Mapping[str, object], context: ToolContext[object]) -> bool | Reject:
+        """The answer of the rule about a call with these values. Raises `AsyncRequired`."""
         if self._predicate is None:
             return self._always
         return self._predicate.ask(partial(tool.shown, values), context)
 
-    async def aask(self, tool: Tool, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+    async def aask(self, tool: Tool, values: Mapping[str, object], context: ToolContext[object]) -> bool | Reject:
         """As `ask`, for predicates of both kinds."""
         if self._predicate is None:
             return self._always
         return await self._predicate.aask(partial(tool.shown, values), context)
 
 
-def rules_of(name: str, given: Any, handler: Handled | None) -> tuple[Rule, ...]:
+def rules_of(name: str, given: object, handler: Handled | None) -> tuple[Rule, ...]:
     """The rules in the policy of an agent or a graph, which this handler may answer. Raises `ConfigurationError`."""
-    names = tuple(given) if is_series(given) or isinstance(given, Mapping) else ("",)
-    if not all(isinstance(pattern, str) and pattern for pattern in names):
+    names = texts_in([*given] if isinstance(given, Mapping) else given)
+    if names is None or "" in names:
         raise ConfigurationError(
             f"{name!r}: approval_policy is a mapping of names of tools to True or a predicate, or a list of names"
         )
@@ -114,7 +114,7 @@ Says: TypeAlias = Literal["run", "ask", "reject"]
 
 
 def says(answer: bool | Reject) -> Says:
-    """What an answer comes to."""
+    """The word for an answer of a rule."""
     if isinstance(answer, Reject):
         return "reject"
     return "ask" if answer is not False else "run"

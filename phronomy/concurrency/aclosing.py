@@ -19,7 +19,7 @@ class aclosing(Generic[T]):  # as that of contextlib, which it stands in for
     had to do at its end is not done: a stream that was left open would keep its run.
     """
 
-    def __init__(self, generator: AsyncGenerator[T, Any]) -> None:
+    def __init__(self, generator: AsyncGenerator[T]) -> None:
         self._generator = generator
         self._begun = False
 
@@ -32,19 +32,19 @@ class aclosing(Generic[T]):  # as that of contextlib, which it stands in for
     def __aiter__(self) -> Self:
         return self
 
-    def __anext__(self) -> Coroutine[Any, Any, T]:
+    def __anext__(self) -> Coroutine[object, None, T]:
         if self._begun:
             return self._generator.__anext__()
         self._begun = True
         with _unheard():
             return self._generator.__anext__()
 
-    def athrow(self, *error: Any) -> Coroutine[Any, Any, T]:
+    def athrow(self, *error: Any) -> Coroutine[object, None, T]:
         """Raise an error where the generator stands."""
         with _unheard():
             return self._generator.athrow(*error)
 
-    def aclose(self) -> Coroutine[Any, Any, None]:
+    def aclose(self) -> Coroutine[object, None, None]:
         """End the generator."""
         with _unheard():
             return self._generator.aclose()

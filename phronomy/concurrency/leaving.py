@@ -70,7 +70,7 @@ class Leave:
 
 
 class Patience:
-    """How long an answer is waited for, by the monotonic clock, and what says that nobody waits for it any more."""
+    """The time for which an answer is waited for, by the monotonic clock, and the signal that nobody waits for it any more."""
 
     def __init__(self, leave: Leave | None = None, until: float = math.inf) -> None:
         self.leave: Leave = leave if leave is not None else Leave()
@@ -80,7 +80,7 @@ class Patience:
         return f"<Patience for {self.left()} s>"
 
     def at_most(self, seconds: float | None) -> Patience:
-        """That of one attempt, which ends by itself after so many seconds and can be left by itself."""
+        """The patience for one attempt, which ends by itself after so many seconds and can be left by itself."""
         return Patience(None, self._until if seconds is None else min(self._until, time.monotonic() + seconds))
 
     def left(self) -> float | None:

@@ -30,7 +30,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """What passes in the run at `path`, inside a call: on its way to whoever watches, in the ledger's list of what was heard."""
+    """An event of the run at `path`, inside a call, on its way to the caller who watches: it stands in the ledger's list."""
 
     path: str
     moment: Any
@@ -46,7 +46,7 @@ Hear: TypeAlias = Callable[[Piece | Heard], None]
 
 
 class Piecewise:
-    """What a tool is that may give pieces while it runs, if `gives_pieces` says so."""
+    """A base of tools that may give pieces while they run, if `gives_pieces` says so."""
 
     gives_pieces: bool = False
 
@@ -80,7 +80,7 @@ _FEED: Final[ContextVar[Feed | None]] = ContextVar("phronomy_feed", default=None
 
 @contextmanager
 def listening(owner: object | None, hear: Hear) -> Iterator[None]:
-    """What is begun in the block hands its pieces to `hear`, as far as it is of the runs of this owner. None: all stays as it is."""
+    """Send the pieces of bodies that begin in the block to `hear`, if they are of runs of this owner. None: nothing changes."""
     if owner is None:
         yield
         return
@@ -116,5 +116,5 @@ def told_on(owner: object) -> None:
 
 
 def feed_here() -> Feed | None:
-    """What takes the pieces of the body that runs here; None if nobody watches."""
+    """The feed that takes the pieces of the body that runs here; None if nobody watches."""
     return _FEED.get()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from types import ModuleType
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 
@@ -13,12 +14,12 @@ _LONGEST: Final = 5.0
 
 
 def backoff(first: float, failures: int) -> float:
-    """How many seconds to wait after so many failures, 1 or more; `first` is the pause after the first."""
+    """The seconds to wait after so many failures, 1 or more; `first` is the pause after the first."""
     return min(first * 2.0 ** min(failures - 1, 60), _LONGEST)
 
 
 def tried(work: Callable[[], T], retries: int, first: float) -> T:
-    """What the work gives. After an exception it is tried again, so many times at most; then the last exception is raised."""
+    """Do the work and return its result. After an exception it is tried again, at most so often; then that exception is raised."""
     if not retries:
         return work()
     tenacity, policy = _retrying(retries, first)
@@ -35,7 +36,7 @@ async def atried(work: Callable[[], Awaitable[T]], retries: int, first: float) -
     return found
 
 
-def _retrying(retries: int, first: float) -> tuple[Any, dict[str, Any]]:
+def _retrying(retries: int, first: float) -> tuple[ModuleType, dict[str, object]]:
     """tenacity, and what its two retriers are to do."""
     import tenacity  # noqa: PLC0415  # needed by retries alone
 

@@ -90,7 +90,7 @@ class Wanted:
                     del self._leaves[path]
 
     def leave(self, path: str) -> Leave | None:
-        """What says that the call at a path is left; None if it never is."""
+        """The signal that the call at a path is left; None if it never is."""
         return self._leaves.get(path)
 
     def hear(self, event: threading.Event, path: str) -> None:

@@ -40,7 +40,7 @@ sleep, or to another thread, and the main thread hears it when it wakes."""
 
 
 def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER) -> T:
-    """What `work` gives, from a thread of its own; `Overran` if it takes longer, `Left` if it is left.
+    """Run `work` in a thread of its own and return its result. Raises `Overran` if it takes longer, `Left` if it is left.
 
     A thread cannot be stopped: it goes on.
     """
@@ -48,7 +48,7 @@ def in_thread(work: Callable[[], T], timeout: float | None, leave: Leave = NEVER
     with leave.told(lambda: box.put((None, Left()))):
         spawn(work, box.put)
         try:
-            return opened(taken(box, timeout))
+            return result_in(take_from(box, timeout))
         except queue.Empty:
             raise Overran(f"still running after {timeout} s") from None
 
@@ -63,11 +63,14 @@ async def ain_thread(work: Callable[[], T], timeout: float | None, leave: Leave 
             loop.call_soon_threadsafe(lambda: None if box.done() else box.set_result(item))
 
     spawn(work, deliver)
-    return opened(await within(box, timeout, leave))
+    return result_in(await within(box, timeout, leave))
 
 
 async def within(work: Awaitable[T], timeout: float | None, leave: Leave = NEVER) -> T:
-    """What `work` gives; `Overran` if it takes longer, `Left` if it is left. A timeout that the work raises stays what it is."""
+    """Await `work` and return its result. Raises `Overran` if it takes longer, `Left` if it is left.
+
+    A timeout that the work itself raises stays as it is.
+    """
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     left: asyncio.Future[None] = loop.create_future()
@@ -95,7 +98,7 @@ _KEEPS_COUNT: Final = sys.version_info < (3, 13)
 
 
 class in_place(Awaitable[T]):  # awaited like the functions beside it
-    """What some work gives, in the caller's own task: what it raises has the caller on its stack, as in sync code.
+    """Awaits some work in the caller's own task: an error of the work has the caller on its stack, as in sync code.
 
     Whoever cancels the caller is heard even if the work swallows it. A cancellation that came from nowhere else is a failure of the
     work. A task counts how often it is to be cancelled; what the groups of tasks in the work have added to that is left out.
@@ -105,12 +108,12 @@ class in_place(Awaitable[T]):  # awaited like the functions beside it
         self._work = work
         self._groups: list[asyncio.TaskGroup] = []
 
-    def __await__(self) -> Generator[Any, Any, T]:
+    def __await__(self) -> Generator[object, object, T]:
         task = asyncio.current_task()
         assert task is not None
         before = task.cancelling()
-        inner: Any = self._work.__await__()
-        step: Callable[[], Any] = partial(next, inner)
+        inner: Generator[object, object, T] = self._work.__await__()
+        step: Callable[[], object] = partial(next, inner)
         while True:
             try:
                 waits_for = step()
@@ -133,7 +136,7 @@ class in_place(Awaitable[T]):  # awaited like the functions beside it
                     self._look()
                 step = partial(inner.throw, error)
 
-    def _is_cancelled(self, task: asyncio.Task[Any], before: int) -> bool:
+    def _is_cancelled(self, task: asyncio.Task[object], before: int) -> bool:
         """Whether somebody who is no part of the work has cancelled the task since."""
         return task.cancelling() - len(self._groups) > before
 
@@ -141,9 +144,9 @@ class in_place(Awaitable[T]):  # awaited like the functions beside it
         """Note the groups that wait for their tasks in the work, and have the task cancelled: they do that once at most."""
         within: Any = self._work
         while (frame := getattr(within, "cr_frame", None)) is not None:
-            group: Any = frame.f_locals.get("self") if frame.f_code is asyncio.TaskGroup.__aexit__.__code__ else None
-            asked = getattr(group, "_parent_cancel_requested", False)
-            if asked and not any(group is each for each in self._groups):
+            group = frame.f_locals.get("self") if frame.f_code is asyncio.TaskGroup.__aexit__.__code__ else None
+            known = any(group is each for each in self._groups)
+            if isinstance(group, asyncio.TaskGroup) and getattr(group, "_parent_cancel_requested", False) and not known:
                 self._groups.append(group)
             within = within.cr_await
 
@@ -154,7 +157,7 @@ def _tell(loop: asyncio.AbstractEventLoop, left: asyncio.Future[None]) -> None:
 
 
 def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -> Generator[T | Piece | Heard]:
-    """What each piece of work gives, as it comes in. One that raises does so once the others are through.
+    """Run pieces of work in threads and yield each result as it comes in. An error is raised once the others are finished.
 
     With the `owner` of the runs that it is of, also what it gives before it is through.
     """
@@ -165,7 +168,7 @@ def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -
     raised: BaseException | None = None
     running = len(work)
     while running:
-        item = taken(box, None)
+        item = take_from(box, None)
         if isinstance(item, Piece | Heard):
             yield item
             continue
@@ -173,13 +176,13 @@ def side_by_side(work: Sequence[Callable[[], T]], owner: object | None = None) -
         if item[1] is not None:
             raised = item[1]
             continue
-        yield opened(item)
+        yield result_in(item)
     if raised is not None:
         raise raised
 
 
 async def aside_by_side(
-    work: Iterable[Coroutine[Any, Any, T]], owner: object | None = None
+    work: Iterable[Coroutine[object, None, T]], owner: object | None = None
 ) -> AsyncGenerator[T | Piece | Heard]:
     """As `side_by_side`, in tasks. Leaving early cancels those that still run, and waits until they are gone."""
     loop = asyncio.get_running_loop()
@@ -215,8 +218,8 @@ async def aside_by_side(
         raise raised
 
 
-async def in_either(function: Callable[..., Any], is_async: bool, *args: Any) -> Any:
-    """What a sync or async function of the user's gives, without holding up the event loop."""
+async def in_either(function: Callable[..., Any], is_async: bool, *args: object) -> Any:
+    """Call a sync or async function of the user's and return its result, without holding up the event loop."""
     if is_async:
         return await function(*args)
     return await ain_thread(lambda: function(*args), None)
@@ -257,8 +260,8 @@ def spawn(work: Callable[[], T], deliver: Callable[[tuple[T | None, BaseExceptio
     threading.Thread(target=copy_context().run, args=(body,), daemon=True, name="phronomy-call").start()
 
 
-def taken(box: queue.SimpleQueue[T], timeout: float | None) -> T:
-    """What comes into the box next. A Ctrl-C is heard meanwhile. Raises `queue.Empty` after so many seconds; None: never."""
+def take_from(box: queue.SimpleQueue[T], timeout: float | None) -> T:
+    """Wait for the next item of the box. A Ctrl-C is heard meanwhile. Raises `queue.Empty` after so many seconds; None: never."""
     until = math.inf if timeout is None else time.monotonic() + timeout
     while True:
         left = max(until - time.monotonic(), 0)
@@ -269,8 +272,8 @@ def taken(box: queue.SimpleQueue[T], timeout: float | None) -> T:
                 raise
 
 
-def opened(item: tuple[T | None, BaseException | None]) -> T:
-    """What the work gave. Raises what it raised."""
+def result_in(item: tuple[T | None, BaseException | None]) -> T:
+    """The result of the work. Raises the error that the work raised."""
     value, error = item
     if error is not None:
         raise error
@@ -278,7 +281,7 @@ def opened(item: tuple[T | None, BaseException | None]) -> T:
 
 
 async def whole(work: Awaitable[T]) -> T:
-    """What `work` gives; a cancellation meanwhile is raised only once the work is through."""
+    """Await `work` and return its result; a cancellation meanwhile is raised only once the work is finished."""
     task: asyncio.Future[T] = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -10,17 +10,17 @@ from pydantic_core import to_jsonable_python
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.checks import is_series
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonValue, canonical
 from phronomy.foundation.quoting import quoted_id, quoted_word
 from phronomy.records.calls import Input
 from phronomy.records.messages import Message, unique_ids
 from phronomy.records.record import explain
 
-History: TypeAlias = Sequence[Message | Mapping[str, Any]]
+History: TypeAlias = Sequence[Message | Mapping[str, object]]
 """Messages to begin from: records, or mappings in the form of the chat-completions protocol."""
 
 
-def read_input(given: Input) -> tuple[Any, Message]:
+def read_input(given: Input) -> tuple[JsonValue, Message]:
     """The original input as JSON, and the message that it makes."""
     try:
         if isinstance(given, str):

@@ -12,11 +12,12 @@ from typing import Any, Generic, TypeAlias
 from pydantic import BaseModel
 
 from phronomy.errors import AsyncRequired, ConfigurationError, InstructionsError
+from phronomy.foundation.checks import is_async
 from phronomy.foundation.json_text import JsonError, JsonValue, canonical, clean, plain
 from phronomy.foundation.quoting import quoted
 from phronomy.records.messages import Message
 from phronomy.records.record import digest_of
-from phronomy.tools.arguments import is_async_callable, takes_context
+from phronomy.tools.arguments import takes_context
 from phronomy.tools.tool import Deps
 
 
@@ -91,7 +92,7 @@ class InstructionsContext(Generic[Deps]):
     messages: tuple[Message, ...] = field(repr=False)
 
 
-Instructions: TypeAlias = str | PromptTemplate | Callable[..., Any] | None
+Instructions: TypeAlias = str | PromptTemplate | Callable[..., object] | None
 """Text, a template, a callable of the input (with or without a context, sync or async), or nothing."""
 
 
@@ -109,7 +110,7 @@ class CompiledInstructions:
     _function: Callable[..., Any] | None = None
     _takes_context: bool = False
 
-    def render(self, input: JsonValue, context: InstructionsContext[Any]) -> str | None:
+    def render(self, input: JsonValue, context: InstructionsContext[object]) -> str | None:
         """The instructions for this input, None if there are none.
 
         Raises `InstructionsError`, and `AsyncRequired` if they are made by an async function.
@@ -125,7 +126,7 @@ class CompiledInstructions:
             raise _raised(error) from error
         return _checked(made)
 
-    async def arender(self, input: JsonValue, context: InstructionsContext[Any]) -> str | None:
+    async def arender(self, input: JsonValue, context: InstructionsContext[object]) -> str | None:
         """As `render`, for callables of both kinds."""
         if self._function is None or not self.is_async:
             return self.render(input, context)
@@ -136,7 +137,7 @@ class CompiledInstructions:
             raise _raised(error) from error
         return _checked(made)
 
-    def _arguments(self, input: JsonValue, context: InstructionsContext[Any]) -> tuple[Any, ...]:
+    def _arguments(self, input: JsonValue, context: InstructionsContext[object]) -> tuple[object, ...]:
         given = _fresh(input)
         return (given, context) if self._takes_context else (given,)
 
@@ -159,7 +160,7 @@ def compile_instructions(instructions: Instructions) -> CompiledInstructions:
     what = f"the instructions {_name(instructions)}"
     return CompiledInstructions(
         fingerprint=_fingerprint(instructions),
-        is_async=is_async_callable(instructions),
+        is_async=is_async(instructions),
         _function=instructions,
         _takes_context=takes_context(instructions, what, "input", ConfigurationError),
     )
@@ -214,12 +215,14 @@ def _checked(made: object) -> str | None:
     raise InstructionsError(f"the instructions must be a text or None, not {type(made).__name__}")
 
 
-def _name(function: Any) -> str:
+def _name(function: object) -> str:
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
-def _fingerprint(function: Any) -> str:
-    function = inspect.unwrap(getattr(function, "func", function))  # the function in a partial or under a decorator
+def _fingerprint(given: Callable[..., object]) -> str:
+    function: Callable[..., object] = inspect.unwrap(
+        getattr(given, "func", given)
+    )  # the function in a partial or under a decorator
     code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
     module = str(getattr(function, "__module__", ""))
     return digest_of("callable", module, _name(function), _code_digest(code) if code else "")

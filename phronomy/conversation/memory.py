@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
 from phronomy.errors import ConfigurationError, MemoryFailed
-from phronomy.foundation.checks import close_unawaited, is_count
+from phronomy.foundation.checks import close_unawaited, is_async, is_count
+from phronomy.foundation.json_text import JsonValue
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message
-from phronomy.tools.arguments import is_async_callable
 
 _BYTES_PER_TOKEN = 4
 _AROUND = 4  # tokens that stand around each message and each call
@@ -69,7 +68,7 @@ class Memory:
             raise ConfigurationError(f"memory: trim_run is True or False, not {type(self.trim_run).__name__}")
         if not callable(self.count) or isinstance(self.count, type):
             raise ConfigurationError("memory: count is a function of one message that gives its tokens")
-        if is_async_callable(self.count):
+        if is_async(self.count):
             raise ConfigurationError(
                 "memory: count is async, and each message is counted at once: give a sync function"
             )
@@ -84,7 +83,7 @@ class Memory:
         return self._view(said, next((place for place in places if said[place].role == "user"), -1))
 
     def _view(self, said: tuple[Message, ...], began: int) -> tuple[Message, ...]:
-        """What is shown of a conversation whose present run began with the message at this place; -1: with none of them.
+        """The messages that are shown of a conversation whose present run began with the message at this place; -1: with none of them.
 
         It is read from its end, and no further than it is shown.
         """
@@ -110,7 +109,7 @@ class Memory:
 
     def _tokens(self, message: Message) -> int:
         try:
-            counted: Any = self.count(message)
+            counted: object = self.count(message)
         except Exception as error:
             raise MemoryFailed(f"the count of the memory raised {type(error).__name__}") from error
         if not is_count(counted):
@@ -119,11 +118,11 @@ class Memory:
                 f"the count of the memory must give a whole number of 0 or more, not {type(counted).__name__}"
                 + (f" {counted}" if isinstance(counted, int | float) else "")
             )
-        return int(counted)
+        return counted
 
 
 class _Room:
-    """What of a budget is left."""
+    """The room that is left of a budget of tokens and messages."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -144,7 +143,7 @@ class _Room:
 
 
 def shown(memory: Memory | None, state: Checkpoint, messages: tuple[Message, ...] | None = None) -> tuple[Message, ...]:
-    """What the model is shown in this state of a run: of all its messages, or of those that are left of them."""
+    """The messages that the model is shown in this state of a run: of all its messages, or of those that are left of them."""
     said = state.messages if messages is None else messages
     if memory is None:
         return said
@@ -154,8 +153,8 @@ def shown(memory: Memory | None, state: Checkpoint, messages: tuple[Message, ...
     return memory._view(said, began) if began >= 0 else memory.view(said)
 
 
-def facts_of(memory: Memory) -> list[Any]:
-    """What a checkpoint notes of a memory, to tell whether it has changed."""
+def facts_of(memory: Memory) -> list[JsonValue]:
+    """The settings of a memory that a checkpoint notes, to tell whether it has changed."""
     count = getattr(memory.count, "__qualname__", type(memory.count).__qualname__)
     return [memory.max_tokens, memory.max_messages, memory.trim_run, count]
 
@@ -172,7 +171,7 @@ def _began(state: Checkpoint) -> int:
     return -1
 
 
-def _is_text(part: Any) -> bool:
+def _is_text(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") == "text"
 
 

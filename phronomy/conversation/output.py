@@ -12,7 +12,16 @@ from pydantic.errors import PydanticUserError
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.cached_property import cached
-from phronomy.foundation.json_text import JsonError, JsonText, JsonValue, canonical, parse, plain
+from phronomy.foundation.json_text import (
+    JsonDict,
+    JsonError,
+    JsonText,
+    JsonValue,
+    canonical,
+    parse,
+    plain,
+    plain_object,
+)
 from phronomy.foundation.quoting import quoted
 from phronomy.tools.arguments import brief
 
@@ -39,7 +48,7 @@ class OutputType:
         if isinstance(hint, str | bytes | Mapping | Sequence):  # pydantic would quote it
             raise ConfigurationError(f"output_type is a type: {quoted(hint)} cannot be described to a model")
         try:
-            self._adapter: TypeAdapter[Any] = _adapter(hint)
+            self._adapter: TypeAdapter[object] = _adapter(hint)
             schema = self._adapter.json_schema()
         except Exception as error:  # pydantic raises many kinds here
             raise ConfigurationError(
@@ -56,22 +65,21 @@ class OutputType:
         return f"OutputType({self.hint!r:.100})"
 
     @property
-    def schema(self) -> dict[str, JsonValue]:
+    def schema(self) -> JsonDict:
         """The JSON Schema of what is asked for, as a fresh copy."""
-        schema: dict[str, JsonValue] = plain(self._schema)
-        return schema
+        return plain_object(self._schema)
 
     @cached
     def name(self) -> str:
         """A name for the schema, in the letters that providers allow."""
         return re.sub(r"[^a-zA-Z0-9_-]", "_", getattr(self.hint, "__name__", None) or "answer")[:64]
 
-    def request_format(self) -> dict[str, JsonValue]:
-        """What asks a chat-completions model for it, as `response_format`."""
+    def request_format(self) -> JsonDict:
+        """The `response_format` that asks a chat-completions model for the type."""
         return {"type": "json_schema", "json_schema": {"name": self.name, "schema": self.schema}}
 
     def paragraph(self) -> str:
-        """What asks any model for it, after its instructions."""
+        """The paragraph that asks any model for the type, after its instructions."""
         return (
             "Give your final answer as JSON alone, with no text around it, that is valid by this JSON Schema:\n"
             f"{self._schema}"
@@ -125,11 +133,11 @@ class OutputType:
         """The value to read where this was given in the place of what was shown, of which this is stored."""
         return given if shown == stored else canonical(_uncomputed(plain(given), plain(shown), plain(stored)))
 
-    def _write(self, value: Any) -> JsonText:
+    def _write(self, value: object) -> JsonText:
         return canonical(json.loads(self._adapter.dump_json(value, by_alias=True, round_trip=True, warnings=False)))
 
 
-def _adapter(hint: Any) -> TypeAdapter[Any]:
+def _adapter(hint: Any) -> TypeAdapter[object]:
     try:
         return TypeAdapter(hint, config=ConfigDict(hide_input_in_errors=True, ser_json_inf_nan="constants"))
     except PydanticUserError:  # a type with a config of its own takes no other
@@ -137,7 +145,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _uncomputed(given: JsonValue, shown: JsonValue, stored: JsonValue) -> JsonValue:
-    """What was given, without what is shown and not stored: as an input, the type would refuse it or keep it as its own."""
+    """The given value without the fields that are shown and not stored: the type would refuse them, or keep them as its own."""
     if isinstance(given, dict) and isinstance(shown, dict) and isinstance(stored, dict):
         computed = shown.keys() - stored.keys()
         return {
@@ -170,5 +178,5 @@ def _explained(error: ValidationError) -> str:
 
 
 def told(error: InvalidOutput) -> str:
-    """What the model reads of an answer that is not of the type."""
+    """The text that the model reads about an answer that is not of the type."""
     return f"That answer cannot be used: {error}. Answer again, with JSON alone that is valid by the schema."

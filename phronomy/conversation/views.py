@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import canonical, object_of
 from phronomy.models.formats.chat import RESERVED
 from phronomy.records.messages import Message
 
@@ -58,8 +57,8 @@ def _with_calls(said: Message, places: Sequence[int]) -> Message:
     """The message with the calls at these places alone. What its provider put beside each goes along."""
     calls = tuple(said.tool_calls[place] for place in places)
     provider = said.provider
-    ours: Any = provider.get(RESERVED)
-    beside = ours.get("calls") if isinstance(ours, dict) else None
+    ours = object_of(provider.get(RESERVED))
+    beside = ours.get("calls")
     if not isinstance(beside, dict):
         return said.evolve(tool_calls=calls)
     moved = {str(new): beside[str(old)] for new, old in enumerate(places) if str(old) in beside}

@@ -6,12 +6,12 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TypeGuard, TypeVar, overload
 
-from phronomy.foundation.json_text import JsonValue
+T = TypeVar("T")
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a finite number, and no bool."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
@@ -21,10 +21,10 @@ def is_number(value: object) -> bool:
 
 def is_timeout(value: object) -> bool:
     """Whether it is a number of seconds above 0, or None for none."""
-    return value is None or (is_number(value) and value > 0)  # type: ignore[operator]
+    return value is None or (is_number(value) and value > 0)
 
 
-def is_count(value: object) -> bool:
+def is_count(value: object) -> TypeGuard[int]:
     """Whether it is a whole number from 0 up, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -34,12 +34,27 @@ def is_exception_class(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Exception)
 
 
+@overload
+def is_series(value: Iterable[T]) -> TypeGuard[Iterable[T]]: ...
+
+
+@overload
+def is_series(value: object) -> TypeGuard[Iterable[object]]: ...
+
+
 def is_series(value: object) -> bool:
     """Whether it holds several things in order: no text, and no mapping."""
     return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
 
 
-def leaves(value: JsonValue) -> Iterable[str]:
+def texts_in(value: object) -> tuple[str, ...] | None:
+    """The texts of a series of texts, in order; None for any other value."""
+    given = tuple(value) if is_series(value) else (None,)
+    texts = tuple(each for each in given if isinstance(each, str))
+    return texts if len(texts) == len(given) else None
+
+
+def leaves(value: object) -> Iterable[str]:
     """Every text, number and key inside a JSON value, as text."""
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]
@@ -59,7 +74,7 @@ def close_unawaited(answer: object) -> None:
         answer.close()
 
 
-def is_async(function: Callable[..., Any]) -> bool:
+def is_async(function: Callable[..., object]) -> bool:
     """Whether calling the function gives something to await; decided from how it was written."""
     while isinstance(function, partial):
         function = function.func

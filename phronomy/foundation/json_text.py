@@ -11,12 +11,18 @@ import math
 import os
 import re
 from json.encoder import encode_basestring
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic_core import from_json
 
-JsonValue: TypeAlias = Any
-"""None, bool, int, float (finite), str, list of these, or dict from str to these."""
+if TYPE_CHECKING:
+    JsonValue: TypeAlias = dict[str, "JsonValue"] | list["JsonValue"] | str | int | float | bool | None
+    """None, bool, int, float (finite), str, list of these, or dict from str to these."""
+else:
+    JsonValue = object  # a record that has one looks at it itself, and builds no schema of six types for it
+
+JsonDict: TypeAlias = dict[str, JsonValue]
+"""A JSON object: text to JSON values."""
 
 MAX_DEPTH = int(os.environ.get("PHRONOMY_MAX_JSON_DEPTH", "64"))
 """Deepest nesting of lists and objects that a record accepts. Set by `PHRONOMY_MAX_JSON_DEPTH` before the import."""
@@ -48,7 +54,7 @@ def clean(text: str) -> str:
     return text
 
 
-def canonical(value: JsonValue) -> JsonText:
+def canonical(value: object) -> JsonText:
     """The canonical text of a plain JSON value.
 
     Raises `JsonError` for a value that is not JSON, a non-finite number, a key that is no string, or excess depth or size.
@@ -73,7 +79,7 @@ def is_canonical(text: str) -> bool:
         return False
 
 
-def parse(text: str | bytes | bytearray) -> JsonValue:
+def parse(text: object) -> JsonValue:
     """The plain value of a JSON text from outside.
 
     Raises `JsonError` for what is neither text nor bytes, bytes that are not UTF-8, text that is not JSON, a repeated key, NaN or
@@ -91,7 +97,8 @@ def parse(text: str | bytes | bytearray) -> JsonValue:
     if text.count("[") + text.count("{") > MAX_DEPTH:
         _check_depth(text)
     try:
-        return _DECODER.decode(text)
+        value: JsonValue = _DECODER.decode(text)
+        return value
     except JsonError:
         raise
     except json.JSONDecodeError as error:
@@ -102,18 +109,48 @@ def parse(text: str | bytes | bytearray) -> JsonValue:
 
 def plain(text: str) -> JsonValue:
     """A fresh plain value from canonical text, which is trusted to be what `canonical` made."""
-    return json.loads(text)
+    value: JsonValue = json.loads(text)
+    return value
 
 
-def _check(value: JsonValue) -> None:
+def plain_object(text: str) -> JsonDict:
+    """As `plain`, for the canonical text of an object. Raises `JsonError` for any other."""
+    value = plain(text)
+    if not isinstance(value, dict):
+        raise JsonError(f"the JSON text is {type(value).__name__}, and not an object")
+    return value
+
+
+def object_of(value: object) -> JsonDict:
+    """The value if it is a JSON object; else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: object) -> list[JsonValue]:
+    """The value if it is a JSON list; else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def objects_of(value: object) -> list[JsonDict] | None:
+    """The objects of a JSON list that holds nothing else; None for any other value."""
+    found = [each for each in list_of(value) if isinstance(each, dict)]
+    return found if isinstance(value, list) and len(found) == len(value) else None
+
+
+def text_of(value: object) -> str:
+    """The value if it is text; else an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def _check(value: object) -> None:
     """Walk the value without recursion and refuse what is not JSON."""
-    todo = [(value, 1)]
+    todo: list[tuple[object, int]] = [(value, 1)]
     while todo:
         item, depth = todo.pop()
         kind = type(item)
         if kind is str or kind is int or kind is bool or item is None:
             continue
-        if kind is float:
+        if isinstance(item, float):
             if not math.isfinite(item):
                 raise JsonError(f"{item!r} is not a finite number")
         elif isinstance(item, dict):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
 
 
-def load(package: str, name: str, places: Mapping[str, str]) -> Any:
-    """What a package calls so, from the module that has it: by its name, or after a dot as one of the package's own.
+def load(package: str, name: str, places: Mapping[str, str]) -> object:
+    """Import the module that has a name of the package, and return the object; a leading dot means a module of the package.
 
     Raises `AttributeError` for a name that stands in no place.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from types import FunctionType
-from typing import Any, Final
+from typing import Final
 
 _ID: Final = re.compile(r"[\w.:/@+~=#%-]{1,80}")
 """What an id looks like. Ids of phronomy's are shorter, and those of others are seldom anything else."""
@@ -50,7 +50,7 @@ def quoted(value: object) -> str:
         return repr(value)
     if isinstance(value, type | FunctionType):
         return f"{'the class' if isinstance(value, type) else 'the function'} {value.__name__[:_LONGEST]}"
-    kind: Any = type(value)
+    kind = type(value)
     if kind.__module__ in _HINTS:
         return repr(value)[:_LONGEST]
     if isinstance(value, str):
@@ -59,12 +59,12 @@ def quoted(value: object) -> str:
 
 
 def quoted_word(value: object) -> str:
-    """What was given for one of several words: a word, or as `quoted`."""
+    """A value given in place of one of several words: the word itself, or as `quoted`."""
     return repr(value) if isinstance(value, str) and _WORD.fullmatch(value) else quoted(value)
 
 
 def quoted_name(value: object) -> str:
-    """What was given for a name, which is meant to be read: the beginning of a text, or as `quoted`."""
+    """A value given as a name, which is meant to be read: the beginning of a text, or as `quoted`."""
     return repr(value[:_LONGEST]) if isinstance(value, str) else quoted(value)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from functools import lru_cache
 from itertools import chain
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, ForwardRef, Self, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, ForwardRef, Self, Union, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 from phronomy.errors import ConfigurationError
@@ -61,6 +61,11 @@ def _words(name: str) -> list[str]:
     return [part.lower().removesuffix("s") for part in parts if part]
 
 
+def as_function(name: str) -> str:
+    """The name of a class as one of a function: `MaxLength` as `max_length`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
 def told(unknown: Iterable[str], options: Iterable[str]) -> str:
     """The names, each with the option that it may have been meant for."""
     known = list(options)
@@ -68,8 +73,14 @@ def told(unknown: Iterable[str], options: Iterable[str]) -> str:
     return ", ".join(name if option is None else f"{name} (did you mean {option}?)" for name, option in meant.items())
 
 
+def check_options(kind: str, given: Iterable[str], options: Iterable[str], refuse: Callable[[str], Exception]) -> None:
+    """Refuse options that one of this kind has not, each with the one that was meant."""
+    if unknown := {*given} - {*options}:
+        raise refuse(f"{kind} has no option {told(unknown, options)}; it has {', '.join(options)}")
+
+
 def misplaced(name: str) -> str | None:
-    """What is said of the name of a gate, well or badly spelt, where it is none; None of any other name."""
+    """The end of an error about the name of a gate, well or badly spelt, where there is no such gate; None for any other name."""
     gate = near(name, GATES_OF, by_gate=False)
     if gate is None:
         return None
@@ -77,7 +88,7 @@ def misplaced(name: str) -> str | None:
     return f"{meant} is an option of {GATES_OF[gate]}."
 
 
-def check_function(function: Callable[..., Any], refuse: Callable[[str], Exception]) -> None:
+def check_function(function: Callable[..., object], refuse: Callable[[str], Exception]) -> None:
     """Refuse a function that has a gate as an attribute, and is to become a tool: nobody would look at it."""
     for name in vars(function) if hasattr(function, "__dict__") else ():
         if (why := misplaced(name)) is not None:
@@ -96,7 +107,7 @@ class Options:
     def __init__(
         self,
         base: type,
-        options: Mapping[str, Any],
+        options: Mapping[str, object],
         refuse: Callable[[str], Exception],
         *,
         typed: type | None = None,
@@ -134,7 +145,7 @@ class Options:
                     self._check_name(made, owner, name, annotation, behind=behind)
         self._seen[made] = names
 
-    def _check_name(self, made: type, owner: type, name: str, annotation: Any, *, behind: bool) -> None:
+    def _check_name(self, made: type, owner: type, name: str, annotation: object, *, behind: bool) -> None:
         its_base = owner in self._base.__mro__
         if name in self.known:
             if its_base or name not in owner.__dict__:
@@ -191,7 +202,7 @@ class Options:
         meant = None if name in GATES_OF else near(name, self._options)
         return misplaced(name) if meant is None else f"did you mean {meant}?"
 
-    def _has_type_of_option(self, annotation: Any) -> bool:
+    def _has_type_of_option(self, annotation: object) -> bool:
         if self._types & set(_words_of(annotation)):
             return True
         wanted = [_members(alias) for alias in self._aliases.values()] if not isinstance(annotation, str) else []
@@ -200,7 +211,7 @@ class Options:
 
 
 def where_made(kind: str, options: Iterable[str]) -> dict[str, str]:
-    """What is said of options that are heard where one of this kind is made, and nowhere else."""
+    """The sentences for errors about options that have an effect only where one of this kind is made, by name."""
     return {name: f"give it where one is made, as in {kind}(..., {name}=...)." for name in options}
 
 
@@ -218,7 +229,7 @@ class Given:
     _takes: ClassVar[tuple[str, ...]]
     """The parameters; none where others are looked at later."""
 
-    def __init_subclass__(cls, elsewhere: Mapping[str, str] | None = None, **options: Any) -> None:
+    def __init_subclass__(cls, elsewhere: Mapping[str, str] | None = None, **options: object) -> None:
         super().__init_subclass__(**options)
         if not _is_ours(cls):
             cls._given.check(cls)
@@ -236,7 +247,7 @@ class Given:
 
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
-        def __new__(cls, *_: Any, **given: Any) -> Self:
+        def __new__(cls, *_: object, **given: object) -> Self:
             cls._given.check(cls)  # it may have been given more since it was made
             if cls._takes and _is_ours(cls.__init__) and (unknown := given.keys() - {*cls._takes}):
                 why = [found for name in sorted(unknown) if (found := cls._given.why(name)) is not None]
@@ -245,39 +256,39 @@ class Given:
                 )
             return super().__new__(cls)
 
-        def __getattr__(self, name: str) -> Any:
+        def __getattr__(self, name: str) -> object:
             if name in self._given.known:
                 raise ConfigurationError(f"{type(self).__name__} is not built: call super().__init__() in its __init__")
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             self._given.check_attribute(name, self)
             super().__setattr__(name, value)
 
 
-def _is_ours(owner: Any) -> bool:
+def _is_ours(owner: object) -> bool:
     return str(owner.__module__).partition(".")[0] == "phronomy"
 
 
-def _is_data(value: Any) -> bool:
+def _is_data(value: object) -> bool:
     return isinstance(value, property) or value is None or not (callable(value) or hasattr(type(value), "__get__"))
 
 
-def _public(owner: type) -> Iterator[tuple[str, Any]]:
+def _public(owner: type) -> Iterator[tuple[str, object]]:
     """The public names in the body of a class, each with its value; None for an annotation alone."""
     for name in dict.fromkeys((*owner.__dict__, *inspect.get_annotations(owner))):
         if not name.startswith("_"):
             yield name, owner.__dict__.get(name)
 
 
-def _attributes(owner: type) -> Iterator[tuple[str, Any]]:
+def _attributes(owner: type) -> Iterator[tuple[str, object]]:
     """The public names in the body of a class, each with its annotation, which may be text."""
     annotations = inspect.get_annotations(owner)
     for name, _ in _public(owner):
         yield name, annotations.get(name, "")
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
+def _parts(annotation: object) -> Iterator[object]:
     """An annotation and what it is made of, without what `Annotated` says of it."""
     yield annotation
     inner = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
@@ -285,11 +296,11 @@ def _parts(annotation: Any) -> Iterator[Any]:
         yield from _parts(each)
 
 
-def _members(annotation: Any) -> list[Any]:
+def _members(annotation: object) -> list[object]:
     return list(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else [annotation]
 
 
-def _words_of(annotation: Any) -> list[str]:
+def _words_of(annotation: object) -> list[str]:
     """The names in an annotation, be it text or not."""
     if isinstance(annotation, str):
         return re.findall(r"\w+", annotation)
@@ -305,7 +316,7 @@ def _words_of(annotation: Any) -> list[str]:
     return found
 
 
-def _types(options: Mapping[str, Any]) -> set[str]:
+def _types(options: Mapping[str, object]) -> set[str]:
     """The names of the types that are of options alone."""
     texts = [getattr(annotation, "__forward_arg__", str(annotation)) for annotation in options.values()]
     return {word for text in texts for word in re.findall(r"\b[A-Z]\w+", text)} - _ANYBODYS

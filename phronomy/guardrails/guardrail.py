@@ -24,12 +24,23 @@ from typing import (
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation import checks, spelling
-from phronomy.foundation.json_text import JsonError, JsonValue, canonical, parse, plain
+from phronomy.foundation.json_text import (
+    JsonDict,
+    JsonError,
+    JsonValue,
+    canonical,
+    objects_of,
+    parse,
+    plain_object,
+)
 from phronomy.foundation.quoting import HIDDEN, hidden, quoted, quoted_name
 from phronomy.records.decisions import Then
 from phronomy.records.messages import Message
-from phronomy.tools.arguments import is_async_callable, takes_context
+from phronomy.tools.arguments import takes_context
 from phronomy.tools.tool import Deps
+
+if TYPE_CHECKING:
+    from jsonschema import Draft202012Validator
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -137,14 +148,15 @@ class Guardrail:
     is_async: bool
     """Whether `check` is async."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         _SPELT.check(cls)
 
     def __init__(self) -> None:
         _SPELT.check(type(self))  # it may have been given more since it was made
         body = self._target()
-        self.name = self.name or _spaced(self._default_name())
+        default = self._default_name()
+        self.name = self.name or (spelling.as_function(default) if default[:1].isupper() else default)
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"{quoted_name(self.name)} cannot name a guardrail; give a name of 1 to 64 letters, digits, '_' and '-'"
@@ -161,8 +173,8 @@ class Guardrail:
             raise ConfigurationError(
                 f"{what} is a method that is bound to nothing; pass the bound one, as in desk.check"
             )
-        self.is_async = is_async_callable(inner)
-        self._body = body
+        self.is_async = checks.is_async(inner)
+        self._body: Callable[..., Any] = body
         self._built = True
 
     def check(self, *args: Any, **kwargs: Any) -> Any:
@@ -175,7 +187,7 @@ class Guardrail:
 
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             _SPELT.check_attribute(name, self)
             if name in _FIXED and self.__dict__.get("_built"):
                 raise ConfigurationError(f"guardrail {self.name}: {name} is fixed once it is built; build another")
@@ -184,12 +196,12 @@ class Guardrail:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {getattr(self, 'name', '')!r}>"
 
-    def _asked(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer | Awaitable[Answer]:
-        """What it says, or what is to be awaited for that."""
+    def _asked(self, value: JsonValue, context: GuardrailContext[object]) -> Answer | Awaitable[Answer]:
+        """The answer of the guardrail, or the awaitable of it."""
         said: Answer | Awaitable[Answer] = self._body(value, context) if self._takes_context else self._body(value)
         return said
 
-    def _target(self) -> Callable[..., Any]:
+    def _target(self) -> Callable[..., object]:
         if type(self).check is Guardrail.check:
             raise ConfigurationError(
                 f"{type(self).__name__} has no check method; write one, or put @guardrail on a function"
@@ -207,11 +219,8 @@ class Guardrail:
         given = tuple(self.stages) if checks.is_series(self.stages) else ()
         if not given or not all(stage in STAGES for stage in given):
             raise ConfigurationError(f"guardrail {self.name}: stages are some of 'input', 'output' and 'tool'")
-        self.retries, self.retry_wait, self.stages = (
-            self.retries,
-            self.retry_wait,
-            given,
-        )  # those of the class may change
+        self.retries, self.retry_wait = self.retries, self.retry_wait  # those of the class may change
+        self.stages = given
 
 
 _SPELT: Final = spelling.Options(
@@ -230,11 +239,7 @@ class FunctionGuardrail(Guardrail, Generic[P, R]):
     """A function as a guardrail. Calling it calls the function, so it stays as testable as it was."""
 
     def __init__(self, function: Callable[P, R], /, **options: Unpack[GuardrailOptions]) -> None:
-        if unknown := sorted(options.keys() - GuardrailOptions.__annotations__.keys()):
-            known = GuardrailOptions.__annotations__
-            raise ConfigurationError(
-                f"a guardrail has no option {spelling.told(unknown, known)}; it has {', '.join(known)}"
-            )
+        spelling.check_options("a guardrail", options, GuardrailOptions.__annotations__, ConfigurationError)
         if not callable(function) or isinstance(function, type | Guardrail):
             raise ConfigurationError(
                 f"{quoted(function)} cannot be made a guardrail: @guardrail goes on a function, and a class of guardrails is "
@@ -253,7 +258,7 @@ class FunctionGuardrail(Guardrail, Generic[P, R]):
         """Call the function."""
         return self.function(*args, **kwargs)
 
-    def _target(self) -> Callable[..., Any]:
+    def _target(self) -> Callable[..., object]:
         return self.function
 
     def _default_name(self) -> str:
@@ -269,7 +274,9 @@ def guardrail(function: Callable[P, R], /) -> FunctionGuardrail[P, R]: ...
 def guardrail(**options: Unpack[GuardrailOptions]) -> Callable[[Callable[P, R]], FunctionGuardrail[P, R]]: ...
 
 
-def guardrail(function: Callable[P, R] | None = None, /, **options: Unpack[GuardrailOptions]) -> Any:
+def guardrail(
+    function: Callable[P, R] | None = None, /, **options: Unpack[GuardrailOptions]
+) -> FunctionGuardrail[P, R] | Callable[[Callable[P, R]], FunctionGuardrail[P, R]]:
     """Make a function a guardrail: `@guardrail`, or `@guardrail(retries=2)` with options of `Guardrail`.
 
     The function takes what it looks at, or that and a `GuardrailContext`; it is sync or async, and returns a `Pass`, `Transform`
@@ -280,7 +287,7 @@ def guardrail(function: Callable[P, R] | None = None, /, **options: Unpack[Guard
     return lambda function: FunctionGuardrail(function, **options)
 
 
-def as_guardrails(option: str, given: Any) -> tuple[Guardrail, ...]:
+def as_guardrails(option: str, given: object) -> tuple[Guardrail, ...]:
     """The guardrails in an option, `input_guardrails` say: instances, classes that need no arguments, or functions, in a list.
 
     Raises `ConfigurationError` for anything else, for two of one name, and for one that does not look at this.
@@ -303,10 +310,10 @@ def as_guardrails(option: str, given: Any) -> tuple[Guardrail, ...]:
     return tuple(found.values())
 
 
-def _as_guardrail(option: str, item: Any) -> Guardrail:
+def _as_guardrail(option: str, item: object) -> Guardrail:
     if isinstance(item, type) and issubclass(item, Guardrail):
         try:
-            item = item()
+            return _as_guardrail(option, item())
         except TypeError as error:
             raise ConfigurationError(f"{option}: {item.__name__} needs arguments; pass an instance") from error
     if isinstance(item, Guardrail):
@@ -322,15 +329,10 @@ def _as_guardrail(option: str, item: Any) -> Guardrail:
     )
 
 
-def _innermost(function: Any) -> Any:
+def _innermost(function: Callable[..., object]) -> Callable[..., object]:
     while isinstance(function, functools.partial):
         function = function.func
     return function
-
-
-def _spaced(name: str) -> str:
-    """The name of a class as one of a function: `MaxLength` as `max_length`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower() if name[:1].isupper() else name
 
 
 # Guardrails that are there
@@ -387,15 +389,16 @@ class RedactPatterns(Guardrail):
         self._refusal = Refuse("A key of an object holds what must not be in it.", code="in_a_key", then=then)
         _named(self, name)
 
-    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+    def check(self, value: JsonValue, context: GuardrailContext[object]) -> Answer:
         """Replace what the patterns find."""
         try:
-            redacted = self._redacted_parts(value) if _is_parts(value, context) else self._redacted(value)
+            parts = _parts(value, context)
+            redacted = self._redacted(value) if parts is None else self._redacted_parts(parts)
         except _InKey:
             return self._refusal
         return Pass() if redacted == value else Transform(redacted)
 
-    def _redacted_parts(self, parts: list[dict[str, JsonValue]]) -> JsonValue:
+    def _redacted_parts(self, parts: list[JsonDict]) -> JsonValue:
         return [
             {key: inner if key == "type" else self._redacted(inner) for key, inner in part.items()} for part in parts
         ]
@@ -440,10 +443,10 @@ class RefusePatterns(Guardrail):
         self._refusal = Refuse(message, code=code, then=then)
         _named(self, name)
 
-    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+    def check(self, value: JsonValue, context: GuardrailContext[object]) -> Answer:
         """Refuse it if a pattern finds something in it."""
-        if _is_parts(value, context):
-            value = [inner for part in value for key, inner in part.items() if key != "type"]
+        if (parts := _parts(value, context)) is not None:
+            value = [inner for part in parts for key, inner in part.items() if key != "type"]
         found = any(pattern.search(text) for text in _texts(value) for pattern in self._patterns)
         return self._refusal if found else Pass()
 
@@ -454,14 +457,14 @@ class AllowedTools(Guardrail):
     stages: Sequence[Stage] = ("tool",)
 
     def __init__(self, names: Iterable[str], *, then: Then = "continue", name: str | None = None) -> None:
-        listed = tuple(names) if checks.is_series(names) else ("",)
-        if not all(isinstance(each, str) and each for each in listed):
+        listed = checks.texts_in(names)
+        if listed is None or "" in listed:
             raise ConfigurationError("AllowedTools: names are the names of tools, in a list")
         self._names = frozenset(listed)
         self._refusal = Refuse("This tool is not allowed here.", code="tool_not_allowed", then=then)
         _named(self, name)
 
-    def check(self, value: JsonValue, context: GuardrailContext[Any]) -> Answer:
+    def check(self, value: JsonValue, context: GuardrailContext[object]) -> Answer:
         """Refuse the call if its tool is not one of these."""
         return Pass() if context.tool_name in self._names else self._refusal
 
@@ -476,11 +479,11 @@ class JsonSchemaOutput(Guardrail):
 
     stages: Sequence[Stage] = ("output",)
 
-    def __init__(self, schema: Mapping[str, Any], *, message: str | None = None, name: str | None = None) -> None:
+    def __init__(self, schema: Mapping[str, object], *, message: str | None = None, name: str | None = None) -> None:
         if not isinstance(schema, Mapping):
             raise ConfigurationError(f"JsonSchemaOutput: the schema is a mapping, not {type(schema).__name__}")
         try:
-            self._validator = _validator_of(plain(canonical(dict(schema))))
+            self._validator = _validator_of(plain_object(canonical(dict(schema))))
         except JsonError as error:
             raise ConfigurationError(f"JsonSchemaOutput: the schema is not JSON: {error}") from None
         self._refusal = Refuse("The answer is not as it must be." if message is None else message, code="not_by_schema")
@@ -506,7 +509,7 @@ class JsonSchemaOutput(Guardrail):
 
 
 class _InKey(Exception):
-    """What must be replaced stands in a key."""
+    """A match that would have to be replaced stands in a key of an object."""
 
 
 def _named(shipped: Guardrail, name: str | None) -> None:
@@ -516,22 +519,25 @@ def _named(shipped: Guardrail, name: str | None) -> None:
     Guardrail.__init__(shipped)
 
 
-def _compiled(owner: str, patterns: Any) -> tuple[re.Pattern[str], ...]:
-    listed = tuple(patterns) if checks.is_series(patterns) else ()
-    if not listed:
+def _compiled(owner: str, patterns: object) -> tuple[re.Pattern[str], ...]:
+    given = tuple(patterns) if checks.is_series(patterns) else ()
+    if not given:
         raise ConfigurationError(f"{owner}: patterns is a list of one regular expression or more")
-    for each in listed:
+    found: list[str | re.Pattern[str]] = []
+    for each in given:
         if not isinstance(each, str) and not (isinstance(each, re.Pattern) and isinstance(each.pattern, str)):
             raise ConfigurationError(f"{owner}: a pattern is a text, or one that was compiled from a text")
+        found.append(each)
     try:
-        return tuple(re.compile(each) for each in listed)
+        return tuple(re.compile(each) for each in found)
     except (re.error, RecursionError, OverflowError) as error:
         raise ConfigurationError(f"{owner}: a pattern cannot be compiled: {error}") from error
 
 
-def _is_parts(value: JsonValue, context: GuardrailContext[Any]) -> bool:
-    """Whether it is an input of content parts: their keys and types are the protocol's, and nobody's text."""
-    return context.stage == "input" and isinstance(value, list) and all(isinstance(part, dict) for part in value)
+def _parts(value: JsonValue, context: GuardrailContext[object]) -> list[JsonDict] | None:
+    """The content parts of an input of them, whose keys and types are the protocol's and nobody's text; None for any other value."""
+    parts = objects_of(value)
+    return parts if context.stage == "input" else None
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
@@ -549,12 +555,11 @@ def _texts(value: JsonValue) -> Iterator[str]:
         yield canonical(value)
 
 
-def _validator_of(schema: Any) -> Any:
-    """What finds errors by the schema, and fetches nothing."""
+def _validator_of(schema: JsonDict) -> Draft202012Validator:
+    """The validator of the schema, which fetches nothing. Raises `ConfigurationError` for what is no JSON Schema."""
     from jsonschema import Draft202012Validator, SchemaError  # noqa: PLC0415  # slow to import, and seldom needed
-    from referencing import Registry  # noqa: PLC0415
 
-    from phronomy.tools.json_schema.answers import FORMATS  # noqa: PLC0415
+    from phronomy.tools.json_schema.answers import validator_of  # noqa: PLC0415
 
     try:
         Draft202012Validator.check_schema(schema)
@@ -563,5 +568,4 @@ def _validator_of(schema: Any) -> Any:
         raise ConfigurationError(
             f"JsonSchemaOutput: the schema is none: {where} does not fit {error.validator!r}"
         ) from None
-    nowhere: Registry[Any] = Registry()
-    return Draft202012Validator(schema, registry=nowhere, format_checker=FORMATS)
+    return validator_of(schema)

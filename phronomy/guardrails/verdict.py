@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from phronomy.concurrency.retries import atried, tried
 from phronomy.concurrency.workers import in_either
 from phronomy.errors import AsyncRequired, GuardrailFailed
 from phronomy.foundation.checks import close_unawaited
-from phronomy.foundation.json_text import JsonError, JsonText, canonical, plain
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, canonical, list_of, object_of, plain
 from phronomy.guardrails.guardrail import STAGES, Answer, Guardrail, GuardrailContext, Pass, Refuse, Transform
 from phronomy.records.calls import Refusal
 from phronomy.records.checkpoint import Checkpoint
@@ -24,7 +24,7 @@ Said = Literal["passed", "transformed", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What guardrails made of a value.
+    """The outcome of asking guardrails about a value.
 
     `value` is the canonical JSON of what is to take its place, None if it is left as it was, or refused. `passed` is what each
     guardrail said, by name, in order: those after one that refused were not asked.
@@ -35,70 +35,68 @@ class Verdict:
     refusal: Refusal | None = None
 
 
-def begun_with(state: Checkpoint) -> dict[str, Any]:
+def begun_with(state: Checkpoint) -> JsonDict:
     """The names of the guardrails that a run began with for whoever speaks now, by stage. Of a bearer's text, they may be anything."""
-    facts: Any = state.agent.fingerprint
-    if state.handoffs and isinstance(facts, dict) and state.speaker != state.agent.name:
-        team = facts.get("team")
-        facts = team.get(state.speaker) if isinstance(team, dict) else None
-    recorded = facts.get("guardrails") if isinstance(facts, dict) else None
-    return dict(zip(STAGES, recorded, strict=False)) if isinstance(recorded, list) else {}
+    facts = object_of(state.agent.fingerprint)
+    if state.handoffs and state.speaker != state.agent.name:
+        facts = object_of(object_of(facts.get("team")).get(str(state.speaker)))
+    return dict(zip(STAGES, list_of(facts.get("guardrails")), strict=False))
 
 
-def check(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[Any]) -> Verdict:
-    """What the guardrails say of a value, given as canonical JSON: each looks at what the one before it left.
+def check(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[object]) -> Verdict:
+    """Ask the guardrails about a value, given as canonical JSON: each looks at the value that the one before it left.
 
     Raises `GuardrailFailed` where one gives no answer, and `AsyncRequired` for an async one.
     """
     verdict = Verdict()
     for guardrail in guardrails:
         answer = ask(guardrail, verdict.value or value, context)
-        verdict = after(verdict, guardrail, answer, value, context)
+        verdict = verdict_with(verdict, guardrail, answer, value, context)
         if verdict.refusal is not None:
             break
     return verdict
 
 
-async def acheck(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[Any]) -> Verdict:
+async def acheck(guardrails: Sequence[Guardrail], value: JsonText, context: GuardrailContext[object]) -> Verdict:
     """As `check`, for guardrails of both kinds: a sync one is asked in a thread."""
     verdict = Verdict()
     for guardrail in guardrails:
         answer = await aask(guardrail, verdict.value or value, context)
-        verdict = after(verdict, guardrail, answer, value, context)
+        verdict = verdict_with(verdict, guardrail, answer, value, context)
         if verdict.refusal is not None:
             break
     return verdict
 
 
-def ask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[Any]) -> Any:
-    """What the guardrail says of its own copy of the value. One that raises is asked again, as often as it says."""
+def ask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[object]) -> object:
+    """Ask the guardrail about its own copy of the value. One that raises is asked again, as often as its `retries` say."""
 
-    def once() -> Any:
+    def once() -> object:
         return guardrail._asked(plain(value), context)
 
     try:
         return tried(once, guardrail.retries, guardrail.retry_wait)
     except Exception as error:
-        raise raised(guardrail, context, error) from error
+        raise error_after_raising(guardrail, context, error) from error
 
 
-async def aask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[Any]) -> Any:
+async def aask(guardrail: Guardrail, value: JsonText, context: GuardrailContext[object]) -> object:
     """As `ask`."""
 
-    async def once() -> Any:
+    async def once() -> object:
         return await in_either(guardrail._asked, guardrail.is_async, plain(value), context)
 
     try:
         return await atried(once, guardrail.retries, guardrail.retry_wait)
     except Exception as error:
-        raise raised(guardrail, context, error) from error
+        raise error_after_raising(guardrail, context, error) from error
 
 
-def after(
-    verdict: Verdict, guardrail: Guardrail, answer: Any, value: JsonText, context: GuardrailContext[Any]
+def verdict_with(
+    verdict: Verdict, guardrail: Guardrail, answer: object, value: JsonText, context: GuardrailContext[object]
 ) -> Verdict:
     """The verdict with what one more guardrail said. `value` is what the first one looked at."""
-    match understood(guardrail, answer, context):
+    match checked_answer(guardrail, answer, context):
         case Refuse() as refuse:
             then = refuse.then if context.stage == "tool" else "end"
             refusal = Refusal(
@@ -110,14 +108,14 @@ def after(
             )
             return Verdict(passed=(*verdict.passed, (guardrail.name, "refused")), refusal=refusal)
         case Transform() as transform:
-            made = replacement(guardrail, transform, context, is_text=value[0] == '"')
+            made = checked_replacement(guardrail, transform, context, is_text=value[0] == '"')
             said: Said = "passed" if made == (verdict.value or value) else "transformed"
             return Verdict(value=made if made != value else None, passed=(*verdict.passed, (guardrail.name, said)))
         case _:
             return Verdict(value=verdict.value, passed=(*verdict.passed, (guardrail.name, "passed")))
 
 
-def understood(guardrail: Guardrail, answer: Any, context: GuardrailContext[Any]) -> Answer:
+def checked_answer(guardrail: Guardrail, answer: object, context: GuardrailContext[object]) -> Answer:
     """The answer, if it is one: what cannot be understood lets nothing through."""
     if answer is None or isinstance(answer, Pass | Transform | Refuse):
         return answer
@@ -128,37 +126,37 @@ def understood(guardrail: Guardrail, answer: Any, context: GuardrailContext[Any]
         )
     if hasattr(type(answer), "__await__"):
         close_unawaited(answer)
-        raise failed(guardrail, context, "returned an awaitable from a sync function: declare it with 'async def'")
+        raise error_of(guardrail, context, "returned an awaitable from a sync function: declare it with 'async def'")
     what = f"the class {answer.__name__}" if isinstance(answer, type) else type(answer).__name__
-    raise failed(
+    raise error_of(
         guardrail,
         context,
         f"returned {what}: return Pass(), Transform(value) or Refuse(message), or None to let it pass",
     )
 
 
-def replacement(
-    guardrail: Guardrail, transform: Transform, context: GuardrailContext[Any], *, is_text: bool
+def checked_replacement(
+    guardrail: Guardrail, transform: Transform, context: GuardrailContext[object], *, is_text: bool
 ) -> JsonText:
     """The canonical JSON of what a guardrail puts in the place of what it looked at, which may have been text."""
     try:
         made = canonical(transform.value)
     except (JsonError, RecursionError):  # what it says may quote the value
-        raise failed(guardrail, context, "returned a Transform of what is not JSON") from None
+        raise error_of(guardrail, context, "returned a Transform of what is not JSON") from None
     if context.stage == "tool" and made[0] != "{":
-        raise failed(guardrail, context, "returned a Transform of what are no arguments: give them all, in a dict")
+        raise error_of(guardrail, context, "returned a Transform of what are no arguments: give them all, in a dict")
     if context.stage == "output" and is_text and made[0] != '"':
-        raise failed(guardrail, context, "returned a Transform of what is no text")
+        raise error_of(guardrail, context, "returned a Transform of what is no text")
     return made
 
 
-def raised(guardrail: Guardrail, context: GuardrailContext[Any], error: Exception) -> GuardrailFailed:
+def error_after_raising(guardrail: Guardrail, context: GuardrailContext[object], error: Exception) -> GuardrailFailed:
     """The error for a guardrail that raised for the last time."""
     times = f" {guardrail.retries + 1} times, in the end" if guardrail.retries else ""
-    return failed(guardrail, context, f"raised{times} {type(error).__name__}")
+    return error_of(guardrail, context, f"raised{times} {type(error).__name__}")
 
 
-def failed(guardrail: Guardrail, context: GuardrailContext[Any], what: str) -> GuardrailFailed:
+def error_of(guardrail: Guardrail, context: GuardrailContext[object], what: str) -> GuardrailFailed:
     """The error for a guardrail that gave no answer. It quotes no value."""
     error = GuardrailFailed(
         f"{context.stage} guardrail {guardrail.name!r} of {context.agent!r} {what}. Nothing was let through; resume the run to"

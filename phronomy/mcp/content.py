@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode
-from typing import Any, Final
+from typing import Final
 
 import mcp_types
 
+from phronomy.foundation.json_text import object_of
 from phronomy.tools.images import MAX_BYTES, MAX_IMAGES, MAX_TOTAL, Image
 
 _LONGEST: Final = (MAX_BYTES + 2) // 3 * 4
@@ -39,7 +40,7 @@ def value_of(result: mcp_types.CallToolResult) -> str | list[str | Image]:
 
 
 def _structure(result: mcp_types.CallToolResult) -> list[str]:
-    """What has structure, unless a text says it. Of data that stand in a block of their own, it says the size."""
+    """The structured result as JSON, unless a text says it. Data that stand in a block of their own are replaced by their sizes."""
     structured = result.structured_content
     texts = (block.text for block in result.content if isinstance(block, mcp_types.TextContent))
     if structured is None or any(_says(text, structured) for text in texts):
@@ -51,7 +52,7 @@ def _structure(result: mcp_types.CallToolResult) -> list[str]:
     return [told]
 
 
-def _image(block: Any) -> Image | None:
+def _image(block: object) -> Image | None:
     """The image in the block; None where there is none, or none that models take: then it is noted."""
     match block:
         case mcp_types.ImageContent():
@@ -69,15 +70,15 @@ def _image(block: Any) -> Image | None:
         return None
 
 
-def _told(block: Any) -> str:
+def _told(block: object) -> str:
     return block.text if isinstance(block, mcp_types.TextContent) else _note(block)
 
 
-def _says(text: str, structured: Any) -> bool:
+def _says(text: str, structured: object) -> bool:
     """Whether a text is what has structure, written out: servers give both, for those who read only one."""
     if isinstance(structured, dict) and [*structured.values()] == [text]:  # whatever its one field is called
         return True
-    wrapped = structured.get("result") if isinstance(structured, dict) and structured.keys() == {"result"} else None
+    wrapped = object_of(structured).get("result") if object_of(structured).keys() == {"result"} else None
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -85,9 +86,9 @@ def _says(text: str, structured: Any) -> bool:
     return bool(_json(value) in (_json(structured), _json(wrapped)))
 
 
-def _note(block: Any) -> str:
-    """What there is, where it is no text: what a model cannot read would only fill the record."""
-    about: dict[str, Any]
+def _note(block: object) -> str:
+    """A note of a block that is no text: data that a model cannot read would only fill the record."""
+    about: dict[str, object]
     match block:
         case mcp_types.ImageContent() | mcp_types.AudioContent():
             return _json({"type": block.type, "mime_type": block.mime_type, "bytes": _size(block.data)})
@@ -107,5 +108,5 @@ def _size(base64: str) -> int:
     return len(base64) * 3 // 4 - base64[-2:].count("=")
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

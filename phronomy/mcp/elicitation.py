@@ -11,15 +11,15 @@ shown and nothing else, since the key of a question holds a digest of that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import mcp_types
 from pydantic import ValidationError, WithJsonSchema
 
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.json_text import canonical, clean
+from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, clean, list_of, object_of, text_of
 from phronomy.records.record import digest_of
 from phronomy.stops.interrupts import Asker, Interrupt
 from phronomy.tools.json_schema.bounded import BoundedSchema
@@ -37,27 +37,16 @@ _KEPT: Final = 100_000
 """Characters of what is kept in the log until there is an answer."""
 
 _FORM: Final = frozenset({"$schema", "type", "title", "description", "properties", "required", "additionalProperties"})
-_FIELD: Final = frozenset(
-    {
-        *("type", "title", "description", "default", "examples", "format", "pattern", "minLength", "maxLength"),
-        *(
-            "minimum",
-            "maximum",
-            "exclusiveMinimum",
-            "exclusiveMaximum",
-            "multipleOf",
-            "minItems",
-            "maxItems",
-            "uniqueItems",
-        ),
-        *("const", "enum", "enumNames", "oneOf", "anyOf", "items"),
-    }
-)
+_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_TEXTS: Final = ("title", "description", "format", "pattern", "minLength", "maxLength")
+_CHOICES: Final = ("const", "enum", "enumNames", "oneOf", "anyOf", "items", "minItems", "maxItems", "uniqueItems")
+_FIELD: Final = frozenset({"type", "default", "examples", *_TEXTS, *_NUMBERS, *_CHOICES})
 _KINDS: Final = ("string", "number", "integer", "boolean", "array")
 _ACTIONS: Final = ("accept", "decline", "cancel")
 
 
-_Wash = Callable[[str], str]
+_Wash = Callable[[object], str]
+T = TypeVar("T")
 
 
 class Unaskable(Exception):
@@ -66,10 +55,10 @@ class Unaskable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a human is shown: the words of the server, and the form that it wants to have filled in."""
+    """The question that a human is shown: the words of the server, and the form that it wants to have filled in."""
 
     message: str
-    form: dict[str, Any]
+    form: JsonDict
 
     @property
     def digest(self) -> str:
@@ -77,9 +66,9 @@ class Question:
         return digest_of(self.message, canonical(self.form))[:24]
 
     @property
-    def answer(self) -> Any:
+    def answer(self) -> object:
         """The type of an answer, which is MCP's own: what to do, and the fields of the form where they are handed over."""
-        schema = {
+        schema: JsonDict = {
             "type": "object",
             "properties": {"action": {"enum": [*_ACTIONS]}, "content": self.form},
             "required": ["action"],
@@ -90,13 +79,15 @@ class Question:
         return Annotated[dict[str, Any], WithJsonSchema(schema)]
 
 
-def question_of(params: Any, scrubbed: Callable[[str], str]) -> Question:
-    """What a server wants to know, fit to be shown. Raises `Unaskable`.
+def question_of(params: object, scrubbed: Callable[[str], str]) -> Question:
+    """The question of a server, made fit to be shown. Raises `Unaskable`.
 
     What is for people alone is washed. The rest of a form goes back to the server as it is, so nothing is replaced in it.
     """
 
-    def wash(text: str) -> str:
+    def wash(text: object) -> str:
+        if not isinstance(text, str):
+            raise Unaskable("the schema cannot be used")
         return _legible(scrubbed(text))
 
     if not isinstance(params, mcp_types.ElicitRequestFormParams):
@@ -115,42 +106,43 @@ def question_of(params: Any, scrubbed: Callable[[str], str]) -> Question:
     return Question(message=wash(params.message), form=form)
 
 
-def _form(schema: dict[str, Any], wash: _Wash) -> dict[str, Any]:
+def _form(schema: JsonDict, wash: _Wash) -> JsonDict:
     """A form as the protocol has it: an object whose fields are text, numbers, truth, or a choice. Nothing in it points anywhere."""
-    if schema.keys() - _FORM or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
+    described = schema.get("properties")
+    if schema.keys() - _FORM or schema.get("type") != "object" or not isinstance(described, dict):
         raise Unaskable("the schema is none of the protocol's forms")
-    fields = {_exact(name): _field(value, wash) for name, value in schema["properties"].items()}
-    if not set(schema.get("required", ())) <= fields.keys():
+    fields: JsonDict = {_exact(name): _field(value, wash) for name, value in described.items()}
+    if not {*map(str, list_of(schema.get("required")))} <= fields.keys():
         raise Unaskable("the schema requires what it does not describe")
-    rest: dict[str, Any] = {name: wash(schema[name]) for name in ("title", "description") if name in schema}
+    rest: JsonDict = {name: wash(schema[name]) for name in ("title", "description") if name in schema}
     wanted = {"required": schema["required"]} if "required" in schema else {}
     return {"type": "object", **rest, "properties": fields, **wanted, "additionalProperties": False}
 
 
-def _field(schema: Any, wash: _Wash, depth: int = 0) -> dict[str, Any]:
+def _field(schema: JsonValue, wash: _Wash, depth: int = 0) -> JsonDict:
     """A field, or within one a choice: a list of choices holds those one deeper."""
     if not isinstance(schema, dict) or schema.keys() - _FIELD or depth > 2:
         raise Unaskable("a field of the schema is none of the protocol's")
     if depth == 0 and schema.get("type") not in _KINDS:
         raise Unaskable("a field of the schema is none of the protocol's")
-    made: dict[str, Any] = {}
+    made: JsonDict = {}
     for name, value in schema.items():
         if name in ("oneOf", "anyOf"):
-            made[name] = [_field(each, wash, depth + 1) for each in value]
+            made[name] = [_field(each, wash, depth + 1) for each in list_of(value)]
         elif name == "items":
-            made[name] = _field(value, wash, depth + 1)
-            if made[name].get("type", "string") != "string":
+            made[name] = entry = _field(value, wash, depth + 1)
+            if entry.get("type", "string") != "string":
                 raise Unaskable("a list in the schema is of something else than text")
         elif name == "enumNames":
-            made[name] = [wash(each) for each in value]
+            made[name] = [wash(each) for each in list_of(value)]
         else:
             made[name] = wash(value) if name in ("title", "description") else _exact(value)
     return made
 
 
-def _exact(value: Any) -> Any:
-    """What goes back to the server as it is, and so must be what it looks like."""
-    todo = [value]
+def _exact(value: T) -> T:
+    """The value, if all text in it is visible: it goes back to the server as it is. Raises `Unaskable`."""
+    todo: list[object] = [value]
     while todo:
         item = todo.pop()
         if isinstance(item, str) and _legible(item) != item:
@@ -167,7 +159,7 @@ def _legible(text: str) -> str:
 
 
 class Asking:
-    """What one run of a call's body asks in the name of its server. Made in the caller's thread, and used in that of the session.
+    """Asks, in one run of a call's body, in the name of its server. Made in the caller's thread, and used in that of the session.
 
     `unanswered` is the question for which it has stopped, `exhausted` says that the server has asked too much.
     """
@@ -175,8 +167,9 @@ class Asking:
     def __init__(self, server: str, asker: Asker, scrubbed: Callable[[str], str]) -> None:
         self._server, self._asker, self._scrubbed = server, asker, scrubbed
         note = asker.note or {}
-        self._stops: int = note.get("stops", 0)
-        self._round: dict[str, Any] | None = note.get("round")
+        stops, round = note.get("stops"), note.get("round")
+        self._stops = stops if isinstance(stops, int) else 0
+        self._round = round if isinstance(round, dict) else None
         self._answers: dict[str, mcp_types.ElicitResult] = {}
         self._times: dict[str, int] = {}
         self._refused = 0
@@ -194,8 +187,8 @@ class Asking:
         if self.exhausted:
             raise Unaskable(f"it has asked more than {MOST} questions")
 
-    def answer(self, params: Any) -> mcp_types.ElicitResult:
-        """What was answered to a request of the server. Raises `Interrupt` where nobody has yet, and `Unaskable`."""
+    def answer(self, params: object) -> mcp_types.ElicitResult:
+        """The answer to a request of the server. Raises `Interrupt` where nobody has answered yet, and `Unaskable`."""
         try:
             if self.unanswered is not None or self.exhausted:
                 raise Unaskable("the call is over")
@@ -205,34 +198,42 @@ class Asking:
             self.exhausted = self.exhausted or self._refused > MOST
             raise
 
-    def resumed(self) -> tuple[dict[str, Any] | None, str | None]:
+    def resumed(self) -> tuple[dict[str, mcp_types.ElicitResult] | None, str | None]:
         """The answers with which a call goes on, and the state that its server left; None if it is sent from its start.
 
         Raises `Interrupt` where one of several questions is still to be answered, and `Unaskable`.
         """
         self.begin()
-        return (None, None) if self._round is None else (self._answered(self._round), self._round["state"])
+        if self._round is None:
+            return None, None
+        state = self._round.get("state")
+        return self._answered(self._round), state if isinstance(state, str) else None
 
-    def answers(self, wanted: mcp_types.InputRequiredResult) -> dict[str, Any]:
-        """What was answered to all that a server needs before the call can go on. Raises `Interrupt` and `Unaskable`."""
+    def answers(self, wanted: mcp_types.InputRequiredResult) -> dict[str, mcp_types.ElicitResult]:
+        """The answers to all that a server needs before the call can go on, by name. Raises `Interrupt` and `Unaskable`."""
         requests = wanted.input_requests or {}
         if len(requests) > MOST:
             raise Unaskable(f"it asks for more than {MOST} things at once")
-        questions = {}
+        questions: JsonDict = {}
         for name, request in requests.items():
             if not isinstance(request, mcp_types.ElicitRequest):
                 raise Unaskable("it asks for what is not offered to it")
             asked = question_of(request.params, self._scrubbed)
             questions[name] = {"message": asked.message, "form": asked.form}
-        return self._answered({"state": wanted.request_state, "questions": questions, "times": dict(self._times)})
+        return self._answered({"state": wanted.request_state, "questions": questions, "times": {**self._times}})
 
-    def _answered(self, round: dict[str, Any]) -> dict[str, Any]:
-        self._times = dict(round["times"])
+    def _answered(self, round: JsonDict) -> dict[str, mcp_types.ElicitResult]:
+        counted = object_of(round.get("times"))
+        self._times = {digest: times for digest, times in counted.items() if isinstance(times, int)}
         if len(canonical(round)) > _KEPT:
             raise Unaskable("what it wants to have kept until there is an answer is too large")
-        return {name: self._asked(Question(**each), round) for name, each in round["questions"].items()}
+        asked = {name: object_of(each) for name, each in object_of(round.get("questions")).items()}
+        return {
+            name: self._asked(Question(message=text_of(each.get("message")), form=object_of(each.get("form"))), round)
+            for name, each in asked.items()
+        }
 
-    def _asked(self, question: Question, round: Mapping[str, Any] | None) -> mcp_types.ElicitResult:
+    def _asked(self, question: Question, round: JsonDict | None) -> mcp_types.ElicitResult:
         """The answer to a question. One that is asked again in the same words has an answer of its own."""
         digest = question.digest
         times = self._times[digest] = self._times.get(digest, 0) + 1
@@ -241,7 +242,7 @@ class Asking:
             self.exhausted = self._stops >= MOST and not self._asker.is_answered(key)
             if self.exhausted:
                 raise Unaskable(f"it has asked more than {MOST} questions")
-            note = {"stops": self._stops + 1} | ({} if round is None else {"round": round})
+            note: JsonDict = {"stops": self._stops + 1, **({} if round is None else {"round": round})}
             shown = {"mcp_server": self._server, "message": question.message}
             try:
                 self._answers[key] = _result(self._asker.ask(shown, key, question.answer, note))
@@ -253,8 +254,9 @@ class Asking:
         return self._answers[key]
 
 
-def _result(given: dict[str, Any]) -> mcp_types.ElicitResult:
+def _result(said: object) -> mcp_types.ElicitResult:
     """The answer as the server has it: a form that is not handed over stays here."""
+    given = object_of(said)
     action = given.get("action")
     try:
         return mcp_types.ElicitResult.model_validate(

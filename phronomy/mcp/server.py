@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Final, Self, TextIO, TypeAlias, TypeVar
 
 from phronomy.concurrency.workers import ain_thread
 from phronomy.errors import ConfigurationError, MCPError
 from phronomy.foundation import checks
-from phronomy.foundation.json_text import canonical, clean, plain
+from phronomy.foundation.json_text import JsonDict, canonical, clean, plain_object
 from phronomy.foundation.quoting import quoted_name, without
 from phronomy.foundation.spelling import Given
 from phronomy.records.calls import CallResult
@@ -22,7 +22,7 @@ from phronomy.records.decisions import ToolIdentity
 from phronomy.stops.interrupts import asker_here
 from phronomy.tools.arguments import Arguments
 from phronomy.tools.images import Image
-from phronomy.tools.json_schema.arguments import Misfit, SchemaArguments
+from phronomy.tools.json_schema.arguments import SchemaArguments
 from phronomy.tools.tool import OutcomeUnknown, Predicate, Tool, ToolContext
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = bool | Predicate | Mapping[str, bool | Predicate]
 """When a human is asked: always, never, as a function says, or by the tool's name, with `"*"` for all that are not named."""
+
+T = TypeVar("T")
 
 _REST: Final = "*"
 _ATTEMPTS: Final = 2
@@ -103,7 +105,11 @@ class MCPServer(Given):
         if not isinstance(images, bool):
             raise ConfigurationError(f"MCP server {name!r}: images is True or False, not {type(images).__name__}")
         _check_gates(name, requires_approval)
-        self._requires_approval, self._risk, self._prefix = requires_approval, risk, prefix
+        self._requires_approval: Mapping[str, bool | Predicate] = (
+            requires_approval if isinstance(requires_approval, Mapping) else {_REST: requires_approval}
+        )
+        self._risk: Mapping[str, str | None] = risk if isinstance(risk, Mapping) else {_REST: risk}
+        self._prefix = prefix
         self._tools = None if tools is None else _names(name, "tools", tools)
         self._exclude = _names(name, "exclude", exclude)
         self._idempotent = _names(name, "idempotent", idempotent)
@@ -235,7 +241,7 @@ class MCPServer(Given):
         return await ain_thread(self.tools, None)
 
     def _listed(self) -> dict[str, Listed]:
-        """What the server lists now. One that does not know the session any more is asked again in a new one."""
+        """The tools that the server lists now. A server that does not know the session any more is asked again in a new one."""
         connection = self._connected()
         try:
             return connection.refresh(self._connect_timeout)
@@ -246,15 +252,13 @@ class MCPServer(Given):
 
     def _refuse_unknown(self, listed: Mapping[str, Listed]) -> None:
         """Refuse names that the server does not have: one that is misspelt would gate, or leave out, nothing."""
-        mapped = self._requires_approval if isinstance(self._requires_approval, Mapping) else {}
-        risks = self._risk if isinstance(self._risk, Mapping) else {}
         named: dict[str, Iterable[str]] = {
-            "requires_approval": mapped.keys() - {_REST},
+            "requires_approval": self._requires_approval.keys() - {_REST},
             "tools": self._tools or (),
             "exclude": self._exclude,
             "idempotent": self._idempotent,
             "redact": self._redact.keys(),
-            "risk": risks.keys() - {_REST},
+            "risk": self._risk.keys() - {_REST},
         }
         for option, names in named.items():
             if unknown := sorted(set(names) - listed.keys()):
@@ -264,7 +268,7 @@ class MCPServer(Given):
                 )
 
     def _call(
-        self, tool: MCPTool, values: Mapping[str, Any], context: ToolContext[Any]
+        self, tool: MCPTool, values: Mapping[str, object], context: ToolContext[object]
     ) -> str | list[str | Image] | CallResult:
         """The result of a call, or how it failed where nothing is in doubt. Raises `MCPError` where something is."""
         told, asking = "", self._asking()
@@ -288,7 +292,7 @@ class MCPServer(Given):
         return tool.failure(f"MCP server {self.name!r}: {told}", values)
 
     def _asking(self) -> Asking | None:
-        """Who is asked what the server asks meanwhile; None if nobody is."""
+        """The asker for questions of the server during the call; None if nobody is asked."""
         asker = asker_here() if self._where.asks else None
         return None if asker is None else self._new_asking(self.name, asker, self._where.scrubbed)
 
@@ -327,49 +331,44 @@ class MCPTool(Tool):
         return super().identity().evolve(endpoint=self.server.endpoint, description_hash=told)
 
     @property
-    def annotations(self) -> dict[str, Any]:
+    def annotations(self) -> JsonDict:
         """What the server says of the tool, unproven, as a fresh copy."""
-        hints: dict[str, Any] = plain(self._hints)
-        return hints
+        return plain_object(self._hints)
 
-    def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+    def call(self, values: Mapping[str, object], context: ToolContext[object]) -> object:
         """Have the server run it, and wait. Raises `MCPError` where nobody knows whether it did."""
         return self.server._call(self, values, context)
 
-    def render(self, value: Any) -> CallResult:
+    def render(self, value: object) -> CallResult:
         """The result as the model reads it."""
         return value if isinstance(value, CallResult) else super().render(value)
 
-    def failure(self, text: str, values: Mapping[str, Any]) -> CallResult:
+    def failure(self, text: str, values: Mapping[str, object]) -> CallResult:
         """A failed result that says so, without the values of redacted parameters."""
         return CallResult(kind="failed", content=self._cut(clean(without(text, self._secrets(values)))))
 
-    def _target(self) -> Callable[..., Any]:
+    def _target(self) -> Callable[..., object]:
         return self.call
 
-    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    def _documentation(self, body: Callable[..., object]) -> tuple[str, dict[str, str]]:
         return "", {}
 
-    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+    def _signature(self, body: Callable[..., object], told: dict[str, str]) -> tuple[Arguments, str | None]:
         return SchemaArguments(f"{self.name} of MCP server {self.server.name!r}", self._listed.schema), None
 
-    def _why_invalid(self, error: Exception) -> str:
-        return error.told(self.redact) if isinstance(error, Misfit) else super()._why_invalid(error)
+
+def _of(option: Mapping[str, T], name: str, default: T) -> T:
+    """The value of an option for the tool of this name."""
+    return option.get(name, option.get(_REST, default))
 
 
-def _of(option: Any, name: str, default: Any) -> Any:
-    """What an option says of the tool of this name."""
-    return option.get(name, option.get(_REST, default)) if isinstance(option, Mapping) else option
-
-
-def _names(server: str, option: str, names: Any) -> frozenset[str]:
-    found: list[Any] = list(names) if checks.is_series(names) else [None]
-    if not all(isinstance(each, str) for each in found):
+def _names(server: str, option: str, names: object) -> frozenset[str]:
+    if (found := checks.texts_in(names)) is None:
         raise ConfigurationError(f"MCP server {server!r}: {option} is a list of names")
     return frozenset(found)
 
 
-def _check_gates(server: str, asked: Any) -> None:
+def _check_gates(server: str, asked: object) -> None:
     for each in asked.values() if isinstance(asked, Mapping) else (asked,):
         if each is not True and each is not False and not callable(each):
             raise ConfigurationError(
@@ -378,7 +377,7 @@ def _check_gates(server: str, asked: Any) -> None:
             )
 
 
-def _check_place(name: str, command: Any, env: Any, cwd: Any, url: Any, headers: Any) -> None:
+def _check_place(name: str, command: object, env: object, cwd: object, url: object, headers: object) -> None:
     """Refuse what names no server, without naming what may be secret."""
     if (command is None) == (url is None):
         raise ConfigurationError(f"MCP server {name!r} needs a command to start or a url to reach, one of the two")
@@ -389,9 +388,7 @@ def _check_place(name: str, command: Any, env: Any, cwd: Any, url: Any, headers:
         )
     if url is not None and not (isinstance(url, str) and re.match(r"https?://[^/]", url)):
         raise ConfigurationError(f"MCP server {name!r}: url begins with http:// or https://")
-    if command is not None and not (
-        checks.is_series(command) and (parts := list(command)) and all(isinstance(part, str) for part in parts)
-    ):
+    if command is not None and not checks.texts_in(command):
         raise ConfigurationError(
             f"MCP server {name!r}: command is a list of texts, as in command=['npx', 'server'], and no shell reads it"
         )

@@ -17,18 +17,18 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Final, Literal, TextIO
+from typing import Final, Literal, TextIO, TypeAlias
 
 import anyio
 import httpx2
 import mcp_types
 from mcp import Client, ClientSession, MCPError, StdioServerParameters, stdio_client
-from mcp.client import ClientRequestContext
+from mcp.client import ClientRequestContext, Transport
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from phronomy.errors import MCPError as Unreachable
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonDict, canonical
 from phronomy.foundation.quoting import without
 from phronomy.mcp.content import text_of, value_of
 from phronomy.mcp.elicitation import MOST, Asking, Unaskable
@@ -98,14 +98,14 @@ class Listed:
 
     name: str
     description: str
-    schema: Any
-    annotations: dict[str, Any]
+    schema: JsonDict
+    annotations: JsonDict
     output: ResultSchema | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request: the `value` that the tool gave, or in `text` why there is none.
+    """The end of a request: the `value` that the tool gave, or in `text` why there is none.
 
     With `failed` the server has said so. An `unsent` request has certainly not reached it; whether a `lost` one has, nobody knows. One
     that has `asked` something is over until a human has answered.
@@ -117,7 +117,7 @@ class Answer:
 
 
 def changed(tool: Listed, now: Listed | None) -> str | None:
-    """What its server has done to a tool that it listed; None if it is as it was."""
+    """The change that a server has made to a tool that it listed, in words; None if there is none."""
     if now is None:
         return "no longer has this tool"
     if now is tool:  # nothing was listed since
@@ -127,8 +127,9 @@ def changed(tool: Listed, now: Listed | None) -> str | None:
     return None if now.description == tool.description else "has changed what it says of this tool"
 
 
-Work = Coroutine[Any, Any, Answer | None]
-_Send = Callable[..., Awaitable[Any]]
+Work = Coroutine[object, None, Answer | None]
+_Result: TypeAlias = mcp_types.CallToolResult | mcp_types.InputRequiredResult | mcp_types.Result
+_Send = Callable[..., Awaitable[_Result]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +143,10 @@ class _Open:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     left: anyio.Event = field(default_factory=anyio.Event)
     told: anyio.Event = field(default_factory=anyio.Event)
-    ids: set[Any] = field(default_factory=set)
+    ids: set[object] = field(default_factory=set)
 
-    def answered(self, id: Any) -> None:
-        """What has this id goes out to the server."""
+    def answered(self, id: object) -> None:
+        """Note that the answer to the request of this id goes out to the server."""
         self.ids.discard(id)
         if not self.ids:
             self.told.set()
@@ -163,7 +164,7 @@ class Connection:
         self.forgotten: bool = False
         self._stale = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[object] | None = None
         self._client: Client | None = None
         self._opening = Under()
         self.listed: dict[str, Listed] = {}
@@ -222,7 +223,12 @@ class Connection:
         return self.listed
 
     def call(
-        self, tool: Listed, args: dict[str, Any], key: str, cancelled: Callable[[], bool], asking: Asking | None = None
+        self,
+        tool: Listed,
+        args: dict[str, object],
+        key: str,
+        cancelled: Callable[[], bool],
+        asking: Asking | None = None,
     ) -> Answer:
         """Have the server run a tool, as long as it is the one that was listed and nobody has cancelled the call.
 
@@ -346,7 +352,7 @@ class Connection:
             self._ready.set_result(None)
             await self._over.wait()
 
-    async def _transport(self, stack: AsyncExitStack, errlog: TextIO) -> Any:
+    async def _transport(self, stack: AsyncExitStack, errlog: TextIO) -> Transport:
         where = self._where
         if where.command:
             program, *args = where.command
@@ -425,7 +431,7 @@ class Connection:
         return True
 
     async def _request(
-        self, under: Under, tool: Listed, args: dict[str, Any], key: str, asking: Asking | None
+        self, under: Under, tool: Listed, args: dict[str, object], key: str, asking: Asking | None
     ) -> Answer:
         assert self._client is not None
         UNDER.set(under)
@@ -458,10 +464,9 @@ class Connection:
         return Answer("completed", value=value_of(result) if self._where.images else text_of(result))
 
     async def _result(self, send: _Send, asking: Asking | None) -> mcp_types.CallToolResult:
-        """What a tool gives back, once all that its server asks for is answered. Raises `Interrupt` and `Unaskable`."""
+        """The result of a tool, once all questions of its server are answered. Raises `Interrupt` and `Unaskable`."""
         given, state = (None, None) if asking is None else asking.resumed()
         kept = given is not None
-        result: mcp_types.CallToolResult | mcp_types.InputRequiredResult
         for _ in range(MOST):
             told = partial(send, input_responses=given or None, request_state=state, allow_input_required=True)
             try:
@@ -473,8 +478,9 @@ class Connection:
                 given = state = None
                 kept = False
                 continue
-            if not isinstance(result, mcp_types.InputRequiredResult):
+            if isinstance(result, mcp_types.CallToolResult):
                 return result
+            assert isinstance(result, mcp_types.InputRequiredResult)
             if result.input_requests and asking is None:
                 raise Unaskable("that is not offered to it")
             if not result.input_requests:  # it wants to be asked again later
@@ -483,7 +489,7 @@ class Connection:
             state, kept = result.request_state, False
         raise Unaskable(f"it did so more than {MOST} times")
 
-    async def _heard(self, send: _Send, asking: Asking) -> Any:
+    async def _heard(self, send: _Send, asking: Asking) -> _Result | None:
         """The answer to a request in the middle of which the server may ask. Raises `Interrupt` and `Unaskable`.
 
         Where it does so by requests of its own, nothing in these says for which call: so there is one call at a time.
@@ -533,7 +539,7 @@ class Connection:
                 opened.answered(message.id)
 
     def _refused(self, error: MCPError, under: Under) -> Answer:
-        """What an error in place of an answer means for the request."""
+        """The end of a request that was answered with an error."""
         if not under.sent or (under.refused and not under.reached):
             return self._ended(under)
         if error.code == mcp_types.CONNECTION_CLOSED:
@@ -572,6 +578,6 @@ async def _unchecked(name: str, result: mcp_types.CallToolResult) -> None:
 
 
 def _quiet(where: Where) -> str:
-    """How to hear why a server that was started does not do what it should."""
+    """A hint how to see the standard error of a server that was started; empty where there is none to see."""
     hint = "; give errlog=sys.stderr to see what it writes to its standard error"
     return hint if where.command and where.errlog is None else ""

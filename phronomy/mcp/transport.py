@@ -7,12 +7,19 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar
 
 import anyio
 import httpx2
 import mcp_types
 from mcp.shared.message import SessionMessage
+
+if TYPE_CHECKING:
+    from mcp.client import Transport
+    from mcp.client._transport import ReadStream, WriteStream
+
+_Said: TypeAlias = SessionMessage | Exception
+S = TypeVar("S", bound="ReadStream[_Said] | WriteStream[SessionMessage]")
 
 _SESSION: Final = "mcp-session-id"
 
@@ -38,7 +45,7 @@ class Under:
     left: bool = False
     """Nobody waits for the answer any more."""
 
-    task: asyncio.Task[Any] | None = None
+    task: asyncio.Task[object] | None = None
 
 
 UNDER: ContextVar[Under | None] = ContextVar("phronomy_mcp_request", default=None)
@@ -70,37 +77,37 @@ class Http(httpx2.AsyncClient):
 
 @asynccontextmanager
 async def watched(
-    transport: Any, over: Callable[[], None], said: Callable[[mcp_types.JSONRPCMessage], None]
+    transport: Transport, over: Callable[[], None], said: Callable[[mcp_types.JSONRPCMessage], None]
 ) -> AsyncGenerator[Any]:
     """The streams of a transport, which tell how far requests get, when nothing more will be read, and what has gone out."""
     async with transport as (read, write):
         yield _Read(read, over), _Write(write, said)
 
 
-class _Stream:
-    def __init__(self, inner: Any) -> None:
+class _Stream(Generic[S]):
+    def __init__(self, inner: S) -> None:
         self._inner = inner
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._inner.aclose()
 
 
-class _Read(_Stream):
-    def __init__(self, inner: Any, over: Callable[[], None]) -> None:
+class _Read(_Stream["ReadStream[_Said]"]):
+    def __init__(self, inner: ReadStream[_Said], over: Callable[[], None]) -> None:
         super().__init__(inner)
         self._over = over
 
     @property
-    def last_context(self) -> Any:
+    def last_context(self) -> object:
         return getattr(self._inner, "last_context", None)
 
-    async def receive(self) -> Any:
+    async def receive(self) -> _Said:
         try:
             return await self._inner.receive()
         except BaseException:
@@ -110,15 +117,15 @@ class _Read(_Stream):
     def __aiter__(self) -> _Read:
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> _Said:
         try:
             return await self.receive()
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
 
-class _Write(_Stream):
-    def __init__(self, inner: Any, said: Callable[[mcp_types.JSONRPCMessage], None]) -> None:
+class _Write(_Stream["WriteStream[SessionMessage]"]):
+    def __init__(self, inner: WriteStream[SessionMessage], said: Callable[[mcp_types.JSONRPCMessage], None]) -> None:
         super().__init__(inner)
         self._said = said
 

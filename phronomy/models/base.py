@@ -2,15 +2,15 @@
 
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Annotated, Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from pydantic import Field
 
 from phronomy.concurrency.leaving import Patience
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.json_text import JsonText
+from phronomy.foundation.json_text import canonical
 from phronomy.records.messages import Message, Usage
-from phronomy.records.record import JsonObject, Record, Text
+from phronomy.records.record import EMPTY, JsonObject, Record, Text
 
 
 class ModelSettings(Record):
@@ -29,9 +29,7 @@ class ModelSettings(Record):
     stop: Annotated[tuple[Text, ...], Field(strict=False)] | None = None
     seed: int | None = None
     timeout: float | None = Field(default=None, gt=0)
-    extra: JsonObject = Field(
-        default=cast(Any, JsonText("{}")), repr=False
-    )  # may hold headers, so it stays out of reprs
+    extra: JsonObject = Field(default=EMPTY, repr=False)  # may hold headers, so it stays out of reprs
 
     def merged(self, other: "ModelSettings | None") -> "ModelSettings":
         """These settings with those of `other` put over them: what `other` sets wins, option by option in `extra`."""
@@ -39,11 +37,8 @@ class ModelSettings(Record):
             return self
         if self == _UNSET:
             return other
-        fields: dict[str, Any] = {}
-        for name in type(self).model_fields:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            fields[name] = {**mine, **theirs} if name == "extra" else mine if theirs is None else theirs
-        return ModelSettings(**fields)
+        known = {name: value for name, value in vars(other).items() if value is not None}
+        return self.evolve(**{**known, "extra": canonical({**self.extra, **other.extra})})
 
 
 _UNSET: Final = ModelSettings.model_construct()

@@ -6,13 +6,13 @@ The protocol: https://platform.openai.com/docs/api-reference/chat.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
-from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
-from phronomy.models.formats.answer import StreamedReply
-from phronomy.models.formats.chat import read_completion, request_messages, request_options
+from phronomy.foundation.json_text import JsonDict
+from phronomy.models.base import ModelSettings
+from phronomy.models.formats.chat import read_completion, request_conversation, request_options
 from phronomy.models.formats.chunks import Assembler
-from phronomy.models.http.direct import DirectModel
+from phronomy.models.http.direct import DirectModel, WireFormat
 from phronomy.models.providers import provider_of
 
 
@@ -30,7 +30,13 @@ class ChatCompletionsModel(DirectModel):
     Raises `ConfigurationError` for an address or a key that cannot be used.
     """
 
-    _PATH = "/chat/completions"
+    _FORMAT = WireFormat(
+        path="/chat/completions",
+        options=request_options,
+        conversation=request_conversation,
+        read=read_completion,
+        assembler=Assembler,
+    )
 
     @classmethod
     def from_name(
@@ -60,21 +66,9 @@ class ChatCompletionsModel(DirectModel):
         made._name, made._provider = name, provider
         return made
 
-    def _options(self, settings: ModelSettings, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-        return request_options(settings, tools=tools)
-
-    def _conversation(self, request: ModelRequest) -> dict[str, Any]:
-        return {"messages": request_messages(request)}
-
-    def _streamed(self, body: dict[str, Any]) -> dict[str, Any]:
-        asked = {"include_usage": True} if self._provider.counts_streams else None
-        body = {"stream_options": asked, **body, "stream": True}
+    def _streamed(self, body: JsonDict) -> JsonDict:
+        asked: JsonDict | None = {"include_usage": True} if self._provider.counts_streams else None
+        body = super()._streamed({"stream_options": asked, **body})
         if body["stream_options"] is None:  # for an endpoint that refuses it
             del body["stream_options"]
         return body
-
-    def _read(self, body: dict[str, Any]) -> ModelReply:
-        return read_completion(body)
-
-    def _assembler(self) -> StreamedReply:
-        return Assembler()

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -24,17 +24,17 @@ from typing import Any
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError, ModelConnectionError, ModelError
 from phronomy.foundation.cached_property import cached
-from phronomy.foundation.json_text import JsonValue
+from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
 from phronomy.models.formats.answer import (
     Answered,
-    awhole,
+    aread_whole,
     check_no_error,
     is_stream,
     read_answer,
+    read_whole,
     refused,
     seconds_of,
-    whole,
 )
 from phronomy.models.formats.chat import read_completion, request_options
 from phronomy.models.formats.chunks import Assembler
@@ -155,7 +155,7 @@ class LiteLLMModel(RetriedModel):
         stream = _Stream(_load().completion(**self._streamed(request, awaited=False)))
         with closing(stream):
             if stream.is_whole():
-                yield stream.read(whole(still(stream.response.iter_bytes(), request.patience)))
+                yield stream.read(read_whole(still(stream.response.iter_bytes(), request.patience)))
                 return
             if (data := stream.data()) is not None:
                 for piece in pieces(still(data, request.patience), stream.assembler):
@@ -169,7 +169,7 @@ class LiteLLMModel(RetriedModel):
         stream = _Stream(await _load().acompletion(**self._streamed(request, awaited=True)))
         async with contextlib.aclosing(stream):
             if stream.is_whole():
-                yield stream.read(await awhole(stream.response.aiter_bytes()))
+                yield stream.read(await aread_whole(stream.response.aiter_bytes()))
                 return
             if (data := stream.adata()) is not None:
                 async with aclosing(apieces(data, stream.assembler)) as found:
@@ -181,19 +181,19 @@ class LiteLLMModel(RetriedModel):
                     yield delta
             yield stream.reply()
 
-    def _streamed(self, request: ModelRequest, *, awaited: bool) -> dict[str, Any]:
+    def _streamed(self, request: ModelRequest, *, awaited: bool) -> dict[str, object]:
         arguments = self._arguments(request, awaited=awaited)
         return {"stream_options": {"include_usage": True}, **arguments, "stream": True}
 
-    def _arguments(self, request: ModelRequest, *, awaited: bool) -> dict[str, Any]:
+    def _arguments(self, request: ModelRequest, *, awaited: bool) -> dict[str, object]:
         settings = self._settings.merged(request.settings)
         client = lean_client(
             _load(), self._name, key=self._api_key, url=self._base_url, extra=settings.extra, awaited=awaited
         )
         reach = {"api_key": self._api_key, "base_url": self._base_url, "timeout": settings.timeout, "client": client}
-        tools = tuple(_copied(tool) for tool in request.tools)  # litellm edits schemas in place
+        tools = tuple(object_of(_copied(tool)) for tool in request.tools)  # litellm edits schemas in place
         return {
-            **request_options(settings, tools=tools),
+            **request_options(settings, tools),
             **{name: value for name, value in reach.items() if value is not None},
             "model": self._name,
             "messages": wire_messages(request, self._protocol, whole_results=self._takes_results()),
@@ -254,7 +254,7 @@ class LiteLLMModel(RetriedModel):
 
 
 @contextmanager
-def _unheard(arguments: dict[str, Any]) -> Iterator[None]:
+def _unheard(arguments: Mapping[str, object]) -> Iterator[None]:
     """A call of which litellm need tell nobody, if that is so: the arguments hold its client then, and no callbacks of theirs."""
     litellm = _load()
     internal: Any = None
@@ -275,9 +275,9 @@ class _Answer:
     """One whole answer: litellm's reading of it, and the text of the provider as litellm hands it to a logger."""
 
     def __init__(self) -> None:
-        self._raw: Any = None
+        self._raw: str | None = None
 
-    def note(self, details: dict[str, Any]) -> None:
+    def note(self, details: Mapping[str, object]) -> None:
         """Keep the first text that litellm tells of: the next is its complaint, and what comes before may be a coroutine."""
         said = details.get("original_response")
         if details.get("log_event_type") == "post_api_call" and self._raw is None and isinstance(said, str):
@@ -294,8 +294,9 @@ class _Answer:
         if isinstance(body, dict):
             check_no_error(body)
         if isinstance(body, dict) and "choices" in body:
-            if (message := _raw_message(body)) is not None:  # in litellm's text of it, what was not sent is null
-                body["choices"][0]["message"] = {name: value for name, value in message.items() if value is not None}
+            message = _raw_message(body) or {}
+            for name in [name for name, value in message.items() if value is None]:
+                del message[name]  # in litellm's text of it, what was not sent is null
             return read_completion(body)
         unread = json.JSONDecodeError | UnicodeDecodeError | RecursionError
         if _UNREADABLE in str(error) or any(isinstance(one, unread) for one in chain(error)):
@@ -309,9 +310,10 @@ class _Answer:
         hidden = getattr(response, "_hidden_params", None)
         return _with_cost(reply, hidden.get("response_cost") if isinstance(hidden, dict) else None)
 
-    def _body(self) -> Any:
-        with suppress(TypeError, ValueError, RecursionError):
-            return json.loads(self._raw)
+    def _body(self) -> JsonValue:
+        with suppress(ValueError, RecursionError):
+            body: JsonValue = json.loads(self._raw or "null")
+            return body
         return None
 
 
@@ -351,28 +353,29 @@ class _Stream:
         """As `data`, for a stream that is awaited."""
         return self.response.aiter_bytes() if hasattr(self.response, "aiter_bytes") else None
 
-    def _followed(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        """What sends the request and gives litellm's reader of the answer, with a look at what that reads."""
+    def _followed(self, make: Callable[..., object]) -> Callable[..., object]:
+        """The function that sends the request, wrapped so that the reader of the answer that it returns is followed."""
 
-        def made(*given: Any, **options: Any) -> Any:
+        def made(*given: object, **options: object) -> object:
             found = make(*given, **options)
             return awaited(found) if inspect.isawaitable(found) else self._follow(found)
 
-        async def awaited(found: Any) -> Any:
+        async def awaited(found: Awaitable[object]) -> object:
             return self._follow(await found)
 
         return made
 
-    def _follow(self, reader: Any) -> Any:
+    def _follow(self, reader: Any) -> object:
         """Look on at what litellm reads of Anthropic or Gemini, and have it read the events as they were sent."""
         parse = getattr(reader, "chunk_parser", None)
         if parse is None or not type(reader).__module__.startswith(_TRANSLATED):
             return reader
         parts = self._parts = Parts()
 
-        def parsed(chunk: Any) -> Any:
+        def parsed(chunk: object) -> object:
             parts.add(chunk)
-            return parse(chunk)
+            found: object = parse(chunk)
+            return found
 
         reader.chunk_parser = parsed
         if (behind := _behind(reader)) is not None:
@@ -398,15 +401,15 @@ class _Stream:
 
     def priced(self, reply: ModelReply) -> ModelReply:
         """The reply with what litellm's price list says it cost."""
-        litellm = _load()
+        litellm, usage = _load(), self.assembler.usage
+        if not isinstance(usage, dict):
+            return reply
         try:
             cost = litellm.completion_cost(
-                completion_response=litellm.ModelResponse(
-                    model=self.assembler.model, usage=litellm.Usage(**self.assembler.usage)
-                ),
+                completion_response=litellm.ModelResponse(model=self.assembler.model, usage=litellm.Usage(**usage)),
                 custom_llm_provider=getattr(self.chunks, "custom_llm_provider", None),
             )
-        except Exception:  # no usage, or a model that is in no price list
+        except Exception:  # a model that is in no price list
             return reply
         return _with_cost(reply, cost)
 
@@ -427,7 +430,7 @@ class _Stream:
                     return
 
 
-def _behind(reader: Any) -> Any:
+def _behind(reader: object) -> Any:
     """The answer that a reader of litellm reads by lines: httpx would end a line at a separator within a text, too."""
     lines = getattr(reader, "streaming_response", None)
     frame = getattr(lines, "gi_frame", None) or getattr(lines, "ag_frame", None)
@@ -436,14 +439,14 @@ def _behind(reader: Any) -> Any:
     return next((each for each in answers if hasattr(each, "iter_bytes") and hasattr(each, "aiter_bytes")), None)
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: JsonValue) -> JsonValue:
     """A JSON value all anew."""
     if isinstance(value, dict):
         return {key: _copied(one) for key, one in value.items()}
     return [_copied(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
-def _reply(response: Any, raw: dict[str, Any] | None) -> ModelReply:
+def _reply(response: Any, raw: JsonDict | None) -> ModelReply:
     """The reply in litellm's answer, with the fields of the provider's own message where there is one."""
     choices = getattr(response, "choices", None)
     if not choices:
@@ -464,34 +467,32 @@ def _reply(response: Any, raw: dict[str, Any] | None) -> ModelReply:
     )
 
 
-def _with_cost(reply: ModelReply, cost: Any) -> ModelReply:
+def _with_cost(reply: ModelReply, cost: object) -> ModelReply:
     known = reply.usage.cost is not None or not reply.usage.total_tokens
     if known or not isinstance(cost, (int, float)) or cost < 0:
         return reply
     return replace(reply, usage=reply.usage.evolve(cost=float(cost)))
 
 
-def _raw_message(body: Any) -> dict[str, Any] | None:
+def _raw_message(body: JsonValue) -> JsonDict | None:
     """The message in the provider's own answer, if the provider speaks chat completions."""
-    try:
-        message = body["choices"][0]["message"]
-    except (TypeError, LookupError):
-        return None
+    choice = next(iter(list_of(object_of(body).get("choices"))), None)
+    message = object_of(choice).get("message")
     return message if isinstance(message, dict) else None
 
 
-def _as_sent(message: dict[str, Any], raw: dict[str, Any] | None) -> dict[str, Any]:
+def _as_sent(message: JsonDict, raw: JsonDict | None) -> JsonDict:
     """litellm's message with the provider's own fields where the provider had them.
 
     litellm moves fields it does not know into `provider_specific_fields`, in no order, and drops those inside a call's
     function. Sent back like that, some providers refuse the message and others lose their thread. Where litellm
     translates between protocols there is no raw message; it reads `provider_specific_fields` then, so that stays.
     """
-    made = {key: value for key, value in message.items() if value is not None}
+    made: JsonDict = {key: value for key, value in message.items() if value is not None}
     if raw is None:
         return made
-    moved = made.pop("provider_specific_fields", {})
-    left = {key: value for key, value in moved.items() if key not in raw and value is not None}
+    moved = object_of(made.pop("provider_specific_fields", {}))
+    left: JsonDict = {key: value for key, value in moved.items() if key not in raw and value is not None}
     if "reasoning" in raw and "reasoning_content" not in raw:
         made.pop("reasoning_content", None)  # litellm's copy of it
     known = {key: made.get(key) for key in ("role", "content", "tool_calls")}
@@ -504,13 +505,13 @@ def _as_sent(message: dict[str, Any], raw: dict[str, Any] | None) -> dict[str, A
     return {**known, **theirs, **rest}
 
 
-def _names(message: dict[str, Any]) -> list[JsonValue]:
-    calls = message.get("tool_calls") or []
-    return [call["function"].get("name") for call in calls if isinstance(call.get("function"), dict)]
+def _names(message: JsonDict) -> list[JsonValue]:
+    functions = [object_of(call).get("function") for call in list_of(message.get("tool_calls"))]
+    return [function.get("name") for function in functions if isinstance(function, dict)]
 
 
 def _answered(error: Exception) -> Failure | None:
-    """What the provider's own answer means, where it is behind litellm's error."""
+    """The failure that the provider's own answer means, where that answer is behind litellm's error; else None."""
     clients = filter(None, map(sys.modules.get, ("httpx", "httpx2")))  # litellm has loaded the one that it asks with
     kinds = tuple(client.HTTPStatusError for client in clients)
     behind = list(chain(error))
@@ -565,7 +566,7 @@ def _forget_parts() -> None:
 
 
 def _load_all() -> None:
-    """What the first call would import beside litellm itself: measured, half a second of it."""
+    """Import all that the first call would import beside litellm itself: measured, half a second of it."""
     _load()
     for name in _FIRST_CALL:
         with suppress(ImportError):  # another release of litellm need not have it

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from phronomy.concurrency.aclosing import aclosing, acontextmanager
 from phronomy.concurrency.leaving import Left, Overran, Patience
-from phronomy.concurrency.workers import in_thread, opened, spawn, taken
+from phronomy.concurrency.workers import in_thread, result_in, spawn, take_from
 from phronomy.models.base import ModelRequest
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ _CLOSING: Final = 1.0
 
 
 def in_time(ask: Callable[[ModelRequest], T], request: ModelRequest, timeout: float | None) -> T:
-    """What `ask` gives, from a thread of its own, at most `timeout` seconds later. Raises `Overran`, `Left`."""
+    """Run `ask` in a thread of its own and return its result, within `timeout` seconds. Raises `Overran`, `Left`."""
     with _attempt(request, timeout) as mine:
         return in_thread(partial(ask, mine), mine.patience.left(), mine.patience.leave)
 
@@ -43,7 +43,7 @@ async def ain_time(ask: Callable[[ModelRequest], Awaitable[T]], request: ModelRe
 def pieces_in_time(
     stream: Callable[[ModelRequest], Generator[T]], request: ModelRequest, timeout: float | None
 ) -> Generator[T]:
-    """What a stream gives, all of it from one thread. The time in which nobody asks for the next piece does not count."""
+    """Yield the pieces of a stream, all read in one thread. The time in which nobody asks for the next piece does not count."""
     asked: queue.SimpleQueue[bool] = queue.SimpleQueue()
     box: queue.SimpleQueue[tuple[tuple[T] | None, BaseException | None]] = queue.SimpleQueue()
 
@@ -61,7 +61,7 @@ def pieces_in_time(
         try:
             while True:
                 asked.put(True)
-                if (found := opened(_taken(box, mine.patience))) is None:
+                if (found := result_in(_taken(box, mine.patience))) is None:
                     return
                 paused = time.monotonic()
                 try:
@@ -105,7 +105,7 @@ def pause(patience: Patience, seconds: float) -> None:
     woken: queue.SimpleQueue[None] = queue.SimpleQueue()
     left = patience.left()
     with patience.leave.told(lambda: woken.put(None)), suppress(queue.Empty):
-        taken(woken, seconds if left is None else min(seconds, left))
+        take_from(woken, seconds if left is None else min(seconds, left))
     patience.check()
 
 
@@ -155,6 +155,6 @@ def _taken(
     box: queue.SimpleQueue[tuple[T | None, BaseException | None]], patience: Patience
 ) -> tuple[T | None, BaseException | None]:
     try:
-        return taken(box, patience.left())
+        return take_from(box, patience.left())
     except queue.Empty:
         raise Overran("its time was over") from None

@@ -7,13 +7,9 @@ The protocol: https://platform.openai.com/docs/api-reference/responses.
 
 from __future__ import annotations
 
-from typing import Any
-
-from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
-from phronomy.models.formats.answer import StreamedReply
 from phronomy.models.formats.response_events import ResponseAssembler
 from phronomy.models.formats.responses import read_response, request_conversation, request_options
-from phronomy.models.http.direct import DirectModel
+from phronomy.models.http.direct import DirectModel, WireFormat
 
 
 class ResponsesModel(DirectModel):
@@ -28,19 +24,10 @@ class ResponsesModel(DirectModel):
     the provider's own, which run there, past all gates.
     """
 
-    _PATH = "/responses"
-
-    def _options(self, settings: ModelSettings, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-        return request_options(settings, tools=tools)
-
-    def _conversation(self, request: ModelRequest) -> dict[str, Any]:
-        return request_conversation(request)
-
-    def _streamed(self, body: dict[str, Any]) -> dict[str, Any]:
-        return {**body, "stream": True}
-
-    def _read(self, body: dict[str, Any]) -> ModelReply:
-        return read_response(body)
-
-    def _assembler(self) -> StreamedReply:
-        return ResponseAssembler()
+    _FORMAT = WireFormat(
+        path="/responses",
+        options=request_options,
+        conversation=request_conversation,
+        read=read_response,
+        assembler=ResponseAssembler,
+    )

@@ -16,7 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Left, Overran
@@ -31,6 +32,7 @@ from phronomy.errors import (
     RateLimitError,
 )
 from phronomy.foundation.checks import is_count, is_number
+from phronomy.foundation.json_text import JsonDict, object_of
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
 from phronomy.models.formats.answer import Answered
 from phronomy.models.patience import ain_time, apause, apieces_in_time, in_time, pause, pieces_in_time
@@ -93,9 +95,9 @@ class Failure:
 
 
 def of_answer(answer: Answered) -> Failure:
-    """What an answer with an error means, by its status and its error object."""
+    """The failure that an answer with an error means, by its status and its error object."""
     said = _error_object(answer.body)
-    codes = [said.get("code"), said.get("type"), _object(said.get("innererror")).get("code")]
+    codes = [said.get("code"), said.get("type"), object_of(said.get("innererror")).get("code")]
     status = answer.status or next((found for code in codes if (found := _status_named(code)) is not None), None)
     words = " ".join(str(word) for word in (*codes, said.get("message")) if word is not None)
     return of_status(status, words, content_type=answer.content_type, retry_after=answer.retry_after)
@@ -104,7 +106,7 @@ def of_answer(answer: Answered) -> Failure:
 def of_status(
     status: int | None, words: str, *, content_type: str = "", retry_after: float | None = None, what: str = ""
 ) -> Failure:
-    """What a status and the words beside it mean. The words are looked through, not repeated."""
+    """The failure that a status and the words beside it mean. The words are looked through, not repeated."""
     words = words.lower()
     page = f", {content_type}" if content_type and "json" not in content_type else ""
     seen = what or (f"status {status}" if status else "an error of the provider") + page
@@ -133,12 +135,12 @@ def of_status(
 
 
 def of_connection(error: BaseException) -> Failure:
-    """What a fault of the way there and back means."""
+    """The failure that a fault of the connection means."""
     return Failure(error=ModelConnectionError(f"gave no answer: {type(error).__name__}"), may_pass=True)
 
 
 def of_exception(error: Exception) -> Failure | None:
-    """What an exception means that any model over HTTP may meet, or None."""
+    """The failure that an exception means, if it is one that any model over HTTP may meet; else None."""
     if isinstance(error, ModelError):
         return Failure(error=error, may_pass=isinstance(error, ModelConnectionError))
     if isinstance(error, Answered):
@@ -171,19 +173,15 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _error_object(body: Any) -> dict[str, Any]:
+def _error_object(body: object) -> JsonDict:
     """The error in the body of an answer: `{"error": {...}}`, `{"error": "..."}`, bare, or the first of a list."""
     if isinstance(body, list) and body:
         body = body[0]
-    said = _object(body).get("error", body)
-    return {"message": said} if isinstance(said, str) else _object(said)
+    said = object_of(body).get("error", body)
+    return {"message": said} if isinstance(said, str) else object_of(said)
 
 
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _status_named(code: Any) -> int | None:
+def _status_named(code: object) -> int | None:
     if isinstance(code, int) and 400 <= code < 600:
         return code
     if isinstance(code, str):
@@ -322,7 +320,7 @@ class RetriedModel(ABC):
         """As `_pieces`."""
 
     def _failure(self, error: Exception) -> Failure:
-        """What the exception of an attempt means."""
+        """The failure that the exception of an attempt means."""
         return of_exception(error) or Failure(error=ModelError(f"gave no answer: {type(error).__name__}"))
 
     # How often, and what is raised in the end
@@ -338,7 +336,7 @@ class RetriedModel(ABC):
     def _timeout(self, request: ModelRequest) -> float | None:
         return self._settings.merged(request.settings).timeout
 
-    def _retrying(self) -> tuple[Any, dict[str, Any]]:
+    def _retrying(self) -> tuple[ModuleType, dict[str, object]]:
         """tenacity, and what its two retriers are to do."""
         import tenacity  # noqa: PLC0415  # needed by calls alone
 

@@ -74,7 +74,7 @@ class Timeline:
     max_events: int = NEWEST
 
     def __post_init__(self) -> None:
-        _check_bound(self.max_events)
+        _checked_bound(self.max_events)
         if not is_series(self.entries) or not all(isinstance(each, TimelineEntry) for each in tuple(self.entries)):
             raise ConfigurationError("the entries of a timeline are a list of TimelineEntry")
         ids = [entry.id for entry in self.entries]
@@ -181,7 +181,8 @@ class Timeline:
         if not isinstance(data["entries"], list):
             raise ConfigurationError("this is no timeline: its entries are no list")
         entries = tuple(_entry(place, each) for place, each in enumerate(data["entries"]))
-        made = cls(run_id=data["run_id"], branch_id=data["branch_id"], entries=entries, max_events=data["max_events"])
+        ids, most = (str(data["run_id"]), str(data["branch_id"])), _checked_bound(data["max_events"])
+        made = cls(run_id=ids[0], branch_id=ids[1], entries=entries, max_events=most)
         if len(made) != len(entries):
             raise ConfigurationError(
                 f"this is no timeline: it has {len(entries)} entries, and max_events is below that"
@@ -195,7 +196,7 @@ def timeline(store: Store, run: Checkpoint | str, *, max_events: int = NEWEST) -
     A run id means the run's own branch; of a fork, what its parent did up to the fork comes first. The newest `max_events` entries
     are kept. Raises `CheckpointNotFound`, and `ConfigurationError` for a bound below 1.
     """
-    _check_bound(max_events)
+    _checked_bound(max_events)
     lineage = _lineage(store, run.id if isinstance(run, Checkpoint) else run)
     kept = tuple(deque(_entries_of(lineage), maxlen=max_events))
     return Timeline(run_id=lineage.branch.run_id, branch_id=lineage.branch.id, entries=kept, max_events=max_events)
@@ -221,7 +222,7 @@ class TimelineRecorder(Hooks):
         store: Store | None = None,
         onto: Timeline | None = None,
     ) -> None:
-        _check_bound(max_events)
+        _checked_bound(max_events)
         self._max_events = max_events
         if not is_series(listeners):
             raise ConfigurationError(f"listeners is a list of functions, not {type(listeners).__name__}")
@@ -441,9 +442,10 @@ class _Times:
 # What is given
 
 
-def _check_bound(max_events: object) -> None:
+def _checked_bound(max_events: object) -> int:
     if not is_count(max_events) or max_events == 0:
         raise ConfigurationError(f"max_events is a number of entries, 1 or more, not {quoted(max_events)}")
+    return max_events
 
 
 def _types(given: Any) -> frozenset[str] | None:

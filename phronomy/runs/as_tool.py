@@ -14,10 +14,11 @@ from phronomy.engine.nested import begun, takes_value
 from phronomy.engine.spec import Spec
 from phronomy.errors import NodeFailed, PhronomyError, ToolDefinitionError
 from phronomy.foundation import spelling
+from phronomy.foundation.checks import is_async
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
-from phronomy.tools.arguments import Arguments, is_async_callable
+from phronomy.tools.arguments import Arguments
 from phronomy.tools.docstrings import read_docstring
 from phronomy.tools.tool import Predicate, Tool
 
@@ -79,7 +80,7 @@ class AgentTool(Piecewise, Tool):
             raise ToolDefinitionError(
                 f"{where}: give input=, a function that makes the input of what the model fills in"
             )
-        if input is not None and (not callable(input) or is_async_callable(input)):
+        if input is not None and (not callable(input) or is_async(input)):
             raise ToolDefinitionError(f"{where}: input is a plain function, whose parameters the model fills in")
         self.into: Callable[..., Any] = _asked if input is None else input
         self._described = input is not None

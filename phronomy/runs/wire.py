@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from phronomy.approvals.policy import DryRun
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.json_text import JsonValue
+from phronomy.foundation.json_text import JsonValue, object_of
 from phronomy.foundation.quoting import HIDDEN, quoted
 from phronomy.models.base import ToolCallDelta
 from phronomy.observability.events import NodePiece, ToolCallPiece, ToolCallSettled, ToolCallStarted
@@ -87,7 +87,7 @@ def _sent(value: Any, mask: Masking | None) -> Any:
 def _member(record: Record, name: str, hidden: Mapping[str, JsonValue], mask: Masking | None) -> JsonValue:
     if name in hidden:
         return hidden[name]
-    value = getattr(record, name)
+    value: JsonValue = getattr(record, name)
     return value if name in record.json_fields else _sent(value, mask)
 
 
@@ -127,8 +127,8 @@ def _said(content: JsonValue, mask: Masking) -> JsonValue:
 
 
 def _part_said(part: JsonValue, mask: Masking) -> JsonValue:
-    text = part.get("text") if isinstance(part, dict) else None
-    return {**part, "text": mask.result("", text)} if isinstance(text, str) else part
+    text = object_of(part).get("text")
+    return {**object_of(part), "text": mask.result("", text)} if isinstance(text, str) else part
 
 
 def _covered(value: DataclassInstance, mask: Masking) -> dict[str, JsonValue]:

@@ -1,6 +1,5 @@
 """Breakpoints: where a run is to stop, so that somebody can look, change something, and let it go on."""
 
-import inspect
 import logging
 import sys
 import threading
@@ -8,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from phronomy.errors import ConfigurationError, InvalidDecision, UnknownPending
-from phronomy.foundation.checks import is_count, is_series, is_timeout
+from phronomy.foundation.checks import is_async, is_count, is_series, is_timeout, texts_in
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted_id, quoted_word
 from phronomy.foundation.spelling import Given
@@ -79,7 +78,7 @@ class Breakpoint(Given):
     def __init__(
         self,
         type: BreakpointType,
-        when: Callable[[BreakpointContext], Any] | str | None = None,
+        when: Callable[[BreakpointContext], object] | str | None = None,
         label: str | None = None,
         *,
         agents: Iterable[str] | None = None,
@@ -92,12 +91,12 @@ class Breakpoint(Given):
             raise ConfigurationError(f"there is no breakpoint of type {quoted_word(type)}; the types are {known}")
         if when is not None and not isinstance(when, str) and not callable(when):
             raise ConfigurationError("when is a function of the context, or an expression in text")
-        if callable(when) and any(inspect.iscoroutinefunction(each) for each in (when, when.__class__.__call__)):
+        if callable(when) and is_async(when):
             raise ConfigurationError("when is a plain function: it looks at the context, and waits for nothing")
         if label is not None and not isinstance(label, str):
             raise ConfigurationError("the label of a breakpoint is text")
         self.type: str = type
-        self.when: str | Callable[[BreakpointContext], Any] | None = when
+        self.when: str | Callable[[BreakpointContext], object] | None = when
         self.label: str | None = label
         self.agents: frozenset[str] | None = _names("agents", agents)
         self.tools: frozenset[str] | None = _names("tools", tools)
@@ -229,22 +228,23 @@ def match_breakpoint(breakpoints: Iterable[Breakpoint], context: BreakpointConte
     return next((each for each in breakpoints if each.matches(context)), None)
 
 
-def listed(given: Any) -> tuple[Breakpoint, ...]:
+def listed(given: object) -> tuple[Breakpoint, ...]:
     """The breakpoints in a list. Raises `ConfigurationError`."""
     if not is_series(given):
         raise ConfigurationError(f"breakpoints is a list of Breakpoint, not {type(given).__name__}")
-    found = tuple(given)
-    for item in found:
+    found: list[Breakpoint] = []
+    for item in given:
         if not isinstance(item, Breakpoint):
             raise ConfigurationError(f"breakpoints holds {type(item).__name__}; write Breakpoint('pre_tool_call')")
-    return found
+        found.append(item)
+    return tuple(found)
 
 
-def _names(option: str, given: Any) -> frozenset[str] | None:
+def _names(option: str, given: object) -> frozenset[str] | None:
     if given is None:
         return None
-    names = tuple(given) if is_series(given) else ()
-    if not names or not all(isinstance(name, str) and name for name in names):
+    names = texts_in(given)
+    if not names or "" in names:
         raise ConfigurationError(f"{option} are names, in a list")
     return frozenset(map(clean, names))  # as records have them
 
@@ -259,6 +259,18 @@ class Settled(NamedTuple):
 
     hit: BreakpointHit
     how: str
+
+
+class _Owner(Protocol):
+    """An object that takes answers for a call that waits, as the agent or graph does."""
+
+    def resume(self, at: str, **options: object) -> object: ...
+
+    async def aresume(self, at: str, **options: object) -> object: ...
+
+    def cancel(self, run: str, **options: object) -> object: ...
+
+    async def acancel(self, run: str, **options: object) -> object: ...
 
 
 class Hold(Given):
@@ -276,14 +288,14 @@ class Hold(Given):
     """
 
     timeout: float | None
-    on_breakpoint: Callable[[BreakpointHit], Any] | None
+    on_breakpoint: Callable[[BreakpointHit], object] | None
     resume_event: Any
 
     def __init__(
         self,
         *,
         timeout: float | None = 300.0,
-        on_breakpoint: Callable[[BreakpointHit], Any] | None = None,
+        on_breakpoint: Callable[[BreakpointHit], object] | None = None,
         resume_event: Any = None,
         history: int = 200,
     ) -> None:
@@ -299,7 +311,7 @@ class Hold(Given):
         self.on_breakpoint = on_breakpoint
         self.resume_event = resume_event
         self._lock = threading.Lock()
-        self._pending: dict[str, tuple[BreakpointHit, Any]] = {}
+        self._pending: dict[str, tuple[BreakpointHit, _Owner]] = {}
         self._settled: deque[Settled] = deque(maxlen=history)
 
     @property
@@ -318,11 +330,11 @@ class Hold(Given):
         self,
         id: str,
         *,
-        input: Any = None,
-        args: Mapping[str, Any] | None = None,
-        state: Any = None,
+        input: object = None,
+        args: Mapping[str, object] | None = None,
+        state: object = None,
         skip: bool = False,
-        by: Any = None,
+        by: object = None,
     ) -> None:
         """Let the call go on that waits under this id.
 
@@ -338,32 +350,32 @@ class Hold(Given):
         self,
         id: str,
         *,
-        input: Any = None,
-        args: Mapping[str, Any] | None = None,
-        state: Any = None,
+        input: object = None,
+        args: Mapping[str, object] | None = None,
+        state: object = None,
         skip: bool = False,
-        by: Any = None,
+        by: object = None,
     ) -> None:
         """As `resume_breakpoint`."""
         owner, checkpoint_id, options = self._answer(id, input, args, state, skip=skip, by=by)
         await owner.aresume(checkpoint_id, **options)
         self._answered({id: "skipped" if skip else "approved"})
 
-    def cancel_breakpoint(self, id: str, reason: str | None = None, *, by: Any = None) -> None:
+    def cancel_breakpoint(self, id: str, reason: str | None = None, *, by: object = None) -> None:
         """Cancel the run that waits under this id. Nothing behind the breakpoint runs, is retried or goes elsewhere."""
         hit, owner = self._held(id)
         owner.cancel(hit.branch_id, reason=reason, by=by)
         self._answered({id: "cancelled"})
 
-    async def acancel_breakpoint(self, id: str, reason: str | None = None, *, by: Any = None) -> None:
+    async def acancel_breakpoint(self, id: str, reason: str | None = None, *, by: object = None) -> None:
         """As `cancel_breakpoint`."""
         hit, owner = self._held(id)
         await owner.acancel(hit.branch_id, reason=reason, by=by)
         self._answered({id: "cancelled"})
 
     def _answer(
-        self, id: str, input: Any, args: Mapping[str, Any] | None, state: Any, *, skip: bool, by: Any
-    ) -> tuple[Any, str, dict[str, Any]]:
+        self, id: str, input: object, args: Mapping[str, object] | None, state: object, *, skip: bool, by: object
+    ) -> tuple[_Owner, str, dict[str, object]]:
         hit, owner = self._held(id)
         if type(skip) is not bool or (skip and (input, args, state) != (None, None, None)):
             raise InvalidDecision("skip is True or False, and what is skipped is not edited", pending_id=id)
@@ -377,25 +389,27 @@ class Hold(Given):
                 f"pending {id} is of a run inside another: resume(..., modify_state=...) changes its state",
                 pending_id=id,
             )
-        edits = {"input": input} if input is not None else dict(args) if args is not None else None
+        edits: dict[str, object] | None = (
+            {"input": input} if input is not None else dict(args) if args is not None else None
+        )
         try:
             answer: Answer = Skip() if skip else Approve(args=edits)
         except ValueError as error:
             raise InvalidDecision(f"the edits cannot be recorded: {type(error).__name__}", pending_id=id) from None
-        options: dict[str, Any] = {"decisions": {id: answer}, "by": by, "channel": "breakpoint"}
+        options: dict[str, object] = {"decisions": {id: answer}, "by": by, "channel": "breakpoint"}
         if state is not None:
             options["update"] = state
         return owner, hit.checkpoint_id, options
 
-    def _held(self, id: str) -> tuple[BreakpointHit, Any]:
+    def _held(self, id: str) -> tuple[BreakpointHit, _Owner]:
         with self._lock:
             if id in self._pending:
                 return self._pending[id]
             how = next((f"was {each.how}" for each in self._settled if each.hit.id == id), "is not known here")
         raise UnknownPending(f"no call waits at a breakpoint under {quoted_id(id)}: it {how}", pending_id=kept_id(id))
 
-    def _arrived(self, hits: Iterable[BreakpointHit], owner: Any) -> list[BreakpointHit]:
-        """Those of the stops that are new here."""
+    def _arrived(self, hits: Iterable[BreakpointHit], owner: _Owner) -> list[BreakpointHit]:
+        """Take note of stops, and return the new ones among them."""
         with self._lock:
             known = {*self._pending, *(each.hit.id for each in self._settled if each.how != "left")}
             new = [hit for hit in hits if hit.id not in known]

@@ -8,33 +8,32 @@ from __future__ import annotations
 import ast
 import math
 import threading
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
 
 from phronomy.errors import ConfigurationError
 
 _LARGEST = 10_000  # bits of a power, and digits to round to
 
 
-def _power(base: Any, exponent: Any) -> Any:
+def _power(base: float, exponent: float) -> object:
     if abs(exponent) * max(math.log2(abs(base) or 1), 1) > _LARGEST:
         raise OverflowError("the power is too large")
     return base**exponent
 
 
-def _remainder(left: Any, right: Any) -> Any:
+def _remainder(left: float | str | bytes, right: float) -> float:
     if isinstance(left, str | bytes):
         raise TypeError("% is for numbers")
     return left % right
 
 
-def _round(number: Any, digits: int = 0) -> Any:
+def _round(number: float, digits: int = 0) -> float:
     if abs(digits) > _LARGEST:
         raise OverflowError("these are too many digits")
     return round(number, digits) if digits else round(number)
 
 
-_FUNCTIONS: Mapping[str, Any] = {
+_FUNCTIONS: Mapping[str, Callable[..., object]] = {
     "abs": abs,
     "all": all,
     "any": any,
@@ -53,7 +52,7 @@ _TESTS = "endswith isalnum isalpha isascii isdecimal isdigit islower isnumeric i
 _CUTS = (
     "casefold lower lstrip partition removeprefix removesuffix rpartition rsplit rstrip split splitlines strip upper"
 )
-_METHODS: Mapping[Any, set[str]] = {
+_METHODS: Mapping[type, set[str]] = {
     str: {*_TESTS.split(), *_CUTS.split(), "count", "find", "index", "rfind", "rindex"},
     dict: {"get", "items", "keys", "values"},
     list: {"count", "index"},
@@ -114,11 +113,12 @@ class Expression:
                 f"{self.text[:80]!r}: there is no {', '.join(unknown)}; the names are {', '.join(sorted(known))}"
             )
 
-    def value(self, names: Mapping[str, Any]) -> Any:
+    def value(self, names: Mapping[str, object]) -> object:
         """The value for these names. Raises whatever comes of it: an unknown name, a missing key, a wrong type."""
         with self._lock:
             self._evaluator.names = {**names, "True": True, "False": False, "None": None}
-            return self._evaluator.eval(self.text, previously_parsed=self._parsed)
+            found: object = self._evaluator.eval(self.text, previously_parsed=self._parsed)
+            return found
 
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
-from phronomy.foundation.json_text import JsonText, canonical
+from phronomy.foundation.json_text import JsonText, JsonValue, canonical, plain_object
 from phronomy.tools.arguments import Arguments
 from phronomy.tools.tool import InvalidArguments, Tool
 
@@ -19,7 +18,7 @@ class LeanTool(Tool):
 
     _known: ClassVar[dict[str, tuple[Arguments, str | None]]] = {}
 
-    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+    def _signature(self, body: Callable[..., object], told: dict[str, str]) -> tuple[Arguments, str | None]:
         # All of a kind have one signature, and a graph has many nodes.
         kind = body.__qualname__
         if kind not in self._known:
@@ -28,14 +27,12 @@ class LeanTool(Tool):
 
     def read(self, arguments: str) -> JsonText:
         """The text of the arguments that are given. Raises `InvalidArguments`."""
-        whole = json.loads(super().read(arguments))
-        given = json.loads(arguments or "{}")
+        whole, given = plain_object(super().read(arguments)), plain_object(arguments or "{}")
         return canonical({name: value for name, value in whole.items() if name in given})
 
-    def bind(self, args_text: str) -> dict[str, Any]:
+    def bind(self, args_text: str) -> dict[str, object]:
         """The arguments that are given; the others are left to their defaults."""
-        values: dict[str, Any] = json.loads(args_text)
-        return values
+        return {**plain_object(args_text)}
 
 
 class InterruptPoint(LeanTool):
@@ -52,6 +49,6 @@ class InterruptPoint(LeanTool):
         """Go on."""
         return "{}"
 
-    def check_response(self, content: Any) -> None:
+    def check_response(self, content: JsonValue) -> None:
         """Refuse a result: it asks whether to go on, and nothing else. Raises `InvalidArguments`."""
         raise InvalidArguments(f"It waits after node {self.name}, which is through: approve it to go on, or reject it.")

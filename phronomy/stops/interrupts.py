@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from phronomy.concurrency.leaving import Left, Overran
 from phronomy.errors import ConfigurationError, InvalidDecision, Portable
-from phronomy.foundation.json_text import JsonError, JsonText, canonical, clean
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, canonical, clean, object_of
 from phronomy.foundation.quoting import quoted_name
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
@@ -34,14 +34,14 @@ class Interrupt(Portable, BaseException):
 
 
 @overload
-def interrupt(payload: Any = None, *, key: str | None = None, answer: type[T]) -> T: ...
+def interrupt(payload: object = None, *, key: str | None = None, answer: type[T]) -> T: ...
 
 
 @overload
-def interrupt(payload: Any = None, *, key: str | None = None, answer: Any = None) -> Any: ...
+def interrupt(payload: object = None, *, key: str | None = None, answer: object = None) -> Any: ...
 
 
-def interrupt(payload: Any = None, *, key: str | None = None, answer: Any = None) -> Any:
+def interrupt(payload: object = None, *, key: str | None = None, answer: object = None) -> Any:
     """Ask a human something from inside a node or a tool, and return the answer.
 
     The run stops: `payload` (any JSON value, or what pydantic makes JSON of) is shown to whoever answers, as the arguments of a
@@ -62,12 +62,12 @@ def interrupt(payload: Any = None, *, key: str | None = None, answer: Any = None
 
 
 def asker_here() -> Asker | None:
-    """What asks in the name of the body that runs here; None outside of one."""
+    """The asker of the body that runs here; None outside of one."""
     return _ASKER.get()
 
 
 class Asker:
-    """What the body of one call may ask, and what has been answered."""
+    """Asks questions for the body of one call, and knows the answers that there are."""
 
     __slots__ = ("_call", "_keys", "_state", "over", "unanswered")
 
@@ -79,12 +79,12 @@ class Asker:
         self.over: bool = False  # nobody waits for the body any more
 
     @property
-    def note(self) -> Any:
-        """What the body left when it last asked; None if that was nothing, or for another tool or other arguments."""
-        kept = self._call.note or {}
-        return kept.get("note") if kept.get("digest") == self._call.digest else None
+    def note(self) -> JsonDict | None:
+        """The note that the body left when it last asked; None if there is none, or if it is for another tool or other arguments."""
+        kept = object_of(self._call.note)
+        return object_of(kept.get("note")) or None if kept.get("digest") == self._call.digest else None
 
-    def ask(self, payload: Any, key: str | None, answer: Any, note: Any = None) -> Any:
+    def ask(self, payload: object, key: str | None, answer: object, note: JsonDict | None = None) -> object:
         """The answer to a question, as `interrupt` gives it. Without one `note` is there when the body runs again."""
         self._check_heard()
         key = str(len(self._keys)) if key is None else key
@@ -142,7 +142,7 @@ class _Expected:
                 f"the answer of question {key!r} has a type that no JSON Schema can be made of"
             ) from error
 
-    def read(self, text: str, id: str) -> Any:
+    def read(self, text: str, id: str) -> object:
         """The answer in the text. What the type has of checks that no schema tells is found here alone."""
         try:
             return self._adapter.validate_json(text)

@@ -13,7 +13,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
@@ -22,16 +22,11 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from phronomy.errors import ConfigurationError, ToolDefinitionError
-from phronomy.foundation.json_text import JsonText, JsonValue, canonical
+from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, object_of
+from phronomy.tools.samples import samples
 
 _EXACT = (str, int, float, bool, type(None))
 """Types that JSON holds as they are: no sample is needed to see that they round trip."""
-
-_MOST = 24
-"""How many samples are tried for one place of a schema."""
-
-_DEEPEST = 8
-"""How deep samples are made: types may hold themselves."""
 
 _DUNDER = re.compile(r"__.+__", re.DOTALL)
 
@@ -39,14 +34,18 @@ _DUNDER = re.compile(r"__.+__", re.DOTALL)
 class Unfit(ValueError):
     """The arguments are valid for their types, yet cannot be used. The message holds no value of theirs."""
 
+    def told(self, hidden: frozenset[str]) -> str:  # its message names no parameter
+        """What is wrong, for the model; of the parameters in `hidden` no more than that something is."""
+        return str(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One parameter that the model fills. `default` is `inspect.Parameter.empty` where there is none."""
 
     name: str
-    hint: Any
-    default: Any
+    hint: object
+    default: object
 
     @property
     def has_default(self) -> bool:
@@ -56,7 +55,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose parameters they are, and how an error says so."""
+    """The owner of parameters, and the words by which an error names it."""
 
     name: str
     part: str = "parameter"
@@ -64,7 +63,7 @@ class Owner:
     purpose: str = "be described to a model"
 
 
-def parameters_of(owner: str, body: Callable[..., Any], injected: type) -> tuple[tuple[Parameter, ...], str | None]:
+def parameters_of(owner: str, body: Callable[..., object], injected: type) -> tuple[tuple[Parameter, ...], str | None]:
     """The parameters that the model fills, and the name of the one annotated with `injected`, if there is one."""
     try:
         signature = inspect.signature(body)
@@ -85,7 +84,7 @@ def parameters_of(owner: str, body: Callable[..., Any], injected: type) -> tuple
     return tuple(found), context
 
 
-def takes_context(function: Callable[..., Any], what: str, first: str, error: type[ConfigurationError]) -> bool:
+def takes_context(function: Callable[..., object], what: str, first: str, error: type[ConfigurationError]) -> bool:
     """Whether the function takes the context as second argument: it needs two, or the second is named for it."""
     try:
         signature = inspect.signature(function)
@@ -105,11 +104,6 @@ def takes_context(function: Callable[..., Any], what: str, first: str, error: ty
     return takes
 
 
-def is_async_callable(function: Callable[..., Any]) -> bool:
-    """Whether calling it gives a coroutine, as far as its definition says."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
 def _refuse_shape(owner: str, parameter: inspect.Parameter) -> None:
     name = parameter.name
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -125,18 +119,19 @@ def _refuse_shape(owner: str, parameter: inspect.Parameter) -> None:
         )
 
 
-def _resolve(owner: str, body: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def _resolve(owner: str, body: Callable[..., object], parameter: inspect.Parameter) -> object:
     """The type that the hint of the parameter means."""
 
     def holder() -> None: ...
 
     holder.__annotations__ = {parameter.name: parameter.annotation}
-    function: Any = inspect.unwrap(getattr(body, "__func__", body))
+    function: Callable[..., object] = inspect.unwrap(getattr(body, "__func__", body))
     names = getattr(function, "__globals__", {})
     # Types defined in a function are no globals. Its frame still runs while a decorator or a constructor in it does.
     local = {**_defining_locals(function), **_closure(function)}
     try:
-        return typing.get_type_hints(holder, names, local, include_extras=True)[parameter.name]
+        hints: dict[str, object] = typing.get_type_hints(holder, names, local, include_extras=True)
+        return hints[parameter.name]
     except Exception as error:
         raise ToolDefinitionError(
             f"tool {owner}: the type hint {parameter.annotation!r} of parameter {parameter.name!r} cannot be resolved "
@@ -144,8 +139,8 @@ def _resolve(owner: str, body: Callable[..., Any], parameter: inspect.Parameter)
         ) from error
 
 
-def _closure(function: Any) -> dict[str, Any]:
-    found = {}
+def _closure(function: Callable[..., object]) -> dict[str, object]:
+    found: dict[str, object] = {}
     names = function.__code__.co_freevars if hasattr(function, "__code__") else ()
     for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
         try:
@@ -155,8 +150,8 @@ def _closure(function: Any) -> dict[str, Any]:
     return found
 
 
-def _defining_locals(function: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _defining_locals(function: Callable[..., object]) -> dict[str, object]:
+    found: dict[str, object] = {}
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     outer, nested, _ = getattr(function, "__qualname__", "").rpartition(".<locals>.")
     while nested:
@@ -168,7 +163,7 @@ def _defining_locals(function: Any) -> dict[str, Any]:
     return found
 
 
-def _is_injected(hint: Any, injected: type) -> bool:
+def _is_injected(hint: object, injected: type) -> bool:
     origin = get_origin(hint)
     if origin is Annotated:
         return _is_injected(get_args(hint)[0], injected)
@@ -186,7 +181,7 @@ class Arguments:
 
     come_from_elsewhere: ClassVar[bool] = False  # whether somebody else wrote the schema, who may mean it to take long
 
-    def __init__(self, owner: str, parameters: Sequence[Parameter], descriptions: dict[str, str]) -> None:
+    def __init__(self, owner: str, parameters: Sequence[Parameter], descriptions: Mapping[str, str]) -> None:
         loose = [parameter for parameter in parameters if parameter.has_default or not is_exact(parameter.hint)]
         whose = Owner(f"tool {owner}")
         for parameter in loose:
@@ -196,11 +191,12 @@ class Arguments:
         self._form = Form(whose, parameters)
         self.names: tuple[str, ...] = tuple(parameter.name for parameter in parameters)
         schema = self._form.schema
-        for name in schema["properties"].keys() & descriptions.keys():
-            schema["properties"][name].setdefault("description", descriptions[name])
+        for name, described in object_of(schema["properties"]).items():
+            if name in descriptions:
+                object_of(described).setdefault("description", descriptions[name])
         self.schema: JsonText = canonical(schema)
 
-    def read(self, value: dict[str, JsonValue]) -> JsonText:
+    def read(self, value: JsonDict) -> JsonText:
         """The canonical text of the validated, default-filled arguments.
 
         Raises pydantic's `ValidationError`, or `Unfit` where the text would not be read back as the same.
@@ -210,26 +206,26 @@ class Arguments:
             raise Unfit("they change when they are written as JSON and read back")
         return text
 
-    def bind(self, text: str) -> dict[str, Any]:
+    def bind(self, text: str) -> dict[str, object]:
         """The Python values that canonical text stands for, made afresh. Raises pydantic's `ValidationError`."""
         return self._form.values(self._form.load(text))
 
-    def bind_exactly(self, text: str) -> dict[str, Any]:
+    def bind_exactly(self, text: str) -> dict[str, object]:
         """As `bind`. Raises `Unfit` where the text is by now read as something else than what was shown."""
         loaded = self._form.load(text)
         if not self._steady and self._form.write(loaded) != text:
             raise Unfit("they are read as something else than before")
         return self._form.values(loaded)
 
-    def write(self, values: dict[str, Any]) -> JsonText:
+    def write(self, values: Mapping[str, object]) -> JsonText:
         """The canonical text of Python values."""
         return self._form.write(self._form.filled(values))
 
 
 class _Generator(GenerateJsonSchema):
-    def encode_default(self, dft: Any) -> Any:
+    def encode_default(self, dft: object) -> JsonValue:
         """The default in JSON, with sets in the same order in every process, as the hash of the schema must be."""
-        shape = TypeAdapter(Any).dump_python(dft, by_alias=self.by_alias)
+        shape = TypeAdapter(object).dump_python(dft, by_alias=self.by_alias)
         return _ordered(super().encode_default(dft), shape)
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
@@ -253,21 +249,21 @@ class Form:
             self._has_sets = '"uniqueItems":true' in canonical(schema)
         except Exception as error:
             raise _refused(owner, parameters, error) from error
-        self.schema: dict[str, Any] = copy.deepcopy(schema)  # whoever describes a parameter writes into it
+        self.schema: JsonDict = copy.deepcopy(schema)  # whoever describes a parameter writes into it
 
     def load(self, text: str) -> BaseModel:
         """The model that JSON text stands for. Raises pydantic's `ValidationError`."""
         return self._model.model_validate_json(text)
 
-    def take(self, values: dict[str, Any]) -> BaseModel:
+    def take(self, values: Mapping[str, object]) -> BaseModel:
         """The model of Python values, validated. Raises pydantic's `ValidationError`."""
         return self._model.model_validate(values)
 
-    def values(self, loaded: BaseModel) -> dict[str, Any]:
+    def values(self, loaded: BaseModel) -> dict[str, object]:
         """The Python values of a model, by parameter."""
         return {name: loaded.__dict__[field] for name, field in self._fields.items()}
 
-    def filled(self, values: dict[str, Any]) -> BaseModel:
+    def filled(self, values: Mapping[str, object]) -> BaseModel:
         """The model of Python values, as they are."""
         loaded = self._model.model_construct()
         vars(loaded).update({self._fields[name]: value for name, value in values.items()})
@@ -279,12 +275,12 @@ class Form:
         refuse_dunder_keys(value)
         return canonical(value)
 
-    def dump(self, loaded: BaseModel) -> dict[str, JsonValue]:
+    def dump(self, loaded: BaseModel) -> JsonDict:
         """The plain JSON value, whatever its keys are."""
-        value: dict[str, JsonValue] = loaded.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+        value: JsonDict = loaded.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
         if self._has_sets:
             shape = loaded.model_dump(mode="python", by_alias=True, round_trip=True, warnings=False)
-            value = _ordered(value, shape)
+            value = object_of(_ordered(value, shape))
         return value
 
     def check(self) -> None:
@@ -300,7 +296,9 @@ class Form:
             loss = self._loss(loaded)
             if loss:
                 raise error_type(f"{refuse} has a default that does not survive JSON: {loss}; choose another")
-        for sample in samples(self.schema["properties"][parameter.name], self.schema.get("$defs", {})):
+        for sample in samples(
+            object_of(self.schema["properties"])[parameter.name], object_of(self.schema.get("$defs"))
+        ):
             fitting = self._fitting(canonical({parameter.name: sample}))
             loss = self._loss(fitting) if fitting else None
             if loss:
@@ -313,7 +311,7 @@ class Form:
             return None
 
     def _loss(self, first: BaseModel) -> str | None:
-        """What is lost when the loaded value is written and read back."""
+        """The difference between the loaded value and the same value written and read back; None if there is none."""
         try:
             text = self.write(first)
             if self.write(first) != text:
@@ -335,12 +333,12 @@ def _is_plain(parameter: Parameter) -> bool:
 
 
 @functools.lru_cache(maxsize=256, typed=True)
-def _plain_model(*parts: Any) -> tuple[type[BaseModel], dict[str, Any]]:
+def _plain_model(*parts: Any) -> tuple[type[BaseModel], JsonDict]:
     """As `_model`, made once: a model takes milliseconds, and tools may be made anew for each request."""
     return _model([Parameter(*parts[at : at + 3]) for at in range(0, len(parts), 3)], {})
 
 
-def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseModel], dict[str, Any]]:
+def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseModel], JsonDict]:
     """The model and its JSON Schema."""
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(parameters):
@@ -353,7 +351,7 @@ def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseM
     # A number that JSON cannot hold is no valid number.
     config = ConfigDict(**{**own, "extra": "forbid", "allow_inf_nan": False, "hide_input_in_errors": True})
     model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
-    schema = _tidy(model.model_json_schema(schema_generator=_Generator))
+    schema = object_of(_tidy(model.model_json_schema(schema_generator=_Generator)))
     if _imports(model.__pydantic_core_schema__):
         # It would import what the model wrote, before any gate has been asked.
         raise TypeError("ImportString imports while it is validated; take a str")
@@ -362,16 +360,17 @@ def _model(parameters: Sequence[Parameter], own: ConfigDict) -> tuple[type[BaseM
 
 
 @functools.cache
-def _importer() -> Any:
+def _importer() -> object:
     """The function by which pydantic imports what an `ImportString` names."""
     known: Any = TypeAdapter(ImportString).core_schema
     return known["function"]["function"]
 
 
-def _imports(schema: Any) -> bool:
+def _imports(schema: object) -> bool:
     """Whether an `ImportString` is anywhere in a core schema."""
     importer = _importer()
-    todo, seen = [schema], set()
+    todo: list[object] = [schema]
+    seen: set[int] = set()
     while todo:
         part = todo.pop()
         if part is importer:
@@ -391,7 +390,7 @@ def _refused(owner: Owner, parameters: Sequence[Parameter], error: Exception) ->
     )
 
 
-def is_exact(hint: Any) -> bool:
+def is_exact(hint: object) -> bool:
     """Whether JSON holds every value of the type as it is."""
     return any(hint is kind for kind in _EXACT)
 
@@ -403,7 +402,7 @@ def brief(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def _type_name(hint: Any) -> str:
+def _type_name(hint: object) -> str:
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
 
 
@@ -427,7 +426,7 @@ def refuse_dunder_keys(value: JsonValue) -> None:
             todo.extend(item)
 
 
-def _ordered(value: JsonValue, shape: Any) -> JsonValue:
+def _ordered(value: JsonValue, shape: object) -> JsonValue:
     """The JSON of `shape` with what was a set in order: the order of a set differs from process to process."""
     if isinstance(shape, set | frozenset) and isinstance(value, list):
         if any(_holds_set(item) for item in shape):
@@ -440,26 +439,26 @@ def _ordered(value: JsonValue, shape: Any) -> JsonValue:
     return value
 
 
-def _holds_set(item: Any) -> bool:
+def _holds_set(item: object) -> bool:
     return isinstance(item, frozenset) or (isinstance(item, tuple) and any(_holds_set(part) for part in item))
 
 
 def _sort_key(item: JsonValue) -> tuple[bool, float, str]:
-    number = isinstance(item, int | float)
-    return not number, item if number else 0, canonical(item)
+    number = item if isinstance(item, int | float) else None
+    return number is None, number or 0, canonical(item)
 
 
 _AS_GIVEN = ("default", "const", "enum", "examples", "example", "discriminator")
 _NAMED = ("properties", "$defs", "patternProperties", "dependentSchemas")
 
 
-def _tidy(node: Any) -> Any:
+def _tidy(node: JsonValue) -> JsonValue:
     """The schema without titles, which repeat the names."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):
         return node
-    tidied: dict[str, Any] = {}
+    tidied: JsonDict = {}
     for key, value in node.items():
         if key == "title":
             continue
@@ -470,131 +469,3 @@ def _tidy(node: Any) -> Any:
         else:
             tidied[key] = _tidy(value)
     return tidied
-
-
-_TEXTS = ("Añ b_Z9 ", "12.50", "a", "A1", "0", "2024-02-29", "0b9a8b4c-8c1e-4a57-9b1d-0c2f3a4b5c6d")
-_INTEGERS = (1234567, 1, 0, -5)
-_NUMBERS = (1234.56789, 0.25, 1, -5.5)
-
-_FORMATS: dict[str, tuple[JsonValue, ...]] = {
-    "date": ("2024-02-29", "2124-02-29"),
-    "date-time": ("2024-02-29T12:34:56.789012+02:00", "2124-02-28T12:34:56.789012Z", "2024-02-29T12:34:56.789012"),
-    "time": ("12:34:56.789012", "12:34:56.789012Z"),
-    "duration": ("P1DT2H3M4.567S",),
-    "uri": ("https://example.com/a?b=c", "file:///tmp/a", "ftp://example.com/a", "ws://example.com/a"),
-    "multi-host-uri": ("postgres://user:word@example.com:5432/name", "redis://example.com:6379/0"),
-    "email": ("a.user@example.com",),
-    "name-email": ("A User <a.user@example.com>",),
-    "ipv4": ("192.0.2.7",),
-    "ipv4network": ("192.0.2.0/24",),
-    "ipv4interface": ("192.0.2.7/24",),
-    "ipv6": ("2001:db8::7",),
-    "ipv6network": ("2001:db8::/32",),
-    "ipv6interface": ("2001:db8::7/32",),
-    "base64": ("aGVsbG8=", "YUdWc2JHOD0="),
-    "base64url": ("aGVsbG8=",),
-    "path": ("some/file.txt",),
-    "file-path": (sys.executable,),
-    "directory-path": ("/",),
-    "regex": ("a+b",),
-}
-_UUIDS = tuple(f"0b9a8b4c-8c1e-{version}a57-9b1d-0c2f3a4b5c6d" for version in (4, 1, 3, 5, 6, 7, 8))
-
-
-def samples(schema: Any, defs: dict[str, Any], depth: int = 0) -> list[JsonValue]:
-    """Values that may fit the schema, at most 24. Whoever asks validates each: what cannot be guessed goes untried."""
-    if not isinstance(schema, dict) or depth > _DEEPEST:
-        return []
-    given = schema.get("examples")
-    found: list[JsonValue] = [*given] if isinstance(given, list) else []
-    if "$ref" in schema:
-        found += samples(defs.get(str(schema["$ref"]).rpartition("/")[2]), defs, depth + 1)
-    elif "const" in schema:
-        found.append(schema["const"])
-    elif "enum" in schema:
-        found += schema["enum"]
-    elif "anyOf" in schema or "oneOf" in schema or "allOf" in schema:
-        branches = schema.get("anyOf") or schema.get("oneOf") or schema["allOf"]
-        found += _in_turn([samples(branch, defs, depth + 1) for branch in branches])
-    else:
-        found += _typed_samples(schema, defs, depth)
-    return found[:_MOST]
-
-
-def _typed_samples(schema: dict[str, Any], defs: dict[str, Any], depth: int) -> list[JsonValue]:
-    kind = schema.get("type")
-    if kind == "string":
-        return _text_samples(schema)
-    if kind in ("integer", "number"):
-        return _number_samples(schema, _INTEGERS if kind == "integer" else _NUMBERS)
-    if kind == "array":
-        return _array_samples(schema, defs, depth)
-    if kind == "object":
-        return _object_samples(schema, defs, depth)
-    usual: dict[Any, list[JsonValue]] = {"boolean": [True, False], "null": [None]}
-    return usual.get(kind, [None, "a", 7, 0.25, True, ["a", 7], {"a": 7}])
-
-
-def _text_samples(schema: dict[str, Any]) -> list[JsonValue]:
-    if schema.get("contentMediaType") == "application/json":
-        return [canonical(value) for value in (7, "a", [7], {"a": 7}, None, 0.25)]
-    form = str(schema.get("format", ""))
-    if form.startswith("uuid"):
-        return list(_UUIDS)
-    if form in _FORMATS:
-        return list(_FORMATS[form])
-    least, most = schema.get("minLength", 0), schema.get("maxLength")
-    return [(text + text[-1] * (least - len(text)))[:most] for text in _TEXTS]
-
-
-def _number_samples(schema: dict[str, Any], usual: tuple[float, ...]) -> list[JsonValue]:
-    low = schema.get("minimum", schema.get("exclusiveMinimum"))
-    high = schema.get("maximum", schema.get("exclusiveMaximum"))
-    found = [*usual]
-    if low is not None:
-        found += [low, low + 1]
-    if high is not None:
-        found += [high, high - 1]
-    if low is not None and high is not None:
-        found.append((low + high) / 2)
-    step = schema.get("multipleOf")
-    if step:
-        found += [step, -(-(low or 0) // step) * step]
-    return found
-
-
-def _array_samples(schema: dict[str, Any], defs: dict[str, Any], depth: int) -> list[JsonValue]:
-    first = [samples(part, defs, depth + 1) for part in schema.get("prefixItems", ())]
-    if first:
-        return [list(row) for row in _rows(first)]
-    items = samples(schema.get("items", {}), defs, depth + 1)
-    least, most = max(1, schema.get("minItems", 1)), schema.get("maxItems")
-    rows = [[item] * least for item in items] if not schema.get("uniqueItems") else [[item] for item in items]
-    return [items[:most], *rows, []]
-
-
-def _object_samples(schema: dict[str, Any], defs: dict[str, Any], depth: int) -> list[JsonValue]:
-    named = schema.get("properties", {})
-    parts = {name: samples(part, defs, depth + 1) for name, part in named.items()}
-    needed = schema.get("required", ())
-    if any(not parts.get(name) for name in needed):
-        return []
-    known = {name: part for name, part in parts.items() if part}
-    found: list[JsonValue] = [dict(zip(known, row, strict=True)) for row in _rows(list(known.values()))]
-    if named:
-        return [*found, {name: parts[name][0] for name in needed}]
-    inner = samples(schema.get("additionalProperties", {}), defs, depth + 1) or [7]
-    keys = samples(schema["propertyNames"], defs, depth + 1) if "propertyNames" in schema else []
-    return [{str(key): inner[place % len(inner)]} for place, key in enumerate([*keys, *_TEXTS[1:], *_TEXTS[:1]])]
-
-
-def _rows(columns: list[list[JsonValue]]) -> Iterator[list[JsonValue]]:
-    """Rows in which every value of every column stands at least once; none if a column is empty."""
-    for place in range(max((len(column) for column in columns), default=0) if all(columns) else 0):
-        yield [column[place % len(column)] for column in columns]
-
-
-def _in_turn(columns: list[list[JsonValue]]) -> list[JsonValue]:
-    """The first of each, the second of each, and so on."""
-    longest = max(map(len, columns), default=0)
-    return [column[place] for place in range(longest) for column in columns if place < len(column)]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
 from phronomy.errors import ToolDefinitionError
-from phronomy.foundation.json_text import plain
+from phronomy.foundation.json_text import JsonDict
+from phronomy.foundation.spelling import check_options
 from phronomy.records.decisions import OnExpiry
 from phronomy.tools import external_results
 from phronomy.tools.arguments import Arguments
-from phronomy.tools.json_schema.arguments import Misfit, SchemaArguments
+from phronomy.tools.json_schema.arguments import SchemaArguments
 from phronomy.tools.json_schema.bounded import BoundedSchema
 from phronomy.tools.tool import Tool
 
@@ -44,13 +45,11 @@ class ExternalTool(Tool):
         *,
         name: str,
         description: str = "",
-        parameters: Mapping[str, Any] | type[BaseModel] | None = None,
-        returns: Any = None,
+        parameters: Mapping[str, object] | type[BaseModel] | None = None,
+        returns: object = None,
         **options: Unpack[ExternalToolOptions],
     ) -> None:
-        if unknown := options.keys() - ExternalToolOptions.__annotations__.keys():
-            known = ", ".join(ExternalToolOptions.__annotations__)
-            raise ToolDefinitionError(f"an external tool has no option {', '.join(sorted(unknown))}; it has {known}")
+        check_options("an external tool", options, ExternalToolOptions.__annotations__, ToolDefinitionError)
         self.name = name
         self.description = description
         for option, value in options.items():
@@ -59,21 +58,18 @@ class ExternalTool(Tool):
         self._declared = returns
         super().__init__()
 
-    def execute(self) -> Any:
+    def execute(self) -> object:
         """Nothing here runs it. Raises `ConfigurationError`."""
         raise external_results.not_here(self.name)
-
-    def _target(self) -> Callable[..., Any]:
-        return self.execute
 
     def _default_name(self) -> str:
         return ""  # that of the class says nothing
 
-    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    def _documentation(self, body: Callable[..., object]) -> tuple[str, dict[str, str]]:
         return "", {}
 
-    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
-        given: Any = self._given if self._given is not None else {"type": "object", "properties": {}}
+    def _signature(self, body: Callable[..., object], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        given: object = self._given if self._given is not None else {"type": "object", "properties": {}}
         if isinstance(given, type) and issubclass(given, BaseModel):
             given = given.model_json_schema()
         if not isinstance(given, Mapping):
@@ -82,16 +78,13 @@ class ExternalTool(Tool):
             )
         return SchemaArguments(self.name, dict(given)), None
 
-    def _result_schema(self, body: Callable[..., Any]) -> Any:
+    def _result_schema(self, body: Callable[..., object]) -> JsonDict | None:
         declared = self._declared
         if isinstance(declared, Mapping):
             try:
-                return plain(BoundedSchema(dict(declared)).text)
+                return BoundedSchema(dict(declared)).root
             except Exception as error:
                 raise ToolDefinitionError(
                     f"tool {self.name}: the JSON Schema of its result cannot be used ({type(error).__name__})"
                 ) from None
         return None if declared is None else external_results.schema_of(self.name, declared)
-
-    def _why_invalid(self, error: Exception) -> str:
-        return error.told(self.redact) if isinstance(error, Misfit) else super()._why_invalid(error)

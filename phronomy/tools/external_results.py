@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 from pydantic import TypeAdapter
 
 from phronomy.errors import ConfigurationError, ToolDefinitionError
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonDict, JsonValue, canonical
 from phronomy.records.decisions import EXTERNAL, is_external
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def _telling() -> None:
     raise NotImplementedError("elsewhere")
 
 
-def _shape(body: Any) -> tuple[list[str], tuple[str, ...], bool]:
-    """What the body of a function does, step by step, the names that it uses, and whether it is written to give anything back."""
+def _shape(body: Callable[..., object]) -> tuple[list[str], tuple[str, ...], bool]:
+    """The instructions in the body of a function, the names that it uses, and whether it returns anything."""
     steps = list(dis.get_instructions(body))
     raises = any(each.opname == "RAISE_VARARGS" for each in steps)  # what it is told is no result
     gives = any("CONST" in each.opname and each.argval is not None for each in steps)
@@ -66,7 +66,7 @@ _EMPTY: Final = [_shape(each) for each in (_nothing, _refusing, _telling)]
 """Bodies with nothing in them: a type checker may want the second of a function that returns something."""
 
 
-def check_body(name: str, body: Callable[..., Any]) -> None:
+def check_body(name: str, body: Callable[..., object]) -> None:
     """Refuse a body with anything in it: it would never run. Raises `ToolDefinitionError`."""
     function = getattr(body, "__func__", body)
     if hasattr(function, "__code__") and _shape(function) not in _EMPTY:
@@ -76,7 +76,7 @@ def check_body(name: str, body: Callable[..., Any]) -> None:
         )
 
 
-def returned(name: str, body: Callable[..., Any]) -> Any:
+def returned(name: str, body: Callable[..., object]) -> JsonDict | None:
     """The JSON Schema of what the signature says that a call returns; None if it says nothing. Raises `ToolDefinitionError`."""
     try:
         hint = get_type_hints(body, include_extras=True).get("return", Any)
@@ -85,7 +85,7 @@ def returned(name: str, body: Callable[..., Any]) -> Any:
     return schema_of(name, hint)
 
 
-def schema_of(name: str, returns: Any) -> Any:
+def schema_of(name: str, returns: Any) -> JsonDict | None:
     """The JSON Schema of a type; None for `Any`. Raises `ToolDefinitionError`."""
     if returns is Any:
         return None
@@ -95,7 +95,7 @@ def schema_of(name: str, returns: Any) -> Any:
         raise ToolDefinitionError(f"tool {name}: no JSON Schema can be made of its return type") from None
 
 
-def fault(tool: Tool, returns: Any, content: Any) -> str | None:
+def fault(tool: Tool, returns: JsonDict | None, content: JsonValue) -> str | None:
     """Why this is no result of an external tool; None if it is."""
     size = len(content) if isinstance(content, str) else len(canonical(content))
     if size > tool.max_result_size:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any, Final, final
+from typing import Final, final
 
 from phronomy.errors import InvalidField
+from phronomy.foundation.json_text import JsonDict
 from phronomy.foundation.quoting import quoted_word
 
 MEDIA_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -76,7 +77,7 @@ class Image:
         return f"<Image {self._media_type}, {len(self._data):,} bytes>"
 
 
-def part_of(image: Image) -> dict[str, Any]:
+def part_of(image: Image) -> JsonDict:
     """The image as a content part, in the form of chat completions."""
     url = f"data:{image.media_type};base64,{b64encode(image.data).decode()}"
     return {"type": "image_url", "image_url": {"url": url}}

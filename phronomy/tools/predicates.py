@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation import checks
 from phronomy.records.decisions import Reject
-from phronomy.tools.arguments import is_async_callable, takes_context
+from phronomy.tools.arguments import takes_context
 
-Shown: TypeAlias = Callable[[], Mapping[str, Any]]
+Shown: TypeAlias = Callable[[], Mapping[str, object]]
 """Makes a copy of the arguments of a call, for a predicate alone: whatever it does to it, the body runs with what a human approved."""
 
 _log = logging.getLogger("phronomy")
@@ -27,10 +27,10 @@ class ApprovalPredicate:
         self._what = what
         self._function = function
         self._takes_context = takes_context(function, what, "args", error)
-        self.is_async: bool = is_async_callable(function)
+        self.is_async: bool = checks.is_async(function)
 
-    def ask(self, shown: Shown, context: Any) -> bool | Reject:
-        """What it says of a call. Raises `AsyncRequired` if it is async."""
+    def ask(self, shown: Shown, context: object) -> bool | Reject:
+        """The answer of the predicate about a call. Raises `AsyncRequired` if it is async."""
         if self.is_async:
             raise AsyncRequired(f"{self._what} is async; use the agent's async methods")
         try:
@@ -38,7 +38,7 @@ class ApprovalPredicate:
         except Exception as error:
             return self._asks(f"raised {type(error).__name__}")
 
-    async def aask(self, shown: Shown, context: Any) -> bool | Reject:
+    async def aask(self, shown: Shown, context: object) -> bool | Reject:
         """As `ask`, for predicates of both kinds."""
         if not self.is_async:
             return self.ask(shown, context)
@@ -47,7 +47,7 @@ class ApprovalPredicate:
         except Exception as error:
             return self._asks(f"raised {type(error).__name__}")
 
-    def _given(self, shown: Shown, context: Any) -> tuple[Any, ...]:
+    def _given(self, shown: Shown, context: object) -> tuple[object, ...]:
         return (shown(), context) if self._takes_context else (shown(),)
 
     def _answered(self, answer: object) -> bool | Reject:

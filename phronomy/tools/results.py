@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from phronomy.foundation import json_text
-from phronomy.foundation.json_text import JsonError, canonical, clean
+from phronomy.foundation.json_text import JsonDict, JsonError, canonical, clean, object_of, text_of
 from phronomy.records.calls import CallResult
 from phronomy.records.messages import told_text
 from phronomy.tools.images import MAX_IMAGES, MAX_TOTAL, Image, part_of
@@ -62,9 +62,9 @@ def _in_text(text: str, limit: int) -> CallResult:
     return CallResult(kind="completed", content=text)
 
 
-def _in_parts(values: Iterable[Any], limit: int) -> CallResult:
+def _in_parts(values: Sequence[object], limit: int) -> CallResult:
     """Images and texts in their order. Texts that stand side by side are one part, and empty ones are none: providers refuse those."""
-    parts: list[dict[str, Any]] = []
+    parts: list[JsonDict] = []
     texts: list[str] = []
     images = [each for each in values if type(each) is Image]
     size = sum(len(each.data) for each in images)
@@ -81,13 +81,13 @@ def _in_parts(values: Iterable[Any], limit: int) -> CallResult:
         parts.append(part_of(each))
         texts = []
     _say(parts, texts, limit)
-    length = sum(len(one.get("text") or one["image_url"]["url"]) for one in parts)
+    length = sum(len(text_of(one.get("text") or object_of(one["image_url"])["url"])) for one in parts)
     if length > json_text.MAX_BYTES // 2:  # what a human changed in the call may be told before it
         raise _Unfit(f"of {length:,} characters is more than a record can hold. Its effect may have happened.")
     return CallResult(kind="completed", content=told_text(parts), parts=parts)
 
 
-def _say(parts: list[dict[str, Any]], texts: list[str], limit: int) -> int:
+def _say(parts: list[JsonDict], texts: list[str], limit: int) -> int:
     """Add the texts as one part, and say how many characters are left."""
     text = "\n".join(texts)
     if not text.strip():

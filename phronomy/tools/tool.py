@@ -21,12 +21,12 @@ from typing_extensions import TypeVar, Unpack
 from phronomy.concurrency.workers import ToolCancelled
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
 from phronomy.foundation import checks, spelling
-from phronomy.foundation.json_text import JsonError, JsonText, clean, parse, plain
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, JsonValue, clean, parse, plain_object
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.tools import external_results
-from phronomy.tools.arguments import Arguments, Unfit, is_async_callable, parameters_of, refuse_dunder_keys
+from phronomy.tools.arguments import Arguments, Unfit, parameters_of, refuse_dunder_keys
 from phronomy.tools.docstrings import read_docstring
 from phronomy.tools.options import check_failure_options, check_options, refused
 from phronomy.tools.predicates import ApprovalPredicate
@@ -98,7 +98,7 @@ class ToolOptions(TypedDict, total=False):
     retries: int
     retry_on: Sequence[type[Exception]]
     retry_wait: float
-    fallback: Sequence[Tool | type[Tool] | Callable[..., Any]]
+    fallback: Sequence[Tool | type[Tool] | Callable[..., object]]
     on_failure: Literal["model", "human", "stop"]
     redact: Iterable[str]
     max_result_size: int
@@ -189,7 +189,7 @@ class Tool:
     schema_hash: str
     """SHA-256, in hexadecimal, of the JSON Schema of the parameters, whatever the order of its keys."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         _SPELT.check(cls)
 
@@ -212,7 +212,7 @@ class Tool:
         self._check_gate()
         self._body = _checked_body(self.name, body)
         self._returns = self._result_schema(body) if self.external else None
-        self.is_async = is_async_callable(body)
+        self.is_async = checks.is_async(body)
         description, told = self._documentation(body)
         self.description = self.description or description
         self._arguments, self._context_name = self._signature(body, told)
@@ -230,7 +230,7 @@ class Tool:
 
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             _SPELT.check_attribute(name, self)
             # The gate among them: changed here it would be asked for by some calls of a run and not by others.
             if name in _FIXED and self.__dict__.get("_built"):
@@ -252,15 +252,15 @@ class Tool:
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON Schema of the arguments, as a fresh copy."""
-        return dict(plain(self._arguments.schema))
+        return plain_object(self._arguments.schema)
 
     def identity(self, path: str = "") -> ToolIdentity:
         """Which tool this is, for an agent at `path` within the run."""
         return self._identity.evolve(path=path) if path else self._identity
 
-    def definition(self) -> dict[str, Any]:
-        """What the model is told of it, in the form of the chat completions protocol."""
-        told = {"name": self.name, "description": self.description, "parameters": self.parameters}
+    def definition(self) -> JsonDict:
+        """The description of the tool for the model, in the form of the chat completions protocol."""
+        told: JsonDict = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": told}
 
     # What a call passes through, in this order
@@ -287,14 +287,14 @@ class Tool:
         except Exception as error:
             raise self._invalid(self._why_invalid(error)) from None
 
-    def bind(self, args_text: str) -> dict[str, Any]:
+    def bind(self, args_text: str) -> dict[str, object]:
         """The Python values for canonical arguments, made afresh at each call. Raises `InvalidArguments`."""
         try:
             return self._arguments.bind_exactly(args_text)
         except Exception as error:
             raise self._invalid(self._why_invalid(error)) from None
 
-    def ask_gate(self, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+    def ask_gate(self, values: Mapping[str, object], context: ToolContext[object]) -> bool | Reject:
         """Whether a human must approve these arguments, or that nobody need be asked because they are rejected.
 
         A predicate that raises, or answers with anything but True, False or a `Reject`, means that a human is asked.
@@ -304,17 +304,17 @@ class Tool:
             return self.requires_approval is True
         return self._predicate.ask(functools.partial(self.shown, values), context)
 
-    async def aask_gate(self, values: Mapping[str, Any], context: ToolContext[Any]) -> bool | Reject:
+    async def aask_gate(self, values: Mapping[str, object], context: ToolContext[object]) -> bool | Reject:
         """As `ask_gate`, for predicates of both kinds."""
         if self._predicate is None:
             return self.requires_approval is True
         return await self._predicate.aask(functools.partial(self.shown, values), context)
 
-    def shown(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    def shown(self, values: Mapping[str, object]) -> Mapping[str, object]:
         """A copy of the arguments for whoever looks at a call: nothing done to it reaches the body."""
         return MappingProxyType(self._arguments.bind(self._arguments.write(dict(values))))
 
-    def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+    def call(self, values: Mapping[str, object], context: ToolContext[object]) -> object:
         """Run the body in this thread. What it raises comes through. Raises `AsyncRequired` if the body is async."""
         if self.external:
             raise external_results.not_here(self.name)
@@ -329,31 +329,31 @@ class Tool:
             raise TypeError(f"tool {self.name} returned an awaitable from a sync function; declare it with 'async def'")
         return result
 
-    async def acall(self, values: Mapping[str, Any], context: ToolContext[Any]) -> Any:
+    async def acall(self, values: Mapping[str, object], context: ToolContext[object]) -> object:
         """Run an async body. Raises `ConfigurationError` if the body is sync, which would block the event loop."""
         if not self.is_async:
             raise ConfigurationError(f"tool {self.name} is sync; run it with call, in a thread")
         return await self._body(**values, **self._injected(context))
 
-    def render(self, value: Any) -> CallResult:
+    def render(self, value: object) -> CallResult:
         """The result as the model reads it: text as it is, images as images, anything else as JSON.
 
         A result that is no JSON, or that no record can hold, settles the call as failed, with the note that it did run.
         """
         return rendered(value, self.max_result_size)
 
-    def check_response(self, content: Any) -> None:
+    def check_response(self, content: JsonValue) -> None:
         """Refuse what a human gives as the result in place of a call, if it is none. Raises `InvalidArguments`."""
         if self.external and (wrong := external_results.fault(self, self._returns, content)) is not None:
             raise InvalidArguments(wrong)
 
     # What others may see
 
-    def redacted(self, args: Mapping[str, Any]) -> dict[str, Any]:
+    def redacted(self, args: Mapping[str, object]) -> dict[str, object]:
         """A copy of the arguments with the values of redacted parameters hidden."""
         return {name: HIDDEN if name in self.redact else value for name, value in args.items()}
 
-    def describe_error(self, error: BaseException, values: Mapping[str, Any]) -> str:
+    def describe_error(self, error: BaseException, values: Mapping[str, object]) -> str:
         """The kind of the error and what it says, without the values of redacted parameters."""
         try:
             told = str(error)
@@ -365,32 +365,32 @@ class Tool:
 
     # How it is made
 
-    def _target(self) -> Callable[..., Any]:
+    def _target(self) -> Callable[..., object]:
         if type(self).execute is Tool.execute:
             raise ToolDefinitionError(f"{type(self).__name__} has no execute; write one, or put @tool on a function")
         return self.execute
 
     def _default_name(self) -> str:
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+        return spelling.as_function(type(self).__name__)
 
-    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    def _documentation(self, body: Callable[..., object]) -> tuple[str, dict[str, str]]:
         own = type(self).__mro__[: type(self).__mro__.index(Tool)]
         texts = [text for text in (*(each.__doc__ for each in own), body.__doc__) if text]
         read = [read_docstring(text) for text in texts]
         told = {name: text for _, each in reversed(read) for name, text in each.items()}
         return next((description for description, _ in read if description), ""), told
 
-    def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+    def _signature(self, body: Callable[..., object], told: dict[str, str]) -> tuple[Arguments, str | None]:
         parameters, context_name = parameters_of(self.name, body, ToolContext)
         return Arguments(self.name, parameters, told), context_name
 
-    def _result_schema(self, body: Callable[..., Any]) -> Any:
+    def _result_schema(self, body: Callable[..., object]) -> JsonDict | None:
         """The JSON Schema of what is given as the result of a call that is carried out elsewhere; None: it may be any JSON value."""
         external_results.check_body(self.name, body)
         return external_results.returned(self.name, body)
 
     def _check_gate(self) -> None:
-        predicate: Any = self.requires_approval
+        predicate: object = self.requires_approval
         # A function in a class body is a method if it takes self, else a plain predicate that must not be bound.
         if inspect.ismethod(predicate) and predicate.__self__ is self:
             names = list(inspect.signature(predicate.__func__).parameters)
@@ -419,11 +419,11 @@ class Tool:
         return InvalidArguments(f"The arguments of {self.name} are not valid: {why}")
 
     def _why_invalid(self, error: Exception) -> str:
-        """What is wrong, for the model. Keys and users' own messages may show redacted values: those are left out."""
+        """The fault of the arguments, for the model. Keys and users' own messages may show redacted values: those are left out."""
         if isinstance(error, JsonError) and self.redact:
             return "they are not strict JSON"
         if isinstance(error, Unfit | JsonError):
-            return str(error)
+            return error.told(self.redact) if isinstance(error, Unfit) else str(error)
         if not isinstance(error, ValidationError):
             return f"they could not be read ({type(error).__name__})"
         told = []
@@ -434,21 +434,21 @@ class Tool:
                 told.append(f"{'.'.join(str(part)[:80] for part in each['loc'])}: {each['msg']}")
         return clean("; ".join(told[:10]))
 
-    def _injected(self, context: ToolContext[Any]) -> dict[str, Any]:
+    def _injected(self, context: ToolContext[object]) -> dict[str, object]:
         return {self._context_name: context} if self._context_name else {}
 
     def _cut(self, text: str) -> str:
         return cut(text, self.max_result_size)
 
-    def _secrets(self, values: Mapping[str, Any]) -> set[str]:
-        """How the values of redacted parameters may stand in a message."""
+    def _secrets(self, values: Mapping[str, object]) -> set[str]:
+        """The forms in which the values of redacted parameters may stand in a message."""
         found: set[str] = set()
         for name in self.redact & values.keys():
             found |= {str(values[name]), repr(values[name])}
         try:
-            shown = plain(self._arguments.write(dict(values)))
+            shown: Mapping[str, object] = plain_object(self._arguments.write(dict(values)))
         except Exception:
-            shown = dict(values)
+            shown = values
         for leaf in checks.leaves([shown[name] for name in self.redact & shown.keys()]):
             found |= {leaf, repr(leaf)[1:-1], json.dumps(leaf)[1:-1], json.dumps(leaf, ensure_ascii=False)[1:-1]}
         return found - {"", "None", "True", "False", "null", "true", "false"}
@@ -465,12 +465,7 @@ class FunctionTool(Tool, Generic[P, R]):
     """A function as a tool. Calling it calls the function, so it stays as testable as it was."""
 
     def __init__(self, function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> None:
-        unknown = sorted(options.keys() - ToolOptions.__annotations__.keys())
-        if unknown:
-            known = ToolOptions.__annotations__
-            raise ToolDefinitionError(
-                f"a tool has no option {spelling.told(unknown, known)}; it has {', '.join(known)}"
-            )
+        spelling.check_options("a tool", options, ToolOptions.__annotations__, ToolDefinitionError)
         if not checks.is_function(function):
             raise ToolDefinitionError(f"{quoted(function)} is not a function; wrap it in one to make it a tool")
         spelling.check_function(function, ToolDefinitionError)
@@ -489,13 +484,13 @@ class FunctionTool(Tool, Generic[P, R]):
         """Call the function."""
         return self.function(*args, **kwargs)
 
-    def _target(self) -> Callable[..., Any]:
+    def _target(self) -> Callable[..., object]:
         return self.function
 
     def _default_name(self) -> str:
         return self.function.__name__
 
-    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    def _documentation(self, body: Callable[..., object]) -> tuple[str, dict[str, str]]:
         return read_docstring(body.__doc__ or "")
 
 
@@ -507,7 +502,9 @@ def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 
 
-def tool(function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
+def tool(
+    function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a function a tool: `@tool`, or `@tool(requires_approval=True)` with any attribute of `Tool`.
 
     Name, description and JSON Schema come from the signature, the type hints and the docstring. Raises
@@ -518,7 +515,7 @@ def tool(function: Callable[P, R] | None = None, /, **options: Unpack[ToolOption
     return lambda function: FunctionTool(function, **options)
 
 
-def as_tool(source: Tool | type[Tool] | Callable[..., Any]) -> Tool:
+def as_tool(source: Tool | type[Tool] | Callable[..., object]) -> Tool:
     """The tool that is meant: a tool is one, a `Tool` class is built, a function becomes one that needs no approval.
 
     Raises `ToolDefinitionError` for anything else.
@@ -538,7 +535,7 @@ def as_tool(source: Tool | type[Tool] | Callable[..., Any]) -> Tool:
     raise ToolDefinitionError(f"{quoted(source)} is not a tool{of_run}")
 
 
-def _checked_body(name: str, body: Callable[..., Any]) -> Callable[..., Any]:
+def _checked_body(name: str, body: Callable[..., object]) -> Callable[..., Any]:
     if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise ToolDefinitionError(f"tool {name} is a generator; return the whole result instead of parts of it")
     return body

@@ -69,7 +69,7 @@ def subject_of(runner: Runner, stage: Looked, text: JsonText) -> Subject:
     if stage == "input" or runner.spec.output is None:
         return Subject(text)
     try:
-        stored = runner.spec.output.read(plain(text))
+        stored = runner.spec.output.read(str(plain(text)))
         return Subject(runner.spec.output.shown(stored), stored)
     except InvalidOutput:
         return Subject(text)

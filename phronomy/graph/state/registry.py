@@ -132,8 +132,9 @@ class Registry:
         kind = type(value)
         if kind is float and not math.isfinite(value):
             raise NotStorable("JSON holds no infinite number, and none that is not a number", path)
-        if kind in (int, float, bool, type(None)):
-            return value
+        if value is None or kind in (int, float, bool):
+            plain: JsonValue = value
+            return plain
         if kind is str:
             return clean(value)
         if depth > MAX_DEPTH:
@@ -218,7 +219,7 @@ def _codec(cls: type[Any], name: str) -> _Codec:
 
 
 def _member(members: Mapping[str, Any], name: JsonValue) -> Any:
-    if name not in members:
+    if not isinstance(name, str) or name not in members:
         raise ValueError("an enum has no such member")
     return members[name]
 

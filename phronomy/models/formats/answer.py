@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 from phronomy.errors import ModelError
-from phronomy.foundation.json_text import MAX_BYTES
+from phronomy.foundation.json_text import MAX_BYTES, JsonDict
 from phronomy.models.base import Delta, ModelReply
 
 _MEDIA_TYPES: Final = frozenset(
@@ -28,7 +28,7 @@ class Answered(Exception):
     """The provider answered with an error. What it said is judged and never told: it may quote the request."""
 
     def __init__(
-        self, status: int | None, body: Any, *, content_type: str = "", retry_after: float | None = None
+        self, status: int | None, body: object, *, content_type: str = "", retry_after: float | None = None
     ) -> None:
         super().__init__("an error of the provider" if status is None else f"status {status}")
         self.status = status
@@ -59,14 +59,14 @@ class StreamedReply(ABC):
             raise ModelError("an event of the stream is not JSON") from None
         yield from self.add(event)
 
-    def add(self, event: Any) -> Iterator[Delta]:
+    def add(self, event: object) -> Iterator[Delta]:
         """The deltas in one event. Raises as `take` does."""
         if not isinstance(event, dict):
             raise ModelError("an event of the stream is not an object")
         yield from self._deltas(event)
 
     @abstractmethod
-    def _deltas(self, event: dict[str, Any]) -> Iterator[Delta]:
+    def _deltas(self, event: JsonDict) -> Iterator[Delta]:
         """The deltas in one event, which is an object."""
 
     @abstractmethod
@@ -74,7 +74,9 @@ class StreamedReply(ABC):
         """The whole reply. Raises `ModelConnectionError` where the stream ended before its end was said."""
 
 
-def read_answer(status: int, headers: Any, data: bytes, read: Callable[[dict[str, Any]], ModelReply]) -> ModelReply:
+def read_answer(
+    status: int, headers: Mapping[str, str], data: bytes, read: Callable[[JsonDict], ModelReply]
+) -> ModelReply:
     """The reply in a whole answer, read from its body as the protocol has it: `read`.
 
     Raises `Answered` for an error of the provider, `ModelError` for what is no reply.
@@ -92,23 +94,23 @@ def read_answer(status: int, headers: Any, data: bytes, read: Callable[[dict[str
     return read(body)
 
 
-def check_no_error(body: dict[str, Any]) -> None:
+def check_no_error(body: JsonDict) -> None:
     """Refuse an error that the provider sends with status 200. Raises `Answered`."""
     if body.get("error") and not body.get("choices"):
         raise Answered(None, body) from None
 
 
-def refused(status: int, headers: Any, body: Any) -> Answered:
+def refused(status: int, headers: Mapping[str, str], body: object) -> Answered:
     """The error for an answer with any status but 200; `body` is what could be read of it as JSON."""
     return Answered(status, body, content_type=media_type(headers), retry_after=seconds_of(headers.get("retry-after")))
 
 
-def is_stream(status: int, headers: Any) -> bool:
+def is_stream(status: int, headers: Mapping[str, str]) -> bool:
     """Whether the answer is a stream of events. A server that knows no streams sends the whole reply instead."""
     return status == 200 and media_type(headers) == "text/event-stream"
 
 
-def media_type(headers: Any) -> str:
+def media_type(headers: Mapping[str, str]) -> str:
     """The media type of an answer, if it is a well-known one: it goes into messages, and any other may quote the key."""
     kind = str(headers.get("content-type") or "").partition(";")[0].strip().lower()
     return kind if kind in _MEDIA_TYPES else ""
@@ -128,7 +130,7 @@ def seconds_of(text: str | None) -> float | None:
         return None
 
 
-def whole(data: Iterable[bytes]) -> bytes:
+def read_whole(data: Iterable[bytes]) -> bytes:
     """All the bytes of an answer. Raises `ModelError` where they are more than a record holds."""
     found = bytearray()
     for part in data:
@@ -137,8 +139,8 @@ def whole(data: Iterable[bytes]) -> bytes:
     return bytes(found)
 
 
-async def awhole(data: AsyncIterable[bytes]) -> bytes:
-    """As `whole`, for bytes that are awaited."""
+async def aread_whole(data: AsyncIterable[bytes]) -> bytes:
+    """As `read_whole`, for bytes that are awaited."""
     found = bytearray()
     async for part in data:
         found += part

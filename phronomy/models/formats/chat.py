@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from phronomy.errors import ContentFilterError, ModelError
-from phronomy.foundation.json_text import JsonError, canonical, clean
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, clean, list_of, object_of
 from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
 from phronomy.records.messages import Message, ToolCall, Usage, told_text
 
@@ -31,28 +31,33 @@ _NOISE = ("function_call", "refusal")  # every reply of some providers has them 
 _OF_TOOLS = "What follows is part of the results of tool calls. The user has not sent it."
 
 
-Spread: TypeAlias = Callable[[Message, dict[str, Any]], list[dict[str, Any]]]
+Spread: TypeAlias = Callable[[Message, JsonDict], list[JsonDict]]
 """A message and its form on the wire: what goes in place of that."""
 
 
 def request_messages(
     request: ModelRequest, *, whole_results: bool = False, spread: Spread | None = None
-) -> list[dict[str, Any]]:
+) -> list[JsonDict]:
     """The messages of the request as they go over the wire, instructions first.
 
     A tool message of this protocol is text. What else is in it goes into a user message after the tool messages of its turn; with
     `whole_results` it stays, for a translator to another protocol. `spread` gives the messages that one of them goes as.
     """
-    system = [{"role": "system", "content": request.system}] if request.system else []
-    messages: Iterable[dict[str, Any]] = (wire_message(message) for message in request.messages)
+    system: list[JsonDict] = [{"role": "system", "content": request.system}] if request.system else []
+    messages: Iterable[JsonDict] = (wire_message(message) for message in request.messages)
     if spread is not None:
         messages = (each for one, sent in zip(request.messages, messages, strict=True) for each in spread(one, sent))
     return [*system, *(messages if whole_results else _in_text(messages))]
 
 
-def _in_text(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def request_conversation(request: ModelRequest) -> JsonDict:
+    """The conversation of the request as it goes over the wire."""
+    return {"messages": [*request_messages(request)]}
+
+
+def _in_text(messages: Iterable[JsonDict]) -> Iterator[JsonDict]:
     """The messages, with what is no text in tool messages in one of the user after those of the turn."""
-    beside: list[Any] = []
+    beside: list[JsonValue] = []
     for message in messages:
         if message["role"] != "tool":
             yield from _beside(beside)
@@ -64,27 +69,27 @@ def _in_text(messages: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield from _beside(beside)
 
 
-def _others(content: Any) -> list[Any]:
+def _others(content: object) -> list[JsonValue]:
     """The parts of a content that are no text."""
-    return [part for part in content if object_of(part).get("type") != "text"] if isinstance(content, list) else []
+    return [part for part in list_of(content) if object_of(part).get("type") != "text"]
 
 
-def _beside(parts: list[Any]) -> Iterator[dict[str, Any]]:
+def _beside(parts: list[JsonValue]) -> Iterator[JsonDict]:
     if parts:
         yield {"role": "user", "content": [{"type": "text", "text": _OF_TOOLS}, *parts]}
 
 
-def is_of_tools(message: dict[str, Any]) -> bool:
+def is_of_tools(message: JsonDict) -> bool:
     """Whether a user message on the wire is what was beside the text of tool messages."""
     content = message.get("content")
     return isinstance(content, list) and content[:1] == [{"type": "text", "text": _OF_TOOLS}]
 
 
-def wire_message(message: Message) -> dict[str, Any]:
+def wire_message(message: Message) -> JsonDict:
     """One message as it goes over the wire, with the provider's own fields back in their places."""
     provider = message.provider
     ours = object_of(provider.get(RESERVED))
-    wire: dict[str, Any] = {"role": message.role}
+    wire: JsonDict = {"role": message.role}
     if message.tool_call_id is not None:
         wire["tool_call_id"] = message.tool_call_id
     wire["content"] = message.content
@@ -103,25 +108,20 @@ def wire_message(message: Message) -> dict[str, Any]:
     return _with(wire, provider)
 
 
-def _wire_call(call: ToolCall, extra: dict[str, Any]) -> dict[str, Any]:
+def _wire_call(call: ToolCall, extra: JsonDict) -> JsonDict:
     function = _with({"name": call.name, "arguments": call.arguments}, object_of(extra.get("function")))
     return _with({"id": call.id, "type": extra.get("type", "function"), "function": function}, extra)
 
 
-def _with(known: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """What is known first, then the rest in its order; the rest never stands over what the record itself says."""
+def _with(known: JsonDict, more: JsonDict) -> JsonDict:
+    """The known fields first, then the others in their order; another field never replaces a known one."""
     return {**known, **{key: value for key, value in more.items() if key not in known}}
 
 
-def object_of(value: Any) -> dict[str, Any]:
-    """The value if it is an object: what a checkpoint from outside holds under our key need not be."""
-    return value if isinstance(value, dict) else {}
-
-
-def request_options(settings: ModelSettings, *, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+def request_options(settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:
     """The options of the request as they go over the wire. Those about tools go only where there are tools."""
     choice = settings.tool_choice
-    options: dict[str, Any] = {
+    options: JsonDict = {
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "max_tokens": settings.max_tokens,
@@ -136,19 +136,19 @@ def request_options(settings: ModelSettings, *, tools: tuple[dict[str, Any], ...
     return {**settings.extra, **{name: value for name, value in options.items() if value is not None}}
 
 
-def read_completion(body: Any) -> ModelReply:
+def read_completion(body: object) -> ModelReply:
     """The reply in the body of a whole answer: its first choice, with its usage.
 
     Raises `ContentFilterError` where the provider withheld the reply, and `ModelError` as `reply_from` does.
     """
-    choices = body.get("choices") if isinstance(body, dict) else None
-    choice = choices[0] if isinstance(choices, list) and choices else None
+    answer = object_of(body)
+    choice = next(iter(list_of(answer.get("choices"))), None)
     if not isinstance(choice, dict):
         raise ModelError("the model's answer holds no message")
-    reply = reply_from(choice.get("message"), body.get("usage"), choice.get("finish_reason"))
+    reply = reply_from(choice.get("message"), answer.get("usage"), choice.get("finish_reason"))
     if reply.finish_reason == "content_filter":
         raise withheld()
-    return replace(reply, id=name_of(body.get("id")), model=name_of(body.get("model")))
+    return replace(reply, id=name_of(answer.get("id")), model=name_of(answer.get("model")))
 
 
 def withheld() -> ContentFilterError:
@@ -156,7 +156,7 @@ def withheld() -> ContentFilterError:
     return ContentFilterError("the provider withheld the reply, or a part of it, by its content policy")
 
 
-def reply_from(message: Any, usage: Any = None, finish_reason: Any = None) -> ModelReply:
+def reply_from(message: object, usage: object = None, finish_reason: object = None) -> ModelReply:
     """The reply in an assistant message as it came over the wire.
 
     Raises `ModelError` for what is no assistant message, or cannot be kept in a record.
@@ -176,7 +176,7 @@ def reply_from(message: Any, usage: Any = None, finish_reason: Any = None) -> Mo
     )
 
 
-def record_of(content: Any, calls: tuple[ToolCall, ...], provider: dict[str, Any]) -> Message:
+def record_of(content: object, calls: tuple[ToolCall, ...], provider: JsonDict) -> Message:
     """The record of what the model said. Raises `ModelError` for what no record can hold."""
     try:
         return Message(
@@ -189,19 +189,20 @@ def record_of(content: Any, calls: tuple[ToolCall, ...], provider: dict[str, Any
         raise ModelError("the model's answer cannot be kept: it is no text or parts, too deep, or holds NaN") from error
 
 
-def _read_call(call: Any) -> ToolCall:
-    function = call.get("function") if isinstance(call, dict) else None
+def _read_call(call: object) -> ToolCall:
+    called = object_of(call)
+    function = called.get("function")
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(function, dict) or not isinstance(name, str) or not name:
         raise ModelError("a tool call in the model's answer names no function")
-    call_id = call.get("id")
+    call_id = called.get("id")
     # An id that is missing or no string becomes empty: whoever drives the run replaces empty ids.
     return ToolCall(
         id=call_id if isinstance(call_id, str) else "", name=name, arguments=arguments_text(function.get("arguments"))
     )
 
 
-def arguments_text(value: Any) -> str:
+def arguments_text(value: object) -> str:
     """The arguments of a call as text: the provider's own where it sent text, as the protocols have it."""
     if value is None:
         return ""
@@ -218,28 +219,30 @@ def arguments_text(value: Any) -> str:
         raise ModelError("the arguments of a tool call in the model's answer are not JSON") from error
 
 
-def _unknown(message: dict[str, Any], raw_calls: list[Any]) -> dict[str, Any]:
-    """What goes into `Message.provider`."""
-    kept: dict[str, Any] = {}
+def _unknown(message: JsonDict, raw_calls: list[JsonValue]) -> JsonDict:
+    """The fields of the reply that go into `Message.provider`."""
+    kept: JsonDict = {}
     for key, value in message.items():
         if key in _KNOWN or (key in _NOISE and value is None):
             continue
         kept[key] = {"own": value} if key == RESERVED else value
-    calls = {str(n): extra for n, call in enumerate(raw_calls) if (extra := _unknown_of_call(call))}
+    calls: JsonDict = {
+        str(n): extra for n, call in enumerate(raw_calls) if (extra := _unknown_of_call(object_of(call)))
+    }
     if calls:
-        kept.setdefault(RESERVED, {})["calls"] = calls
+        kept[RESERVED] = {**object_of(kept.get(RESERVED)), "calls": calls}
     return kept
 
 
-def _unknown_of_call(call: dict[str, Any]) -> dict[str, Any]:
+def _unknown_of_call(call: JsonDict) -> JsonDict:
     kept = {key: value for key, value in call.items() if key not in ("id", "type", "function")}
     if call.get("type") not in (None, "function"):
         kept["type"] = call["type"]
-    function = {key: value for key, value in call["function"].items() if key not in ("name", "arguments")}
+    function = {key: value for key, value in object_of(call["function"]).items() if key not in ("name", "arguments")}
     return {**kept, "function": function} if function else kept
 
 
-def read_usage(usage: Any, read: str, written: str) -> Usage:
+def read_usage(usage: object, read: str, written: str) -> Usage:
     """The usage of one request, where the protocol calls the tokens that the model read and wrote so."""
     counts = object_of(usage)
     return Usage(
@@ -252,16 +255,16 @@ def read_usage(usage: Any, read: str, written: str) -> Usage:
     )
 
 
-def name_of(value: Any) -> str | None:
+def name_of(value: object) -> str | None:
     """The id or name that a provider gives something; None if it gives none."""
     return clean(value) if isinstance(value, str) and value else None
 
 
-def _count(value: Any) -> int:
+def _count(value: object) -> int:
     return int(value) if isinstance(value, (int, float)) and 0 <= value < 2**53 else 0
 
 
-def _cost(value: Any) -> float | None:
+def _cost(value: object) -> float | None:
     """US dollars, where the provider says so: OpenRouter and those that follow it send `usage.cost`."""
     return (
         float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9 else None

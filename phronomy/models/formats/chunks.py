@@ -9,9 +9,9 @@ The shape is that of https://platform.openai.com/docs/api-reference/chat-streami
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from phronomy.errors import ModelConnectionError, ModelError
+from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, text_of
 from phronomy.models.base import Delta, ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.models.formats.answer import Answered, StreamedReply
 from phronomy.models.formats.chat import read_completion
@@ -29,31 +29,31 @@ class Assembler(StreamedReply):
     """The reply of a stream, as far as it has come."""
 
     def __init__(self) -> None:
-        self._message: dict[str, Any] = {}
-        self._calls: list[dict[str, Any]] = []
+        self._message: JsonDict = {}
+        self._calls: list[JsonDict] = []
         self._places: dict[int, int] = {}
-        self.usage: Any = None
+        self.usage: JsonValue = None
         self._finish_reason: str | None = None
         self._begun = False
         self.id: str | None = None
         self.model: str | None = None
 
-    def _deltas(self, event: dict[str, Any]) -> Iterator[Delta]:
+    def _deltas(self, event: JsonDict) -> Iterator[Delta]:
         if event.get("error"):
             raise Answered(None, event)
         if event.get("usage"):
             self.usage = event["usage"]
-        if isinstance(event.get("id"), str):
-            self.id = event["id"]
-        if isinstance(event.get("model"), str):
-            self.model = event["model"]
+        if isinstance(id := event.get("id"), str):
+            self.id = id
+        if isinstance(model := event.get("model"), str):
+            self.model = model
         choices = event.get("choices") or []
         if not isinstance(choices, list):
             raise ModelError("the choices of an event of the stream are not a list")
         for choice in choices:
             if isinstance(choice, dict) and choice.get("index") in (None, 0):
-                if isinstance(choice.get("finish_reason"), str):
-                    self._finish_reason = choice["finish_reason"]
+                if isinstance(reason := choice.get("finish_reason"), str):
+                    self._finish_reason = reason
                 if isinstance(delta := choice.get("delta"), dict):
                     yield from self._merge(delta)
 
@@ -62,61 +62,54 @@ class Assembler(StreamedReply):
             raise ModelConnectionError("the stream was cut off before its end")
         if not self._begun:
             raise ModelError("the stream holds no message")
-        message = {"role": "assistant", "content": None, **self._message}
+        message: JsonDict = {"role": "assistant", "content": None, **self._message}
         if self._calls:
-            message["tool_calls"] = self._calls
+            message["tool_calls"] = [*self._calls]
         choice = {"message": message, "finish_reason": self._finish_reason}
         return read_completion({"id": self.id, "model": self.model, "choices": [choice], "usage": self.usage})
 
-    def _merge(self, delta: dict[str, Any]) -> Iterator[Delta]:
+    def _merge(self, delta: JsonDict) -> Iterator[Delta]:
         self._begun = self._begun or bool(delta)
         for key, value in delta.items():
             if key == "tool_calls":
-                for fragment in value if isinstance(value, list) else []:
+                for fragment in list_of(value):
                     yield from self._call(fragment)
             elif key == "content":
                 yield from self._content(value)
             else:
                 self._message[key] = _joined(self._message.get(key), value, key)
-        text = next((delta[key] for key in _REASONING if isinstance(delta.get(key), str) and delta[key]), None)
-        if text is not None:
+        if text := next(filter(None, (text_of(delta.get(key)) for key in _REASONING)), ""):
             yield ReasoningDelta(text=text)
 
-    def _content(self, value: Any) -> Iterator[Delta]:
-        kept = self._message.get("content")
+    def _content(self, value: JsonValue) -> Iterator[Delta]:
+        kept: JsonValue = self._message.get("content")
         if isinstance(kept, list) and isinstance(value, str):
             value = [{"type": "text", "text": value}] if value else []
         elif isinstance(kept, str) and isinstance(value, list):
             kept = [{"type": "text", "text": kept}] if kept else []
         self._message["content"] = _joined(kept, value, "content")
-        parts = value if isinstance(value, list) else [{"text": value}]
+        parts: list[JsonValue] = value if isinstance(value, list) else [{"text": value}]
         for part in parts:
-            text = part.get("text") if isinstance(part, dict) else None
-            if isinstance(text, str) and text:
+            if text := text_of(object_of(part).get("text")):
                 yield TextDelta(text=text)
 
-    def _call(self, fragment: Any) -> Iterator[Delta]:
+    def _call(self, fragment: JsonValue) -> Iterator[Delta]:
         if not isinstance(fragment, dict):
             raise ModelError("a tool call in the stream is not an object")
         place = self._place(fragment)
         call = self._calls[place]
-        function = fragment.get("function")
         for key, value in fragment.items():
-            if key == "function" and isinstance(value, dict):
-                mine = call.setdefault("function", {})
-                for part, inner in value.items():
-                    mine[part] = _joined(mine.get(part), inner, part)
-            elif key != "index":
+            if key != "index":
                 call[key] = _joined(call.get(key), value, key)
-        said = function if isinstance(function, dict) else {}
+        said = object_of(fragment.get("function"))
         yield ToolCallDelta(
             index=place,
-            id=_text(fragment.get("id")),
-            name=_text(said.get("name")),
-            arguments=_text(said.get("arguments")),
+            id=text_of(fragment.get("id")),
+            name=text_of(said.get("name")),
+            arguments=text_of(said.get("arguments")),
         )
 
-    def _place(self, fragment: dict[str, Any]) -> int:
+    def _place(self, fragment: JsonDict) -> int:
         """The place of the call that a fragment belongs to. Some providers give each call the index 0, or none."""
         index, call_id = fragment.get("index"), fragment.get("id")
         place = self._places.get(index) if isinstance(index, int) else len(self._calls) - 1
@@ -129,7 +122,7 @@ class Assembler(StreamedReply):
         return place
 
 
-def _joined(kept: Any, new: Any, key: str) -> Any:
+def _joined(kept: JsonValue, new: JsonValue, key: str) -> JsonValue:
     """A field with its next piece."""
     if new is None or kept is None:
         return kept if new is None else new
@@ -142,7 +135,7 @@ def _joined(kept: Any, new: Any, key: str) -> Any:
     return new
 
 
-def _extended(kept: list[Any], new: list[Any]) -> list[Any]:
+def _extended(kept: list[JsonValue], new: list[JsonValue]) -> list[JsonValue]:
     """A list with its next pieces: one that continues an entry by its index, or a thinking block, joins that."""
     found = list(kept)
     for piece in new:
@@ -154,7 +147,7 @@ def _extended(kept: list[Any], new: list[Any]) -> list[Any]:
     return found
 
 
-def _continued(entries: list[Any], piece: Any) -> int | None:
+def _continued(entries: list[JsonValue], piece: JsonValue) -> int | None:
     if not isinstance(piece, dict):
         return None
     index = piece.get("index")
@@ -171,10 +164,6 @@ def _continued(entries: list[Any], piece: Any) -> int | None:
     return None
 
 
-def _differ(one: Any, other: Any) -> bool:
+def _differ(one: object, other: object) -> bool:
     """Whether both are told, and are not the same: two entries may have one index and each its id."""
     return one is not None and other is not None and one != other
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

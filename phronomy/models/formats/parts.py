@@ -12,12 +12,14 @@ https://docs.anthropic.com/en/docs/build-with-claude/streaming and of https://ai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
+from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of
 from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.models.formats.answer import Answered
-from phronomy.models.formats.chat import RESERVED, object_of, record_of, request_messages
+from phronomy.models.formats.chat import RESERVED, record_of, request_messages
 from phronomy.records.messages import Message, ToolCall
 
 ANTHROPIC: Final = "blocks"
@@ -33,17 +35,17 @@ _SEPARATOR: Final = "__thought__"  # litellm puts the signature of a call behind
 
 
 class Parts:
-    """What a reply is made of, in its order, as far as it has come; and whether the provider said its end."""
+    """The parts of a reply in their order, as far as it has come, and whether the provider has announced its end."""
 
     def __init__(self) -> None:
         self.ended: bool = False
         self._protocol = ""
-        self._parts: list[dict[str, Any]] = []
-        self._thinking: list[dict[str, Any]] = []
-        self._at: dict[str, dict[str, Any]] = {}
+        self._parts: list[JsonDict] = []
+        self._thinking: list[JsonDict] = []
+        self._at: dict[str, JsonDict] = {}
         self._known = True
 
-    def read(self, body: Any) -> None:
+    def read(self, body: object) -> None:
         """Take note of a whole answer, if it is of one of the two protocols."""
         content = object_of(body).get("content")
         if object_of(body).get("type") == "message" and isinstance(content, list):
@@ -52,9 +54,9 @@ class Parts:
         else:
             self.add(body)
 
-    def add(self, event: Any) -> None:
+    def add(self, said: object) -> None:
         """Take note of an event of a stream. Raises `Answered` for an error that Anthropic sends inside it."""
-        event = object_of(event)
+        event = object_of(said)
         kind, place = event.get("type"), str(event.get("index"))
         if kind == "error":
             raise Answered(None, event)
@@ -78,7 +80,7 @@ class Parts:
             provider["thinking_blocks"] = self._thinking
             object_of(provider.get("provider_specific_fields")).pop("thinking_blocks", None)  # the same once more
         parts = [part for part in self._parts if part["kind"] != "text" or part["size"] or "signature" in part]
-        said = {**provider, "content": message.content, "tool_calls": message.tool_calls}
+        said = {**provider, "content": message.content, "tool_calls": [*message.tool_calls]}
         groups = _groups(said, parts, protocol) if self._known else None
         if groups is not None and (len(groups) > 1 or any("signature" in part for part in parts)):
             provider[RESERVED] = {**ours, protocol: parts}
@@ -87,45 +89,44 @@ class Parts:
 
     # Anthropic
 
-    def _block(self, place: str, block: Any) -> None:
+    def _block(self, place: str, said: JsonValue) -> None:
         self._protocol = ANTHROPIC
-        kind = _KINDS.get(str(object_of(block).get("type")))
-        if kind is None or not isinstance(block.get("text", ""), str):  # of a tool of the provider, or not known yet
+        block = object_of(said)
+        kind, text = _KINDS.get(str(block.get("type"))), block.get("text", "")
+        if kind is None or not isinstance(text, str):  # of a tool of the provider, or not known yet
             self._known = False
             return
-        part: dict[str, Any] = {"kind": kind}
+        part: JsonDict = {"kind": kind}
         if kind == "thinking":
             self._at[place] = dict(block)
             self._thinking.append(self._at[place])
         elif kind == "text":
-            part["size"] = len(block.get("text", ""))
+            part["size"] = len(text)
             self._at[place] = part
         self._parts.append(part)
 
-    def _piece(self, place: str, delta: dict[str, Any]) -> None:
-        known, name = self._at.get(place), _PIECES.get(str(delta.get("type")))
-        if known is None:
-            return
-        if name is not None and isinstance(delta.get(name), str) and isinstance(known.get(name, ""), str):
-            known[name] = known.get(name, "") + delta[name]
-        elif "size" in known and isinstance(delta.get("text"), str):
-            known["size"] += len(delta["text"])
+    def _piece(self, place: str, delta: JsonDict) -> None:
+        known = self._at.get(place, {})
+        name = _PIECES.get(str(delta.get("type")), "text")
+        before, more, size = known.get(name, ""), delta.get(name), known.get("size")
+        if name != "text" and known and isinstance(before, str) and isinstance(more, str):
+            known[name] = before + more
+        elif isinstance(size, int) and isinstance(text := delta.get("text"), str):
+            known["size"] = size + len(text)
 
     # Gemini
 
-    def _candidates(self, event: dict[str, Any]) -> None:
+    def _candidates(self, event: JsonDict) -> None:
         if object_of(event.get("promptFeedback")).get("blockReason"):
             self.ended = True
-        candidates = event.get("candidates")
-        for candidate in candidates if isinstance(candidates, list) else ():
+        for candidate in list_of(event.get("candidates")):
             self._protocol = GEMINI
             if object_of(candidate).get("finishReason"):
                 self.ended = True
-            parts = object_of(object_of(candidate).get("content")).get("parts")
-            for part in parts if isinstance(parts, list) else ():
+            for part in list_of(object_of(object_of(candidate).get("content")).get("parts")):
                 self._part(object_of(part))
 
-    def _part(self, part: dict[str, Any]) -> None:
+    def _part(self, part: JsonDict) -> None:
         text, signature = part.get("text"), part.get("thoughtSignature")
         if "functionCall" in part:
             self._parts.append({"kind": "call"})
@@ -134,34 +135,37 @@ class Parts:
         else:
             kind = "thought" if part.get("thought") is True else "text"
             last = self._parts[-1] if self._parts else {}
-            if signature is None and last.get("kind") == kind and "signature" not in last:
-                last["size"] += len(text)  # pieces of one
+            size = last.get("size") if last.get("kind") == kind and "signature" not in last else None
+            if signature is None and isinstance(size, int):
+                last["size"] = size + len(text)  # pieces of one
             else:
                 signed = {} if signature is None else {"signature": signature}
                 self._parts.append({"kind": kind, "size": len(text), **signed})
 
 
-def wire_messages(request: ModelRequest, protocol: str, *, whole_results: bool) -> list[dict[str, Any]]:
+def wire_messages(request: ModelRequest, protocol: str, *, whole_results: bool) -> list[JsonDict]:
     """The messages of the request as they go to litellm for a provider of the protocol: each reply of it in its order."""
 
-    def spread(message: Message, sent: dict[str, Any]) -> list[dict[str, Any]]:
+    def spread(message: Message, sent: JsonDict) -> list[JsonDict]:
         parts = object_of(message.provider.get(RESERVED)).get(protocol)
         return (_groups(sent, parts, protocol) if isinstance(parts, list) else None) or [sent]
 
     return request_messages(request, whole_results=whole_results, spread=spread)
 
 
-def _groups(wire: dict[str, Any], parts: list[Any], protocol: str) -> list[dict[str, Any]] | None:
+def _groups(wire: JsonDict, parts: Sequence[JsonValue], protocol: str) -> list[JsonDict] | None:
     """The message as the fewest that litellm joins to it in the order of the parts; None where the parts are not those of the message.
 
     A message may have lost text or calls since, and what a checkpoint from outside holds need not fit.
     """
-    texts = {"text": wire.get("content") or "", "thought": wire.get("reasoning_content") or ""}
-    lists = {"thinking": [*(wire.get("thinking_blocks") or ())], "call": [*(wire.get("tool_calls") or ())]}
+    given = {"text": wire.get("content") or "", "thought": wire.get("reasoning_content") or ""}
+    listed = {"thinking": wire.get("thinking_blocks") or [], "call": wire.get("tool_calls") or []}
+    texts = {kind: text for kind, text in given.items() if isinstance(text, str)}
+    lists = {kind: [*entries] for kind, entries in listed.items() if isinstance(entries, list)}
     names = {"text": "content", "thought": "reasoning_content", "thinking": "thinking_blocks", "call": "tool_calls"}
-    if not all(isinstance(text, str) for text in texts.values()):
+    if len(texts) + len(lists) < len(given) + len(listed):
         return None
-    groups: list[dict[str, Any]] = []
+    groups: list[JsonDict] = []
     last = -1
     for part in map(object_of, parts):
         kind, size = str(part.get("kind")), part.get("size")
@@ -171,7 +175,7 @@ def _groups(wire: dict[str, Any], parts: list[Any], protocol: str) -> list[dict[
             groups.append({"role": "assistant", "content": None})
         group, last = groups[-1], _RANK[kind]
         if lists.get(kind):
-            group.setdefault(names[kind], []).append(lists[kind].pop(0))
+            group[names[kind]] = [*list_of(group.get(names[kind])), lists[kind].pop(0)]
         elif kind in texts and isinstance(size, int) and 0 <= size <= len(texts[kind]):
             group[names[kind]], texts[kind] = texts[kind][:size], texts[kind][size:]
         else:
@@ -191,7 +195,7 @@ def _groups(wire: dict[str, Any], parts: list[Any], protocol: str) -> list[dict[
     return groups
 
 
-def _signatures(message: Message, ours: dict[str, Any]) -> list[Any]:
+def _signatures(message: Message, ours: JsonDict) -> list[JsonValue]:
     """The signature of each call, as litellm gives it beside the call."""
     calls = object_of(ours.get("calls"))
     fields = (
@@ -200,7 +204,7 @@ def _signatures(message: Message, ours: dict[str, Any]) -> list[Any]:
     return [object_of(each).get("thought_signature") for each in fields]
 
 
-def _plain(call: ToolCall, signature: Any) -> ToolCall:
+def _plain(call: ToolCall, signature: JsonValue) -> ToolCall:
     """The call by the provider's own id: its signature stands beside it."""
     end = f"{_SEPARATOR}{signature}"
     return call.evolve(id=call.id.removesuffix(end)) if signature and call.id.endswith(end) else call

@@ -9,12 +9,11 @@ The shape is that of https://platform.openai.com/docs/api-reference/responses-st
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from phronomy.errors import ModelConnectionError, ModelError
+from phronomy.foundation.json_text import JsonDict, JsonValue, object_of, text_of
 from phronomy.models.base import Delta, ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.models.formats.answer import Answered, StreamedReply
-from phronomy.models.formats.chat import object_of
 from phronomy.models.formats.responses import read_response
 
 _TEXT = "response.output_text.delta"
@@ -29,11 +28,11 @@ class ResponseAssembler(StreamedReply):
     """The response of a stream, as far as it has come."""
 
     def __init__(self) -> None:
-        self._items: dict[int, Any] = {}
-        self._places: dict[Any, int] = {}
-        self._response: dict[str, Any] | None = None
+        self._items: dict[int, JsonValue] = {}
+        self._places: dict[JsonValue, int] = {}
+        self._response: JsonDict | None = None
 
-    def _deltas(self, event: dict[str, Any]) -> Iterator[Delta]:
+    def _deltas(self, event: JsonDict) -> Iterator[Delta]:
         kind, delta = event.get("type"), event.get("delta")
         if event.get("error"):
             raise Answered(None, event)
@@ -57,29 +56,25 @@ class ResponseAssembler(StreamedReply):
         items = [item for _, item in sorted(self._items.items())]
         return read_response({**self._response, "output": self._response.get("output") or items})
 
-    def _end(self, kind: str, response: Any) -> None:
+    def _end(self, kind: str, response: object) -> None:
         if not isinstance(response, dict):
             raise ModelError("the last event of the stream holds no response")
         self._response = {**response, "status": response.get("status") or kind.removeprefix("response.")}
         self.done = True
 
-    def _item(self, event: dict[str, Any], *, done: bool) -> Iterator[Delta]:
+    def _item(self, event: JsonDict, *, done: bool) -> Iterator[Delta]:
         item, index = object_of(event.get("item")), event.get("output_index")
         if item.get("type") == "function_call" and index not in self._places:
             yield ToolCallDelta(
                 index=self._place(event),
-                id=_text(item.get("call_id")),
-                name=_text(item.get("name")),
-                arguments=_text(item.get("arguments")),
+                id=text_of(item.get("call_id")),
+                name=text_of(item.get("name")),
+                arguments=text_of(item.get("arguments")),
             )
         if done:
             self._items[index if isinstance(index, int) else len(self._items)] = item
 
-    def _place(self, event: dict[str, Any]) -> int:
+    def _place(self, event: JsonDict) -> int:
         """The place of a call among the calls, by the place of its item."""
         index = event.get("output_index")
         return self._places.setdefault(index if isinstance(index, int) else None, len(self._places))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""

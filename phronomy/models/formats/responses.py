@@ -10,25 +10,24 @@ The shape is that of https://platform.openai.com/docs/api-reference/responses.
 
 from __future__ import annotations
 
-from typing import Any
-
 from phronomy.errors import ConfigurationError, ModelError
+from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, objects_of, text_of
 from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
 from phronomy.models.formats.answer import Answered
-from phronomy.models.formats.chat import RESERVED, arguments_text, name_of, object_of, read_usage, record_of, withheld
+from phronomy.models.formats.chat import RESERVED, arguments_text, name_of, read_usage, record_of, withheld
 from phronomy.records.messages import Message, ToolCall
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _SAID = ("call_id", "name", "arguments")  # of a call: what the record says
 
 
-def request_conversation(request: ModelRequest) -> dict[str, Any]:
+def request_conversation(request: ModelRequest) -> JsonDict:
     """The instructions and the items of the request as they go over the wire."""
     system = {"instructions": request.system} if request.system else {}
     return {**system, "input": [item for message in request.messages for item in wire_items(message)]}
 
 
-def wire_items(message: Message) -> list[dict[str, Any]]:
+def wire_items(message: Message) -> list[JsonDict]:
     """One message as it goes over the wire: a reply of this API as the items that it came as, each where it stood."""
     if message.role == "tool":
         return [{"type": "function_call_output", "call_id": message.tool_call_id, "output": _content(message.content)}]
@@ -38,21 +37,21 @@ def wire_items(message: Message) -> list[dict[str, Any]]:
     return _plain(message) if items is None else items
 
 
-def _as_it_came(message: Message) -> list[dict[str, Any]] | None:
+def _as_it_came(message: Message) -> list[JsonDict] | None:
     """The items of a reply of this API; None for another message, and for one that has lost texts or calls since.
 
     An item that was sent without one that belongs to it would be refused, so a message that was changed goes without any.
     """
-    items = object_of(message.provider.get(RESERVED)).get("items")  # a fresh copy
-    if not isinstance(items, list):
+    items = objects_of(object_of(message.provider.get(RESERVED)).get("items"))  # a fresh copy
+    if items is None:
         return None
     texts, calls = _texts(message), list(message.tool_calls)
     for item in items:
-        if _is_call(item) and calls:
+        if _is_call(item):
+            if not calls:
+                return None
             call = calls.pop(0)
             item |= {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-        elif not isinstance(item, dict) or _is_call(item):
-            return None
         for part in _text_parts(item):
             if not texts:
                 return None
@@ -64,12 +63,11 @@ def _as_it_came(message: Message) -> list[dict[str, Any]] | None:
     return items
 
 
-def _plain(message: Message) -> list[dict[str, Any]]:
+def _plain(message: Message) -> list[JsonDict]:
     """A reply by what the record says of it."""
-    refusal = message.provider.get("refusal")
-    text = message.text or (refusal if isinstance(refusal, str) else "")
-    said = [{"role": "assistant", "content": text}] if text or not message.tool_calls else []
-    calls = [
+    text = message.text or text_of(message.provider.get("refusal"))
+    said: list[JsonDict] = [{"role": "assistant", "content": text}] if text or not message.tool_calls else []
+    calls: list[JsonDict] = [
         {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": call.arguments}
         for call in message.tool_calls
     ]
@@ -83,35 +81,37 @@ def _texts(message: Message) -> list[str]:
     return [] if content is None else [content]
 
 
-def _is_call(item: Any) -> bool:
-    return isinstance(item, dict) and item.get("type") == "function_call"
+def _is_call(item: JsonDict) -> bool:
+    return item.get("type") == "function_call"
 
 
-def _text_parts(item: dict[str, Any]) -> list[dict[str, Any]]:
+def _text_parts(item: JsonDict) -> list[JsonDict]:
     """The parts of a message of the model that are text."""
     parts = item.get("content") if item.get("type") == "message" and item.get("role") == "assistant" else None
-    return [part for part in parts if object_of(part).get("type") == "output_text"] if isinstance(parts, list) else []
+    return [part for part in list_of(parts) if isinstance(part, dict) and part.get("type") == "output_text"]
 
 
-def _content(content: Any) -> Any:
-    """What a user or a tool said, with parts in the form of chat completions in that of this API."""
+def _content(content: JsonValue) -> JsonValue:
+    """The content of a user's or a tool's message, with its parts in the form of this API."""
     return [_part(part) for part in content] if isinstance(content, list) else content or ""
 
 
-def _part(part: Any) -> Any:
-    kind = part.get("type") if isinstance(part, dict) else None
+def _part(part: JsonValue) -> JsonValue:
+    if not isinstance(part, dict):
+        return part
+    kind = part.get("type")
     if kind == "text":
         return {**part, "type": "input_text"}
     if kind == "image_url":
-        image = part.get("image_url")
-        image = image if isinstance(image, dict) else {"url": image}
+        given = part.get("image_url")
+        image = given if isinstance(given, dict) else {"url": given}
         return {"type": "input_image", "image_url": image.get("url"), "detail": image.get("detail") or "auto"}
     if kind == "file":
         return {"type": "input_file", **object_of(part.get("file"))}
     return part
 
 
-def request_options(settings: ModelSettings, *, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+def request_options(settings: ModelSettings, tools: tuple[JsonDict, ...]) -> JsonDict:
     """The options of the request as they go over the wire.
 
     In `extra`, `response_format` and `reasoning_effort` are as for chat completions; the rest goes by its own name. Tools of the
@@ -123,7 +123,7 @@ def request_options(settings: ModelSettings, *, tools: tuple[dict[str, Any], ...
                 f"the Responses API has no `{name}`: leave it out of the settings, or use ChatCompletionsModel"
             )
     extra = settings.extra
-    options: dict[str, Any] = {
+    options: JsonDict = {
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "max_output_tokens": settings.max_tokens,
@@ -146,28 +146,28 @@ def request_options(settings: ModelSettings, *, tools: tuple[dict[str, Any], ...
     return {"store": False, **extra, **{name: value for name, value in options.items() if value is not None}}
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+def _tool(tool: JsonDict) -> JsonDict:
     """A function in the flat form. Where it is not said, the API would make its schema strict: each parameter required."""
-    return {"type": "function", "strict": False, **tool["function"]}
+    return {"type": "function", "strict": False, **object_of(tool["function"])}
 
 
-def read_response(body: dict[str, Any]) -> ModelReply:
+def read_response(body: JsonDict) -> ModelReply:
     """The reply in a response that has come to its end.
 
     Raises `Answered` for one that failed, `ContentFilterError` where the provider withheld the reply, and `ModelError` for what is no
     response, or cannot be kept in a record.
     """
-    status, output = body.get("status"), body.get("output")
+    status, items = body.get("status"), objects_of(body.get("output"))
     if status == "failed" or body.get("error"):
         raise Answered(None, {"error": body.get("error")})
     if status not in (None, "completed", "incomplete"):
         raise ModelError("the response has not come to its end: it cannot be asked for in the background")
-    if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
+    if items is None:
         raise ModelError("the model's answer holds no list of items")
     why = object_of(body.get("incomplete_details")).get("reason") if status == "incomplete" else None
     if why == "content_filter":
         raise withheld()
-    message = _record(output)
+    message = _record(items)
     ends = "tool_calls" if message.tool_calls else "stop"
     return ModelReply(
         message=message,
@@ -178,22 +178,21 @@ def read_response(body: dict[str, Any]) -> ModelReply:
     )
 
 
-def _record(output: list[dict[str, Any]]) -> Message:
+def _record(output: list[JsonDict]) -> Message:
     texts: list[str] = []
     refusals: list[str] = []
     calls: list[ToolCall] = []
-    items = []
+    items: list[JsonValue] = []
     for item in output:
         if _is_call(item):
             calls.append(_call(item))
             item = {key: None if key in _SAID else value for key, value in item.items()}
         elif parts := _text_parts(item):
-            texts += [part["text"] if isinstance(part.get("text"), str) else "" for part in parts]
-            kept = [{**part, "text": None} if part in parts else part for part in item["content"]]
+            texts += [text_of(part.get("text")) for part in parts]
+            kept = [{**object_of(part), "text": None} if part in parts else part for part in list_of(item["content"])]
             item = {**item, "content": kept}
-        said = item.get("content") if item.get("type") == "message" else None
-        if isinstance(said, list):
-            found = [object_of(part).get("refusal") for part in said]
+        if item.get("type") == "message":
+            found = [object_of(part).get("refusal") for part in list_of(item.get("content"))]
             refusals += [refusal for refusal in found if isinstance(refusal, str)]
         items.append(item)
     refused = {"refusal": "".join(refusals)} if refusals else {}
@@ -201,11 +200,9 @@ def _record(output: list[dict[str, Any]]) -> Message:
     return record_of(several or next(iter(texts), None), tuple(calls), {**refused, RESERVED: {"items": items}})
 
 
-def _call(item: dict[str, Any]) -> ToolCall:
+def _call(item: JsonDict) -> ToolCall:
     name, call_id = item.get("name"), item.get("call_id")
     if not isinstance(name, str) or not name:
         raise ModelError("a call in the model's answer names no function")
     # An id that is missing or no string becomes empty: whoever drives the run replaces empty ids.
-    return ToolCall(
-        id=call_id if isinstance(call_id, str) else "", name=name, arguments=arguments_text(item.get("arguments"))
-    )
+    return ToolCall(id=text_of(call_id), name=name, arguments=arguments_text(item.get("arguments")))

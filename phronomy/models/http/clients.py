@@ -11,10 +11,11 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import ssl
+    from http.cookiejar import CookieJar
 
     import aiohttp
     import httpx2
@@ -35,7 +36,9 @@ class Clients:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
-        self._kept: dict[asyncio.AbstractEventLoop, tuple[Any, Any]] = {}
+        self._kept: dict[
+            asyncio.AbstractEventLoop, tuple[aiohttp.ClientSession, AsyncGenerator[aiohttp.ClientSession]]
+        ] = {}
 
     def _check_process(self) -> None:
         if self._pid != os.getpid():
@@ -58,7 +61,7 @@ class Clients:
             return self._client
 
     def _tls(self) -> ssl.SSLContext | bool:
-        """What an address over TLS is verified by. For any other, nothing is read: that alone would take 20 ms."""
+        """The check of certificates for an address over TLS. For any other no authorities are read: that alone would take 20 ms."""
         if self._url.startswith("https:"):
             return True
         import ssl  # noqa: PLC0415  # httpx2 has loaded it
@@ -74,8 +77,7 @@ class Clients:
         if (kept := self._kept.get(loop)) is None or kept[0].closed:
             keeper = _session(self._url)
             kept = self._kept[loop] = (await anext(keeper), keeper)  # lets no other task run meanwhile
-        session: aiohttp.ClientSession = kept[0]
-        return session
+        return kept[0]
 
     def close(self) -> None:
         """Close the sync client. The next call makes another."""
@@ -96,7 +98,7 @@ async def _session(url: str) -> AsyncGenerator[aiohttp.ClientSession]:
     """A session that ends with its loop: `asyncio.run` closes every generator that was begun and has not ended."""
     import aiohttp  # noqa: PLC0415  # loads on the first call
 
-    tls: Any = True
+    tls: ssl.SSLContext | bool = True
     if url.startswith("https:"):
         from httpx2 import create_ssl_context  # noqa: PLC0415  # one set of trusted authorities for both clients
 
@@ -119,7 +121,7 @@ def _proxy(url: str) -> str | None:
     return proxies.get(parts.scheme) or proxies.get("all")
 
 
-def _no_cookies() -> Any:
+def _no_cookies() -> CookieJar:
     from http.cookiejar import CookieJar, DefaultCookiePolicy  # noqa: PLC0415
 
     return CookieJar(policy=DefaultCookiePolicy(allowed_domains=[]))

@@ -7,31 +7,53 @@ comes back is read.
 from __future__ import annotations
 
 import json
-from abc import abstractmethod
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Generator
-from dataclasses import replace
-from types import TracebackType
-from typing import Any, ClassVar, Self
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
 from urllib.parse import unquote
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError
-from phronomy.foundation.json_text import clean
+from phronomy.foundation.json_text import JsonDict, clean
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
-from phronomy.models.formats.answer import StreamedReply, awhole, is_stream, read_answer, whole
+from phronomy.models.formats.answer import StreamedReply, aread_whole, is_stream, read_answer, read_whole
 from phronomy.models.http.clients import CONNECT_SECONDS, READ_SECONDS, Clients
 from phronomy.models.http.sse import apieces, pieces
 from phronomy.models.patience import still
 from phronomy.models.providers import OPENAI
 from phronomy.models.retry import Background, Failure, RetriedModel
 
+if TYPE_CHECKING:
+    import aiohttp
+    import httpx2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WireFormat:
+    """The format of a protocol: how the body of a request is made, and how an answer is read."""
+
+    path: str
+    """Where requests go, under the base address."""
+
+    options: Callable[[ModelSettings, tuple[JsonDict, ...]], JsonDict]
+    """The options in the body of a request, those of `extra` among them."""
+
+    conversation: Callable[[ModelRequest], JsonDict]
+    """The conversation in the body of a request."""
+
+    read: Callable[[JsonDict], ModelReply]
+    """The reply in the body of a whole answer."""
+
+    assembler: Callable[[], StreamedReply]
+    """Makes the object that puts a streamed reply together again."""
+
 
 class DirectModel(RetriedModel):
     """The clients of a model, and one attempt at a reply, over what a protocol is."""
 
-    _PATH: ClassVar[str]
-    """Where requests go, under the base address."""
+    _FORMAT: ClassVar[WireFormat]
 
     def __init__(
         self,
@@ -54,7 +76,7 @@ class DirectModel(RetriedModel):
         self._provider = OPENAI
         self._asked_for = model
         address, self._basic = _address(base_url or OPENAI.base_url(model))
-        self._url = address + self._PATH
+        self._url = address + self._FORMAT.path
         self._clients = Clients(self._url)
 
     @staticmethod
@@ -73,40 +95,18 @@ class DirectModel(RetriedModel):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
-    # What a protocol is
-
-    @abstractmethod
-    def _options(self, settings: ModelSettings, tools: tuple[dict[str, Any], ...]) -> dict[str, Any]:
-        """The options in the body of a request, those of `extra` among them."""
-
-    @abstractmethod
-    def _conversation(self, request: ModelRequest) -> dict[str, Any]:
-        """What was said, in the body of a request."""
-
-    @abstractmethod
-    def _streamed(self, body: dict[str, Any]) -> dict[str, Any]:
+    def _streamed(self, body: JsonDict) -> JsonDict:
         """The body of a request for a stream."""
-
-    @abstractmethod
-    def _read(self, body: dict[str, Any]) -> ModelReply:
-        """The reply in the body of a whole answer."""
-
-    @abstractmethod
-    def _assembler(self) -> StreamedReply:
-        """What puts a stream together again."""
+        return {**body, "stream": True}
 
     # One attempt
 
@@ -123,60 +123,60 @@ class DirectModel(RetriedModel):
             self._api_key = _checked_key(self._provider.key())
 
     def _ask(self, request: ModelRequest) -> ModelReply:
-        with self._clients.client().stream("POST", self._url, **self._call(request, stream=False)) as answer:
+        with self._sent(request, stream=False) as answer:
             data = still(answer.iter_bytes(), request.patience)
-            return read_answer(answer.status_code, answer.headers, whole(data), self._read)
+            return read_answer(answer.status_code, answer.headers, read_whole(data), self._FORMAT.read)
 
     async def _aask(self, request: ModelRequest) -> ModelReply:
-        session = await self._clients.session()
-        async with session.post(self._url, **self._acall(request, stream=False)) as answer:
-            return read_answer(answer.status, answer.headers, await awhole(answer.content.iter_any()), self._read)
+        async with await self._asent(request, stream=False) as answer:
+            return read_answer(
+                answer.status, answer.headers, await aread_whole(answer.content.iter_any()), self._FORMAT.read
+            )
 
     def _pieces(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
-        with self._clients.client().stream("POST", self._url, **self._call(request, stream=True)) as answer:
+        with self._sent(request, stream=True) as answer:
             data = still(answer.iter_bytes(), request.patience)
             if is_stream(answer.status_code, answer.headers):
-                yield from pieces(data, self._assembler())
+                yield from pieces(data, self._FORMAT.assembler())
             else:
-                yield read_answer(answer.status_code, answer.headers, whole(data), self._read)
+                yield read_answer(answer.status_code, answer.headers, read_whole(data), self._FORMAT.read)
 
     async def _apieces(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
-        session = await self._clients.session()
-        async with session.post(self._url, **self._acall(request, stream=True)) as answer:
+        async with await self._asent(request, stream=True) as answer:
             if is_stream(answer.status, answer.headers):
-                async with aclosing(apieces(answer.content.iter_any(), self._assembler())) as stream:
+                async with aclosing(apieces(answer.content.iter_any(), self._FORMAT.assembler())) as stream:
                     async for piece in stream:
                         yield piece
             else:
-                yield read_answer(answer.status, answer.headers, await awhole(answer.content.iter_any()), self._read)
+                yield read_answer(
+                    answer.status, answer.headers, await aread_whole(answer.content.iter_any()), self._FORMAT.read
+                )
 
-    def _call(self, request: ModelRequest, *, stream: bool) -> dict[str, Any]:
+    def _sent(self, request: ModelRequest, *, stream: bool) -> AbstractContextManager[httpx2.Response]:
         import httpx2  # noqa: PLC0415  # loads on the first call
 
         body, headers, seconds = self._request(request, stream=stream)
         timeout = httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
-        return {"content": body, "headers": headers, "timeout": timeout}
+        return self._clients.client().stream("POST", self._url, content=body, headers=headers, timeout=timeout)
 
-    def _acall(self, request: ModelRequest, *, stream: bool) -> dict[str, Any]:
+    async def _asent(
+        self, request: ModelRequest, *, stream: bool
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         import aiohttp  # noqa: PLC0415  # loads on the first call
 
         body, headers, seconds = self._request(request, stream=stream)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=min(seconds, CONNECT_SECONDS), sock_read=seconds)
-        return {"data": body, "headers": headers, "timeout": timeout, "allow_redirects": False}
+        session = await self._clients.session()
+        return session.post(self._url, data=body, headers=headers, timeout=timeout, allow_redirects=False)
 
     def _request(self, request: ModelRequest, *, stream: bool) -> tuple[bytes, dict[str, str], float]:
         """The body, the headers, and the seconds that the provider has for each piece of its answer."""
         settings = self._settings.merged(request.settings)
-        options = self._options(settings, request.tools)
-        more = {name: options.pop(name, None) or {} for name in ("extra_headers", "extra_body")}
-        if not all(isinstance(part, dict) for part in more.values()):
+        options = self._FORMAT.options(settings, request.tools)
+        more, more_headers = (options.pop(name, None) or {} for name in ("extra_body", "extra_headers"))
+        if not isinstance(more, dict) or not isinstance(more_headers, dict):
             raise ConfigurationError("extra_headers and extra_body in the settings are objects")
-        body: dict[str, Any] = {
-            **more["extra_body"],
-            **options,
-            "model": self._asked_for,
-            **self._conversation(request),
-        }
+        body: JsonDict = {**more, **options, "model": self._asked_for, **self._FORMAT.conversation(request)}
         if stream:
             body = self._streamed(body)
         text = clean(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
@@ -185,7 +185,7 @@ class DirectModel(RetriedModel):
             headers["Authorization"] = f"Bearer {self._api_key}"
         if self._basic:
             headers["Authorization"] = f"Basic {self._basic}"
-        named = {str(name): str(value) for name, value in more["extra_headers"].items()}
+        named = {str(name): str(value) for name, value in more_headers.items()}
         return text.encode(), {**headers, **named}, settings.timeout or READ_SECONDS
 
 

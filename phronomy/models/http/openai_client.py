@@ -8,8 +8,10 @@ kept and closed by it, one for each event loop. Whatever is out of the ordinary 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from phronomy.foundation.json_text import JsonDict, JsonValue
 
 # Options that only end in the body or the headers of the request. Any other may send the call elsewhere.
 _PLAIN = frozenset(
@@ -48,7 +50,7 @@ def lean_client(
     if any(getattr(litellm, setting, None) for setting in _ELSEWHERE):
         return None
 
-    def made(organization: Any) -> Any:
+    def made(organization: str | None) -> Any:
         return litellm.main.openai_chat_completions.get_openai_client(
             is_async=awaited, api_key=key, api_base=url, max_retries=0, organization=organization
         )
@@ -64,23 +66,25 @@ class LeanClient:
 
     max_retries = 0
 
-    def __init__(self, made: Callable[[Any], Any], *, awaited: bool) -> None:
+    def __init__(self, made: Callable[[str | None], Any], *, awaited: bool) -> None:
         self._made = made
         self._client = made(None)
         self._awaited = awaited
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name == "_client":  # in a copy that is not whole yet
             raise AttributeError(name)
-        return getattr(self._client, name)
+        found: object = getattr(self._client, name)
+        return found
 
     @property
-    def organization(self) -> Any:
+    def organization(self) -> str | None:
         """The organization that the requests are for."""
-        return self._client.organization
+        organization: str | None = self._client.organization
+        return organization
 
     @organization.setter
-    def organization(self, organization: Any) -> None:
+    def organization(self, organization: str | None) -> None:
         self._client = self._made(organization)  # what litellm's settings name; it keeps a client for each
 
     # litellm calls `client.chat.completions.with_raw_response.create`.
@@ -101,31 +105,34 @@ class LeanClient:
         return self
 
     @property
-    def create(self) -> Callable[..., Any]:
+    def create(self) -> Callable[..., object]:
         """Ask for a chat completion."""
         return self._acreate if self._awaited else self._create
 
-    def _create(self, **arguments: Any) -> Any:
+    def _create(self, **arguments: JsonValue) -> object:
         raw = self._client.chat.completions.with_raw_response.create(**_unwalked(arguments))
         return raw if arguments.get("stream") else _read(raw)
 
-    async def _acreate(self, **arguments: Any) -> Any:
+    async def _acreate(self, **arguments: JsonValue) -> object:
         raw = await self._client.chat.completions.with_raw_response.create(**_unwalked(arguments))
         return raw if arguments.get("stream") else _read(raw)
 
 
-def _unwalked(arguments: dict[str, Any]) -> dict[str, Any]:
+def _unwalked(arguments: JsonDict) -> JsonDict:
     """The arguments with what is deep in `extra_body`. An empty one stays in its place, and so the order of the keys."""
+    extra = arguments.get("extra_body") or {}
+    if not isinstance(extra, dict):
+        return arguments
     deep = {
         name: value
         for name, value in arguments.items()
         if isinstance(value, (dict, list)) and name not in _BESIDE_THE_BODY
     }
-    empty = {name: type(value)() for name, value in deep.items()}
-    return {**arguments, **empty, "extra_body": {**deep, **(arguments.get("extra_body") or {})}}
+    empty: JsonDict = {name: type(value)() for name, value in deep.items()}
+    return {**arguments, **empty, "extra_body": {**deep, **extra}}
 
 
-def _read(raw: Any) -> Any:
+def _read(raw: Any) -> object:
     """The answer as litellm reads it: as openai's client would, unless it is just as the protocol has it."""
     from openai.types.chat import ChatCompletion  # noqa: PLC0415  # litellm has loaded it
 
@@ -138,7 +145,7 @@ def _read(raw: Any) -> Any:
 class _Answer:
     """A whole answer that is read already: what litellm asks an answer for, and what it asks its contents for."""
 
-    def __init__(self, headers: Any, body: dict[str, Any]) -> None:
+    def __init__(self, headers: Mapping[str, str], body: JsonDict) -> None:
         self.headers = headers
         self._body = body
 
@@ -146,6 +153,6 @@ class _Answer:
         """The contents."""
         return self
 
-    def model_dump(self) -> dict[str, Any]:
+    def model_dump(self) -> JsonDict:
         """The contents as plain values."""
         return self._body

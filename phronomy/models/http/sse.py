@@ -8,11 +8,14 @@ from __future__ import annotations
 import codecs
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator
 from contextlib import closing
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.models.base import Delta, ModelReply
 from phronomy.models.formats.answer import StreamedReply, check_size
+
+if TYPE_CHECKING:
+    from httpx2 import EventSource, Response, ServerSentEvent
 
 
 def pieces(data: Iterable[bytes], assembler: StreamedReply) -> Generator[Delta | ModelReply]:
@@ -84,17 +87,15 @@ class _AsyncText:
                 yield text
 
 
-def _events(data: Iterable[bytes]) -> Generator[Any]:
-    events: Any = iter(_source(_Text(data)))
-    return cast("Generator[Any]", events)
+def _events(data: Iterable[bytes]) -> Generator[ServerSentEvent]:
+    yield from _source(_Text(data))
 
 
-def _aevents(data: AsyncIterable[bytes]) -> AsyncGenerator[Any]:
-    events: Any = aiter(_source(_AsyncText(data)))
-    return cast("AsyncGenerator[Any]", events)
+def _aevents(data: AsyncIterable[bytes]) -> AsyncGenerator[ServerSentEvent]:
+    return cast("AsyncGenerator[ServerSentEvent]", aiter(_source(_AsyncText(data))))  # it is one, and is closed as one
 
 
-def _source(text: _Text | _AsyncText) -> Any:
+def _source(text: _Text | _AsyncText) -> EventSource:
     from httpx2 import EventSource  # noqa: PLC0415  # no import of phronomy loads it
 
-    return EventSource(cast(Any, text), max_event_size=None)  # `check_size` bounds the whole
+    return EventSource(cast("Response", text), max_event_size=None)  # `check_size` bounds the whole

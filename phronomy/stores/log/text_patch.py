@@ -19,7 +19,7 @@ from json.encoder import encode_basestring
 from typing import Final, Self
 
 from phronomy.foundation import json_text
-from phronomy.foundation.json_text import JsonError, JsonText, JsonValue, canonical, parse
+from phronomy.foundation.json_text import JsonError, JsonText, canonical, list_of, parse
 
 _PARTS: Final = ("set", "add", "drop", "order")
 
@@ -264,8 +264,9 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _read_names(parts: Mapping[str, str], name: str) -> list[str]:
-    names: JsonValue = parse(parts.get(name, "[]"))
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names) or len({*names}) != len(names):
+    given = parse(parts.get(name, "[]"))
+    names = [each for each in list_of(given) if isinstance(each, str)]
+    if not isinstance(given, list) or not len({*names}) == len(names) == len(given):
         raise JsonError(f"{name!r} of a patch is a list of keys, each once")
     return names
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -22,7 +22,7 @@ from referencing import Registry
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.cached_property import cached
-from phronomy.foundation.json_text import JsonText, JsonValue, canonical, plain
+from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, list_of, object_of, plain
 from phronomy.tools.arguments import Unfit
 
 _SECONDS: Final = {"arguments": 0.1, "schema": 1.0}
@@ -79,13 +79,14 @@ class BoundedSchema:
     Raises `Unusable`, `JsonError`, `Unfit` or jsonschema's `SchemaError` for what is none that can be used.
     """
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: object) -> None:
         self.text: JsonText = canonical(schema)
         if len(self.text) > _LARGEST:
             raise Unusable(f"it has {len(self.text)} characters, and more than {_LARGEST} are not read")
-        self.root: Any = plain(self.text)
-        if not isinstance(self.root, dict):
+        root = plain(self.text)
+        if not isinstance(root, dict):
             raise Unusable("it describes no object")
+        self.root: JsonDict = root
         unknown: Any = None
         known = validator_for(self.root, default=unknown if "$schema" in self.root else Draft202012Validator)
         if known is None:
@@ -98,24 +99,24 @@ class BoundedSchema:
             self._check()
         self.validator: Any = kind(self.root, registry=nowhere)
 
-    def errors(self, value: JsonValue) -> Iterator[ValidationError]:
+    def errors(self, value: object) -> Iterator[ValidationError]:
         """Where the value does not fit. Within a `budget`; raises `Unfit`."""
         found: Iterator[ValidationError] = self.validator.iter_errors(value)
         return found
 
-    def at(self, reference: str) -> Any:
-        """What a reference within the schema points at; None for one by an anchor."""
-        found: Any = self.root
+    def at(self, reference: str) -> JsonValue:
+        """The part of the schema that a reference points at; None for a reference by an anchor."""
+        found: JsonValue = self.root
         if reference != "#" and not reference.startswith("#/"):
             return None
         for part in reference[2:].split("/") if len(reference) > 1 else []:
             key = part.replace("%25", "%").replace("~1", "/").replace("~0", "~")
-            found = found[int(key)] if isinstance(found, list) else found[key]
+            found = list_of(found)[int(key)] if isinstance(found, list) else object_of(found)[key]
         return found
 
     def _check(self) -> None:
         names: set[str] = set()
-        todo: list[Any] = [self.root]
+        todo: list[JsonValue] = [self.root]
         while todo:
             spend()
             item = todo.pop()
@@ -126,8 +127,8 @@ class BoundedSchema:
             names |= item.keys()
             todo.extend(value for name, value in item.items() if name not in _DATA)
             for name in _REFERENCES:
-                if isinstance(item.get(name), str):
-                    self._check_reference(item[name])
+                if isinstance(reference := item.get(name), str):
+                    self._check_reference(reference)
             patterns = item.get("patternProperties")
             for pattern in (item.get("pattern"), *(patterns if isinstance(patterns, dict) else ())):
                 if isinstance(pattern, str):
@@ -145,16 +146,16 @@ class BoundedSchema:
 
 
 class ResultSchema:
-    """What a tool says of its structured results: made ready when the first is looked at, and then kept."""
+    """The schema of a tool's structured results: compiled when the first result is checked, and then kept."""
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: object) -> None:
         self._schema = schema
 
     @cached
     def _bounded(self) -> BoundedSchema:
         return BoundedSchema(self._schema)
 
-    def check(self, value: Any) -> None:
+    def check(self, value: object) -> None:
         """Refuse a structured result that does not fit, or not in time. Raises `Unfit`, or as a schema does."""
         bounded = self._bounded
         with budget(canonical(value)):
@@ -164,7 +165,7 @@ class ResultSchema:
 
 @cache
 def _engine() -> Any:
-    """What matches patterns and can be stopped. It comes with the extra for MCP, as nothing else of phronomy needs it."""
+    """The engine of regular expressions that can be stopped. It comes with the extra for MCP, as nothing else of phronomy needs it."""
     try:
         import regex  # type: ignore[import-untyped]  # noqa: PLC0415  # it comes without types
     except ModuleNotFoundError:
@@ -198,12 +199,12 @@ def _matches(pattern: str, text: str) -> bool:
 # The keywords that the validator would do in its own time
 
 
-def _pattern(__: Any, pattern: str, instance: Any, _: Any) -> Iterator[ValidationError]:
+def _pattern(__: object, pattern: str, instance: object, _: object) -> Iterator[ValidationError]:
     if isinstance(instance, str) and not _matches(pattern, instance):
         yield ValidationError("does not match")
 
 
-def _pattern_properties(validator: Any, patterns: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
+def _pattern_properties(validator: Any, patterns: JsonDict, instance: object, _: object) -> Iterator[ValidationError]:
     if isinstance(instance, dict):
         for pattern, inner in patterns.items():
             for name, value in instance.items():
@@ -211,10 +212,12 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, _: Any) ->
                     yield from validator.descend(value, inner, path=name, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _additional_properties(
+    validator: Any, wanted: object, instance: object, schema: JsonDict
+) -> Iterator[ValidationError]:
     if not isinstance(instance, dict):
         return
-    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    known, patterns = object_of(schema.get("properties")), object_of(schema.get("patternProperties"))
     more = [name for name in instance if name not in known and not any(_matches(each, name) for each in patterns)]
     if isinstance(wanted, dict):
         for name in more:
@@ -223,13 +226,13 @@ def _additional_properties(validator: Any, wanted: Any, instance: Any, schema: A
         yield ValidationError("there is more")
 
 
-def _unique_items(__: Any, wanted: Any, instance: Any, _: Any) -> Iterator[ValidationError]:
+def _unique_items(__: object, wanted: object, instance: object, _: object) -> Iterator[ValidationError]:
     if wanted and isinstance(instance, list) and len(set(map(_frozen, instance))) < len(instance):
         yield ValidationError("some are the same")
 
 
-def _frozen(value: JsonValue) -> Any:
-    """What is equal for equal JSON: 1 and 1.0 are, 1 and true are not."""
+def _frozen(value: JsonValue) -> Hashable:
+    """A hashable value that is equal for equal JSON: 1 and 1.0 are equal, 1 and true are not."""
     match value:
         case bool():
             return str(value), bool
