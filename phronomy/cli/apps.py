@@ -1,4 +1,4 @@
-"""What a command works on: the agent, its deps and the store that the options name, and the run that an id means."""
+"""The objects that a command works on: the agent, its deps and its store, as the options name them, and the run of an id."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def load_agent(app: str) -> Runs[Any, Any]:
 
 
 def _named(place: str, form: str) -> Any:
-    """What `module:attribute` names; modules of the current directory can be named."""
+    """Imports the object that `module:attribute` names; modules of the current directory can be named."""
     module_name, _, attribute = place.partition(":")
     if not (module_name and attribute):
         raise WrongUsage(f"{form}, not {place!r}")
@@ -205,7 +205,7 @@ def _made(app: str, found: Any) -> Runs[Any, Any]:
 
 
 def _called(place: str, found: Any, nothing: str) -> Any:
-    """What a function without parameters gives. A coroutine is closed, and is nothing that anybody wants here."""
+    """Calls a function without parameters. A coroutine is closed and refused, since an object is needed here."""
     try:
         inspect.signature(found).bind()
     except TypeError:
@@ -285,7 +285,7 @@ def _leave(place: str, manager: AbstractContextManager[Any]) -> None:
 
 
 def data_directory(platform: str, environ: Mapping[str, str], home: Path) -> Path:
-    """Where a program keeps its data for a user: https://specifications.freedesktop.org/basedir-spec/latest/ and its likes."""
+    """Gives the directory of a user's data: https://specifications.freedesktop.org/basedir-spec/latest/ and its likes."""
     if platform == "win32":
         given = environ.get("LOCALAPPDATA", "")
         return (Path(given) if given else home / "AppData" / "Local") / "phronomy"
@@ -322,7 +322,7 @@ def new_name(kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What an id means: a checkpoint, its branch, and of what waits there the part that the id is about.
+    """The object of an id: a checkpoint, its branch, and the pending approvals there that the id is about.
 
     Of a pending id that was decided it is where that waited, with the request, where it was shown, and what the audit trail says.
     """
@@ -335,7 +335,7 @@ class Found:
 
 
 def found(store: Store, id: str) -> Found:
-    """What a pending id, a checkpoint id, a run id or a branch id means. Raises `CheckpointNotFound`, `WrongUsage`."""
+    """Finds the checkpoint of a pending id, a checkpoint id, a run id or a branch id. Raises `CheckpointNotFound`, `WrongUsage`."""
     rows = store.select_pending(PendingFilter(pending_id=id))
     if len(rows) > 1:
         places = ", ".join(row.checkpoint_id for row in rows)
@@ -355,7 +355,7 @@ def found(store: Store, id: str) -> Found:
 
 
 def _decided(store: Store, id: str) -> Found:
-    """What a pending id means that was decided. Raises `CheckpointNotFound`."""
+    """Finds the checkpoint of a pending id that was decided. Raises `CheckpointNotFound`."""
     if (record := decision_on(store, id)) is None:
         raise not_found("pending approval, checkpoint or run", id)
     try:
@@ -372,7 +372,7 @@ def _decided(store: Store, id: str) -> Found:
 
 
 def how_decided(meant: Found, store: Store) -> str:
-    """How the pending approval that is meant was decided, and what has become of its run: to stand behind what names it."""
+    """Describes the decision on a pending approval and the status of its run, as the end of a sentence that names it."""
     assert meant.decided is not None
     return f"{was_decided(meant.decided)}; {PROGRESS[_progress(meant, store)]}"
 

@@ -78,7 +78,7 @@ def _is_seen(char: str, before: str) -> bool:
 
 
 def _foreign(word: str, known: Set[str]) -> list[int]:
-    """Where in a word there are letters of another script than most of it; all, if they only look like Latin ones."""
+    """Finds the letters of a word that are of another script than most of it; all letters, if they only look like Latin ones."""
     if word.isascii() or word.startswith("\\"):
         return []
     places = [(at, _script(char)) for at, char in enumerate(word) if char.isalpha()]

@@ -13,7 +13,7 @@ import typer
 
 
 class After(StrEnum):
-    """What follows a rejection: the values of `Then`, as an option knows them."""
+    """The continuation after a rejection: the values of `Then`, as an option knows them."""
 
     CONTINUE = "continue"
     BLOCK = "block"
@@ -21,7 +21,7 @@ class After(StrEnum):
 
 
 class Standing(StrEnum):
-    """How a run stands: the values of `BranchStatus`, as an option knows them."""
+    """The status of a run: the values of `BranchStatus`, as an option knows them."""
 
     RUNNING = "running"
     SUSPENDED = "suspended"

@@ -42,7 +42,7 @@ class _Console(Console):
 
 
 class Screen:
-    """A terminal, or what stands in for one.
+    """A terminal, or a pipe in its place.
 
     Whatever it is given may come from a model or a customer: it is printed escaped, without any markup, and never cut, but
     for what is `brief`.
@@ -107,7 +107,7 @@ class Screen:
         self._print(self._out, (self._label(label, "secret", columns, told), "bold"), (told, "yellow"))
 
     def _label(self, label: str, kind: str, columns: int, text: str) -> str:
-        """What a text stands behind. Where there is little room beside it, it is on a line of its own, and the text is set in."""
+        """Formats the label before a text: on a line of its own where there is little room, with the text set in."""
         left = f"  {escaped(label):<{columns}}  {kind:<10}"
         room = self._width - len(left)
         if room >= NARROW or 0 < len(text) <= room:
@@ -196,12 +196,12 @@ class Screen:
         return Flow(self._put, label, self._width, style)
 
     def spinner(self) -> Spinner:
-        """What shows that something goes on, until something is printed."""
+        """The sign that work goes on, until something is printed."""
         shown = _is_terminal(sys.stderr) and not self._err.is_dumb_terminal
         return Spinner(self._err if shown else None)
 
     def ask(self, question: str, *, afresh: bool = False) -> str:
-        """What the human types in answer. With `afresh`, nothing counts that was typed before the question was there.
+        """Asks the human for a line. With `afresh`, nothing counts that was typed before the question was there.
 
         Raises `EOFError` when the input has ended, `KeyboardInterrupt` on Ctrl-C.
         """
@@ -375,7 +375,7 @@ def _folded(text: str, room: int) -> Iterator[str]:
 
 
 def kind_of(value: Any) -> str:
-    """What sort of JSON value this is, for people."""
+    """Names the type of a JSON value, for people."""
     kinds = {bool: "yes or no", int: "integer", float: "number", str: "text", list: "list", dict: "object"}
     return kinds.get(type(value), "nothing")
 

@@ -1,4 +1,4 @@
-"""What is shown of runs: as documents for machines, and on the screen, with what is secret masked in both."""
+"""Views of runs: documents for machines, and prints on the screen, with secrets masked in both."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def diff_view(found: CheckpointDiff) -> dict[str, Any]:
 
 
 def branch_view(branch: Branch) -> dict[str, Any]:
-    """A branch, and how it stands."""
+    """Gives a branch and its status as a document."""
     return {
         "run_id": branch.run_id,
         "branch_id": branch.id,
@@ -224,7 +224,7 @@ def names_of(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, mask: Mask, now: float) -> None:
-    """What is asked: the tool first, then every argument as the tool would get it, then who asks and since when."""
+    """Prints a pending approval: the tool first, then every argument as the tool would get it, then who asks and since when."""
     screen.say(heading(item), style="bold yellow")
     masked = mask.masked_in(item)
     show_args(screen, item.args, masked)
@@ -296,7 +296,7 @@ def show_message(screen: Screen, message: Message, names: Mapping[str, str], mas
 
 
 def calls_in(message: Message, mask: Mask) -> Iterator[str]:
-    """What a message asks for."""
+    """Gives the tool calls of a message."""
     for each in message.tool_calls:
         yield cut(f"calls {each.name} {mask.arguments(each.name, each.arguments)}")
 
@@ -340,7 +340,7 @@ def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
 
 
 def show_decided(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
-    """How the pending approval that an id means was decided: what was asked, by whom it was answered, and where."""
+    """Prints the decision on the pending approval of an id: what was asked, who answered, and where."""
     record, item = meant.decided, meant.asked
     assert record is not None
     if item is not None:

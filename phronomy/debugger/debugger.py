@@ -35,7 +35,7 @@ class Frame(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """An expression, and its value where the run stands; or, where it has none, why, as `error`."""
+    """An expression and its value at the current stop; or the reason why it has none, as `error`."""
 
     expression: str
     value: Any
@@ -130,7 +130,7 @@ class Debugger(Generic[Deps, Output]):
         return self._arrived(result)
 
     def attach(self, run: Checkpoint | str) -> Checkpoint:
-        """Go on with a run that is there, where it stands now: by checkpoint, checkpoint id, run id or branch id.
+        """Take up a stored run at its newest checkpoint: by checkpoint, checkpoint id, run id or branch id.
 
         Nothing happens to it. Raises `RunBusy` if a worker holds it, and `CheckpointError`.
         """
@@ -164,7 +164,7 @@ class Debugger(Generic[Deps, Output]):
         return await self._amove("over")
 
     def out(self) -> Result[Output]:
-        """Go on until this run is through, to the next point of one around it; from the outermost run as `go` does."""
+        """Go on until this run has finished, to the next point of one around it; from the outermost run as `go` does."""
         return self._move("out")
 
     async def aout(self) -> Result[Output]:
@@ -286,7 +286,7 @@ class Debugger(Generic[Deps, Output]):
 
     @property
     def edits(self) -> dict[str, Any]:
-        """What was set at the current stop and has not taken effect: `input` or `args`, and `state`."""
+        """The changes that were set at the current stop and have not taken effect: `input` or `args`, and `state`."""
         found: dict[str, Any] = {}
         if (item := self.pending) is not None and item.id in self._edits:
             edits = self._edits[item.id]
@@ -297,19 +297,19 @@ class Debugger(Generic[Deps, Output]):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Where the run stands. Raises `ConfigurationError` before anything was begun."""
+        """The checkpoint at which the run has stopped. Raises `ConfigurationError` before anything was begun."""
         if self._checkpoint is None:
             raise ConfigurationError("nothing is debugged yet: start a run, or attach to one")
         return self._checkpoint
 
     @property
     def status(self) -> str:
-        """How the run stands: `suspended`, `running` (it was left between two stops), or an end."""
+        """The status of the run: `suspended`, `running` (it was left between two stops), or an end."""
         return self.checkpoint.status
 
     @property
     def hits(self) -> list[BreakpointHit]:
-        """The breakpoints that the run stands at: several, where several calls wait."""
+        """The breakpoints that the run waits at: several, where several calls wait."""
         return list(self._hits)
 
     @property
@@ -360,16 +360,16 @@ class Debugger(Generic[Deps, Output]):
 
     @property
     def watches(self) -> list[Watched]:
-        """What is watched, where the run stands. What cannot be worked out there says why, and is never raised."""
+        """The watched expressions and their values at the current stop. One that cannot be evaluated has an error instead."""
         return [self._seen(each) for each in self._watches.values()]
 
     def evaluate(self, expression: str) -> Watched:
-        """The value of an expression where the run stands. Raises as `watch` does."""
+        """Evaluate an expression at the current stop. Raises as `watch` does."""
         return self._seen(Expression(expression, NAMES))
 
     @property
     def context(self) -> BreakpointContext:
-        """What expressions and predicates see at the current stop."""
+        """The values that expressions and predicates see at the current stop."""
         part, item, hit = self._part(), self.pending, self.hit
         graph, output = part.kind == "graph", part.output if isinstance(part.output, str) else None
         facts: dict[str, Any] = {"type": self.status, "output": output}
@@ -420,7 +420,7 @@ class Debugger(Generic[Deps, Output]):
         return self._arrived(result)
 
     def _going(self, pace: Pace, answers: Mapping[str, Answer] | None, to: Breakpoint | None) -> dict[str, Any]:
-        """What `resume` is called with. Raises `NothingDecided` where only what no move passes is left."""
+        """Makes the options of `resume`. Raises `NothingDecided` if all that waits is of a kind that no move passes."""
         if pace not in get_args(Pace):
             raise ConfigurationError(f"go_on is one of {', '.join(get_args(Pace))}, not {quoted_word(pace)}")
         if to is not None and not isinstance(to, Breakpoint):
@@ -440,7 +440,7 @@ class Debugger(Generic[Deps, Output]):
         return {**options, **self._manner, "decisions": passed or None}
 
     def _passed(self, pace: Pace) -> Iterator[str]:
-        """The stops that a move goes on from."""
+        """Gives the ids of the stops that a move passes."""
         path = self._path()
         for hit in self._hits:
             match pace:
@@ -463,7 +463,7 @@ class Debugger(Generic[Deps, Output]):
         return result
 
     def _failed(self, error: PhronomyError) -> None:
-        """Take note of where a run stands whose move has raised: where it stood, unless the error says otherwise."""
+        """Takes the place of the run from the error that a move has raised, if the error carries one."""
         result, checkpoint = getattr(error, "result", None), getattr(error, "checkpoint", None)
         if isinstance(result, Result):
             self._arrived(result)
@@ -517,7 +517,7 @@ class Debugger(Generic[Deps, Output]):
         return found
 
     def _path(self) -> str:
-        """Where the run is nested that the current stop is in."""
+        """Gives the path of the run that the current stop is in."""
         item = self.pending
         return item.path if item is not None else ""
 
@@ -529,7 +529,7 @@ class Debugger(Generic[Deps, Output]):
         return self._parts().get(self._path(), self.checkpoint)
 
     def _at(self) -> str:
-        """What the innermost run is at, in a few words."""
+        """Describes the place of the innermost run in a few words."""
         item, hit = self.pending, self.hit
         if item is None:
             return self.status

@@ -1,4 +1,4 @@
-"""How a debugger steps: at which points each of its moves stops, and which checkpoints `back` counts."""
+"""The steps of a debugger: the points at which each of its moves stops, and the checkpoints that `back` counts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Stepping(Breakpoint):
 
 
 def stepping(pace: Pace, path: str, root: Spec, call: Mapping[str, Any]) -> list[Breakpoint]:
-    """What stops a run at the end of a move that begins at this path; nothing where only breakpoints do.
+    """Makes the breakpoints that end a move which begins at this path; none if only the user's breakpoints end it.
 
     `root` and `call` are the agent or graph of the outermost run, and the options of the call.
     """

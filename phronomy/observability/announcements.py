@@ -67,7 +67,7 @@ METHODS: Final = {
 
 
 class _Outbox:
-    """What of a branch has not been announced, and how far one has come with it."""
+    """The events of a branch that were not announced yet, and the place up to which they were."""
 
     def __init__(self, store: Store, branch_id: str) -> None:
         self._store = store

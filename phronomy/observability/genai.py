@@ -1,4 +1,4 @@
-"""What a model is asked and replies, as attributes and JSON of the semantic conventions for generative AI. Pure.
+"""Requests to a model and its replies, as attributes and JSON of the semantic conventions for generative AI. Pure.
 
 The shapes are those of https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai.
 """
@@ -73,7 +73,7 @@ def text_message(role: str, text: str) -> dict[str, Any]:
 
 
 def instructions(system: str) -> list[dict[str, Any]]:
-    """What the model is told before the conversation."""
+    """Gives the instructions of a request, in the form of the conventions."""
     return [_text_part(system)]
 
 
@@ -83,13 +83,13 @@ def definitions(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def conversation(messages: Sequence[Message], masks: Masking) -> list[dict[str, Any]]:
-    """What a model is shown, without the values that its tools redact."""
+    """Gives the messages of a request, without the values that its tools redact."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     return [_message(message, masks, names) for message in messages]
 
 
 def answer(message: Message, masks: Masking, reason: str | None) -> dict[str, Any]:
-    """What a model said, and why it stopped there."""
+    """Gives the reply of a model, and the reason why it stopped."""
     reason = reason or ("tool_call" if message.tool_calls else "stop")
     return {**_message(message, masks, {}), "finish_reason": _REASONS.get(reason, reason)}
 

@@ -175,5 +175,5 @@ def raised(hook: Hooks, error: Exception, when: str) -> None:
 
 
 def around_call(hooks: tuple[Hooks, ...], branch_id: str, path: str, call_id: str) -> Inside:
-    """What hooks put around the body of a call."""
+    """Enters the context managers that hooks put around the body of a call."""
     return Inside({hook: partial(hook.running, branch_id, path, call_id) for hook in hooks})

@@ -1,4 +1,4 @@
-"""What telemetry makes of events, by OpenTelemetry's API. A process that has no `Telemetry` never loads this.
+"""The spans and metrics that telemetry makes of events, by OpenTelemetry's API. A process that has no `Telemetry` never loads this.
 
 Names of attributes, spans and metrics are those of the semantic conventions for generative AI
 (https://github.com/open-telemetry/semantic-conventions-genai, in development); what these do not know is under `phronomy.`.
@@ -124,7 +124,7 @@ class Meters:
 
 @dataclass(frozen=True)
 class Shown:
-    """What was said, as far as it may be exported."""
+    """Puts texts of a run into spans, as far as they may be exported."""
 
     content: bool
     redact: Callable[[str, Any], Any] | None
@@ -157,7 +157,7 @@ class _Open:
 
 
 class _Run:
-    """What is known of a branch of a run, and what is open in it; nothing is open while it stands still.
+    """The facts of a branch of a run and its open spans; none is open while the run waits.
 
     `agents` are who runs it, by path, `last` the span of its last drive and `note` the same as text, `waiting` what waits for a
     human, `decided` what did. Open are the drive and the runs nested in it, by path, replies by path, and attempts at calls; `inside`
@@ -231,7 +231,7 @@ class Recorder:
 
     @contextmanager
     def driving(self, at: Checkpoint) -> Iterator[Mapping[str, str]]:
-        """The span of a drive that goes on from this checkpoint. What is given is what `at.metadata` shows after it."""
+        """Opens the span of a drive that begins at this checkpoint, and gives the metadata that the next checkpoints keep."""
         run = self._run(at.branch_id)
         with run.lock:
             run.agents = {part.path: part.speaker for part in (*at.nested, at)}
@@ -329,7 +329,7 @@ class Recorder:
         return opened
 
     def _around(self, run: _Run, event: _Place) -> Context:
-        """What a nested run is in: the call that it is behind, or else the nearest run around it that has a span."""
+        """Gives the span around a nested run: that of its call, or else of the nearest run around it that has one."""
         if (call := run.inside.get(event.path)) is not None:
             return trace.set_span_in_context(call.span, run.outside)
         path = event.path.rpartition("/")[0]
@@ -533,7 +533,7 @@ class Recorder:
 
 
 def model_of(name: str) -> tuple[str, dict[str, str]]:
-    """The name of a model, and its attributes: what stands before it, as in `openai/gpt-4o`, is the provider."""
+    """Gives the name of a model and its attributes: the part before the slash, as in `openai/gpt-4o`, is the provider."""
     provider, slash, model = name.partition("/")
     if not (provider and slash and model):
         return name, {"gen_ai.request.model": name}

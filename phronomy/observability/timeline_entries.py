@@ -1,4 +1,4 @@
-"""What a timeline is made of: its entries, and how they are told from events, of a live run or of a stored one.
+"""The entries of a timeline, and the narrator that makes them of events, of a live run or of a stored one.
 
 Entries are made from events alone, by the same code for both, so both number and name them alike.
 """

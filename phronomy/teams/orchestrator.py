@@ -50,7 +50,7 @@ from phronomy.tools.tool import Deps
 
 
 class TeamState(BaseModel):
-    """What a thread of an orchestrator keeps: `facts`, the `memory` of what was asked and answered, whose turn it is in each pool.
+    """The state of a thread of an orchestrator: `facts`, the `memory` of what was asked and answered, whose turn it is in each pool.
 
     `member` is who works in the present run, `input` what it was asked, `output` what came of it. `past` is what was done before
     the thread was restored without its timeline.
@@ -67,7 +67,7 @@ class TeamState(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is asked, and of whom."""
+    """The input of one run, and the member that it is for."""
 
     member: str
     input: Any = field(repr=False)
@@ -277,7 +277,7 @@ class Orchestrator(Graph[Deps, Any]):
     # Looking
 
     def local_state(self, at: Checkpoint | str) -> LocalState:
-        """Where the team stands in the thread of a checkpoint, a run or a branch. Raises `CheckpointNotFound`, `CheckpointError`."""
+        """Gives the team's state in the thread of a checkpoint, run or branch. Raises `CheckpointNotFound`, `CheckpointError`."""
         store = self._store_of(at)
         if isinstance(at, Checkpoint):
             head, lineage = at, store.lineage(checkpoint_id=at.id)
@@ -308,7 +308,7 @@ class Orchestrator(Graph[Deps, Any]):
         )
 
     def _carry(self, store: Store, given: Checkpoint, first: Checkpoint) -> Checkpoint:
-        """What is read off the timeline goes along with a branch that is to have none of it."""
+        """Stores the team's past with a branch whose log will not hold it."""
         schema, text = self.spec.schema, first.__dict__["state"]
         past = self._local(given, store.lineage(checkpoint_id=given.id)).past
         channels = schema.reduce(channels_of(first), [("past", schema.update(None, {"past": past}))])
@@ -468,7 +468,7 @@ def _asked(state: TeamState) -> Any:
 
 
 def _said(role: str, value: Any) -> dict[str, Any]:
-    """What the memory keeps of what was asked or answered: content that a message can have."""
+    """Makes the message that the memory keeps of a question or an answer."""
     if role == "user" and isinstance(value, list | dict | str):
         with suppress(ConfigurationError):
             return {"role": role, "content": read_input(value)[1].content}
@@ -476,7 +476,7 @@ def _said(role: str, value: Any) -> dict[str, Any]:
 
 
 def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, Any]]:
-    """What the thread keeps of what a member was asked, and of what came of it."""
+    """Makes the function that gives the update after a member's run: its question and its answer, for the memory."""
     inner: Iterator[Spec] = specs_in(spec) if spec.kind == "graph" else iter(())
     guarded = any(each.input_guardrails for each in inner)
 
@@ -494,7 +494,7 @@ def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, Any]]:
 
 
 def _history(memory: Memory | None) -> Callable[[TeamState], list[Message]]:
-    """What of the conversation an agent is given before what it is asked."""
+    """Makes the function that gives an agent its history: the messages of the memory."""
 
     def history(state: TeamState) -> list[Message]:
         before = [Message(**each) for each in state.memory]

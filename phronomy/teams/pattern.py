@@ -40,7 +40,7 @@ _NAMED: Final[Mapping[str, TurnKind]] = {
 
 
 class PatternState(BaseModel):
-    """Where a run of a pattern stands.
+    """The state of a run of a pattern.
 
     `pattern` is its kind, `input` what it was asked, `output` what it has come to so far, and at its end its output. `turns` are what
     its steps have come to, in order: the `step`, the `kind` of its end (`completed`; `skipped` by a human, its input passed on;
@@ -54,7 +54,7 @@ class PatternState(BaseModel):
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What each step gave last, by name."""
+        """The last output of each step, by name."""
         return {turn["step"]: turn["output"] for turn in self.turns if turn["kind"] in ("completed", "skipped")}
 
     @property
@@ -141,7 +141,7 @@ class PatternSpec(GraphSpec):
         return AgentRef(name=self.name, fingerprint=facts)
 
     def advance(self, state: Checkpoint, deps: Any) -> Any:
-        """What follows from a wave that is through."""
+        """Prepares the step from a settled wave to the next one."""
         return Advance(self, state)
 
     def lost(self, state: Checkpoint) -> list[str]:
@@ -243,7 +243,7 @@ def wave_of(state: Checkpoint) -> list[Call]:
 
 
 def known_of(state: Checkpoint, scheme: Scheme) -> Known:
-    """What the scheme is told of the run. Raises `CheckpointError` for turns that are none of its own."""
+    """Reads from a checkpoint the facts that the scheme decides by. Raises `CheckpointError` for turns of another scheme."""
     found: dict[str, Any] = json.loads(channels_of(state))
     try:
         turns = [Turn(**turn) for turn in found.get("turns", [])]
@@ -278,7 +278,7 @@ def _kind_of(call: Call) -> TurnKind | None:
 
 
 class Advance:
-    """What follows from a wave in which every step has settled."""
+    """The step from a wave in which every step has settled to the next one."""
 
     def __init__(self, spec: PatternSpec, state: Checkpoint) -> None:
         self._spec = spec
@@ -326,7 +326,7 @@ class Advance:
         return Advanced(state=text, calls=calls, at=at)
 
     def _read(self, call: Call) -> tuple[Turn, str, str | None]:
-        """What a step has come to; its signal, if it gave one, with the reason."""
+        """Reads the turn of a settled step; its signal, if it gave one, with the reason."""
         assert call.result is not None
         kind, content = call.result.kind, call.result.content
         if is_unneeded(call):
@@ -347,7 +347,7 @@ class Advance:
     def _ended(
         self, wave: Sequence[Call], read: Sequence[tuple[Turn, str, str | None]]
     ) -> tuple[Any, str | None] | None:
-        """How the run ends, if a human refused a step, or a step gave the run up."""
+        """Gives the end of the run and its reason, if a human rejected a step or a step aborted the run."""
         for call, (_, signal, reason) in zip(wave, read, strict=True):
             assert call.result is not None
             if signal == "abort":
@@ -359,7 +359,7 @@ class Advance:
         return None
 
     def _gates(self, wave: Sequence[Call], read: Sequence[tuple[Turn, str, str | None]]) -> dict[str, str | None]:
-        """What holds back all that follows: the steps that paused the run, or after which it stops."""
+        """Gives the interrupt points after this wave: the steps that paused the run, or after which it stops."""
         paused = {call.name: reason for call, (_, signal, reason) in zip(wave, read, strict=True) if signal == "pause"}
         after = self._spec.stops_at.after & {turn.step for turn, _, _ in read if turn.gave}
         return {name: paused.get(name) for name in self._spec.routes.in_order({*paused, *after})}
@@ -388,7 +388,7 @@ class Advance:
 
 
 def _value_in(step: RunStep, content: str, *, told: bool) -> Any:
-    """What a run in a step has given: an agent without an output type gives text."""
+    """Reads the output of a run in a step: that of an agent without an output type is text."""
     spec = step.inner.spec
     if spec.kind != "graph" and spec.output is None:
         return content
@@ -403,7 +403,7 @@ def _json_or_text(content: str) -> Any:
 
 
 def used_by(checkpoint: Checkpoint) -> Usage:
-    """What a run has used, with what runs inside it have used that are not through."""
+    """Sums the usage of a run and of the unfinished runs inside it."""
     parts = {part.path: part for part in (checkpoint, *checkpoint.nested)}
     usage = checkpoint.usage
     for path, part in parts.items():

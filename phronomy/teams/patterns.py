@@ -77,7 +77,7 @@ class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternProgress:
-    """How far a run of a pattern is: `done` turns of `total` (None: nobody knows), in per cent, and the `tokens` used so far."""
+    """The progress of a run of a pattern: `done` turns of `total` (None: nobody knows), in per cent, and the `tokens` used so far."""
 
     done: int
     total: int | None
@@ -114,7 +114,7 @@ class Pattern(Graph[Deps, Any]):
         return self._scheme.names
 
     def progress(self, checkpoint: Checkpoint) -> PatternProgress:
-        """How far the run of a checkpoint of this pattern is. Raises `CheckpointError` for one of something else."""
+        """Gives the progress of the run of a checkpoint of this pattern. Raises `CheckpointError` for one of something else."""
         state = self.state_of(checkpoint)
         if state.pattern != self.kind:
             raise CheckpointError(f"checkpoint {checkpoint.id} is of a pattern of another kind: {state.pattern!s:.40}")

@@ -1,4 +1,4 @@
-"""Who works next in a pattern: one scheme for each kind, a pure function of what the steps have given so far.
+"""The schemes that choose the next steps of a pattern: one for each kind, a pure function of the turns so far.
 
 A scheme is asked when every step of a wave has settled. Some call functions of the user's, which may raise; the driver deals with that.
 Nothing is kept between two questions: all that a scheme counts is in the turns, and so in the checkpoint.
@@ -33,7 +33,7 @@ class StepFailed(Exception):
 
 
 class Turn(NamedTuple):
-    """What one step has come to: `output` is what it gave, `why` says it of one that gave nothing."""
+    """The result of one step: its `output`, or `why` it has none."""
 
     step: str
     kind: TurnKind
@@ -47,7 +47,7 @@ class Turn(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the run was asked, what it has come to so far, and what its steps have given, in order."""
+    """The input of the run, its output so far, and the turns of its steps, in order."""
 
     input: Any
     output: Any
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
 
 class Going(NamedTuple):
-    """What comes next: the steps of the next wave with what each is given (none: the end), the output so far, and more turns."""
+    """The next move of a pattern: the steps of the next wave with their inputs (none: the end), the output so far, and more turns."""
 
     steps: Sequence[tuple[str, Any]] = ()
     output: Any = KEPT
@@ -71,7 +71,7 @@ class Over(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """How a kind of pattern goes on. `names` are its steps, in order."""
+    """The rule of a kind of pattern, which chooses the next steps. `names` are its steps, in order."""
 
     kind: ClassVar[str]
     names: tuple[str, ...]
@@ -88,11 +88,11 @@ class Scheme:
 
     @property
     def total(self) -> int | None:
-        """How many turns there are to be; None where that is not known."""
+        """The number of turns that a run takes; None if it is not known."""
         return len(self.names)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
-        """What comes next; `wave` are the latest turns, none at the beginning. Raises `StepFailed`."""
+        """Chooses the next move; `wave` are the latest turns, none at the beginning. Raises `StepFailed`."""
         raise NotImplementedError
 
     def expected(self, place: int) -> Sequence[str]:
@@ -100,7 +100,7 @@ class Scheme:
         return self.names
 
     def over(self, wave: Mapping[str, TurnKind | None]) -> Over | None:
-        """Whether the rest of a wave is not needed: how each of its steps stands, None where it is not through."""
+        """Whether the rest of a wave is superfluous, given the result of each of its steps (None: it has not finished)."""
         return None
 
     def limit(self, known: Known, opens: Iterable[str]) -> tuple[str, int] | None:
@@ -191,7 +191,7 @@ def out_of_reach(wave: Mapping[str, TurnKind | None], least: int) -> Over | None
 
 
 def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
-    """What a function of the user's makes of this. Raises `StepFailed`."""
+    """Calls a function of the user's. Raises `StepFailed`."""
     try:
         return function(*given)
     except Exception as error:
@@ -263,7 +263,7 @@ class RoundRobin(Scheme):
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """What a step of a DAG waits for, and on what condition it runs."""
+    """The steps that a step of a DAG waits for, and the condition on which it runs."""
 
     needs: tuple[str, ...] = ()
     when: Callable[[Any], Any] | None = None
@@ -272,7 +272,7 @@ class Edge:
 
 @dataclass(frozen=True, kw_only=True)
 class Dag(Scheme):
-    """Each step once all that it needs is through."""
+    """Runs each step once all steps that it needs have finished."""
 
     kind = "dag"
     edges: Mapping[str, Edge]
@@ -390,7 +390,7 @@ class Supervisor(Scheme):
         return Going([(worker, instruction)])
 
     def _asked(self, known: Known) -> dict[str, Any]:
-        """What the manager is asked: all of it each time, since each of its turns is a run of its own."""
+        """Makes the input of the manager: the whole story each time, since each of its turns is a run of its own."""
         done: list[dict[str, Any]] = []
         for turn in known.turns:
             if turn.step == self.names[0]:
@@ -417,7 +417,7 @@ class Supervisor(Scheme):
 
 
 def said_by(manager: str, said: Any) -> tuple[str | None, Any, Any]:
-    """Who works next on what, or the answer. Raises `StepFailed` for what says neither."""
+    """Reads a manager's reply: the next worker and its task, or the answer. Raises `StepFailed` for a reply that has neither."""
     if not isinstance(said, dict) or not isinstance(worker := said.get("worker"), str | None):
         raise StepFailed(
             {manager: "it said neither who works next nor the answer: give worker and instruction, or answer"}

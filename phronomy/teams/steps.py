@@ -42,19 +42,19 @@ def as_json(value: Any, what: str) -> JsonText:
 
 
 class _Step:
-    """What both kinds of step share: a `transform` makes what the step is given of what comes to it."""
+    """The common part of both kinds of step: a `transform` makes the step's input of the value that comes to it."""
 
     name: str
     transform: Callable[[Any], Any] | None = None
 
     def given(self, value: Any, original: Any) -> Any:
-        """What the step is given. Raises what the transform raises, and `ConfigurationError`."""
+        """Makes the input of the step. Raises what the transform raises, and `ConfigurationError`."""
         if self.transform is None:
             return value
         return self.transform(value)
 
     def check_response(self, content: Any) -> None:
-        """A human who stands in for a step gives whatever it would have given."""
+        """Checks that a human's response for a step is an output that the step could give."""
 
 
 class FunctionStep(_Step, Node):
@@ -149,6 +149,6 @@ def _name_of(run: Any) -> str:
 
 
 def about(run: Any) -> str:
-    """What a step is for, in the words of whoever made it."""
+    """Gives the description of a step, in the words of its author."""
     told = getattr(run, "description", None) if isinstance(run, Runs) else inspect.getdoc(run)
     return str(told or "").strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What the loopback server speaks: two protocols, each with what it refuses, its whole answers, and its streams. Pure.
+"""The two protocols of the loopback server, each with its refusals, its whole answers, and its streams. Pure.
 
 Both are as strict as the providers are. Chat completions: https://platform.openai.com/docs/api-reference/chat. Responses:
 https://platform.openai.com/docs/api-reference/responses and https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -35,7 +35,7 @@ class Answer(ABC):
     @classmethod
     @abstractmethod
     def turns(cls, body: dict[str, Any]) -> list[Turn]:
-        """What was said, by turns. Raises `ValueError` for what a provider would object to in the request."""
+        """Reads the turns of a request. Raises `ValueError` for a request that a provider would refuse."""
 
     @abstractmethod
     def whole(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -266,7 +266,7 @@ class Response(Answer):
 
 
 def _turn(item: Any, where: str) -> Turn:
-    """Who said the item, the calls that it makes, and the call that it answers."""
+    """Gives the role of an item, the calls that it makes, and the call that it answers."""
     kind = item.get("type", "message" if "role" in item else None) if isinstance(item, dict) else None
     if not isinstance(kind, str):
         raise ValueError(f"{where} has no type that is known")

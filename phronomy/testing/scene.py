@@ -38,7 +38,7 @@ Play: TypeAlias = "str | Callable[[Scene], Any]"
 
 
 class Line(Protocol):
-    """What a worker asks whoever started it through to strike."""
+    """The connection by which a worker asks the process that started it to strike."""
 
     def send(self, obj: Any, /) -> None:
         """Send an object to the other end."""
@@ -197,7 +197,7 @@ def mine(store: Store, fuse: Fuse, witness: Witness) -> None:
 
 
 def _facts(change: Append, *, seq: int) -> dict[str, Any]:
-    """What is told of a write."""
+    """Gives the facts of a write for the witness."""
     trail = [json.loads(row.body) for row in change.audit]
     decided = [[record.get("pending_id"), record["kind"]] for record in trail]
     return {"branch": change.branch_id, "seq": seq, "head": change.head, "decided": decided}
@@ -268,7 +268,7 @@ def _call_facts(tool: Tool, context: ToolContext[Any]) -> dict[str, Any]:
 
 
 class Scene:
-    """What a scenario, its recovery and its check are given: a store of their own, and what happened outside of it.
+    """The argument of a scenario, its recovery and its check: a store of their own, and a record of acts outside of it.
 
     `recovering` says that a worker was here before, and was killed or has ended.
     """
@@ -286,7 +286,7 @@ class Scene:
 
     @property
     def acts(self) -> list[dict[str, Any]]:
-        """What `act` was told so far, by any worker, in order."""
+        """The facts that `act` was given so far, by any worker, in order."""
         return [line["facts"] for line in self._witness.lines("act")]
 
     def act(self, **facts: Any) -> None:
@@ -309,7 +309,7 @@ class Scene:
         return next((each for each in reversed(mine) if each.key in keys), None)
 
     def answers(self, checkpoint: Checkpoint) -> dict[str, Answer]:
-        """What a careful human says to all that a checkpoint waits for: approve; and where nobody knows the outcome, look.
+        """Gives a careful human's answer to each pending approval: approve; and for an unknown outcome, look first.
 
         A call whose body was not entered may run; one that was entered gets its result as it was, or a note that it was entered.
         """
@@ -360,7 +360,7 @@ class Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a worker process is to do: play this, on the store of this tenant, and die at place `at` (None: nowhere).
+    """The job of a worker process: play this, on the store of this tenant, and die at place `at` (None: nowhere).
 
     `later` is how many seconds the store's clock is ahead, so that leases of workers before have run out.
     """
@@ -394,7 +394,7 @@ def resolved(play: Play) -> Callable[[Scene], Any]:
 
 
 def work(job: Job, line: Line | None) -> None:
-    """What a worker process does."""
+    """Runs the job of a worker process."""
     witness = Witness(job.file)
     fuse = Fuse(job.at, witness, line)
     try:

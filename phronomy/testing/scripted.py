@@ -201,7 +201,7 @@ class Script:
 
 
 def reply_of(item: Any, *, used: Iterable[str]) -> ModelReply:
-    """The reply that an item of a script stands for; `used` are the call ids that the history holds."""
+    """Makes the reply of an item of a script; `used` are the call ids that the history holds."""
     if isinstance(item, BaseException) or (isinstance(item, type) and issubclass(item, BaseException)):
         raise item
     if isinstance(item, ModelReply):
@@ -260,7 +260,7 @@ def check_history(messages: Sequence[Message]) -> None:
 
 
 def history_problem(turns: Iterable[tuple[str, Sequence[str], str | None]]) -> str | None:
-    """What is wrong with a history, or None. A turn: its role, the ids of calls made, the id of the call answered."""
+    """Describes the error in a history, or gives None. A turn: its role, the ids of calls made, the id of the call answered."""
     seen: set[str] = set()
     waiting: list[str] = []
     for number, (role, made, answered) in enumerate(turns):

@@ -79,7 +79,7 @@ class ChatServer:
 
     @property
     def base_url(self) -> str:
-        """Where it listens, as a client wants it: up to and with `/v1`."""
+        """The URL of the server, as a client wants it: up to and with `/v1`."""
         if self._server is None:
             raise RuntimeError("the server is not running: use it in a `with` block, or call start()")
         return f"http://127.0.0.1:{self._server.server_port}/v1"
@@ -106,7 +106,7 @@ class ChatServer:
         self.close()
 
     def _answer(self, body: dict[str, Any], spoken: type[Answer]) -> Fault | Answer:
-        """What to answer to the body of a request in the protocol."""
+        """Gives the answer to the body of a request in the protocol."""
         self.requests.append(body)
         try:
             turns = spoken.turns(body)

@@ -56,7 +56,7 @@ def runs(
 
 
 def _by_branch(rows: list[PendingRow]) -> defaultdict[str, list[PendingRow]]:
-    """What waits, by the branch that it waits in."""
+    """Groups pending approvals by their branch."""
     found: defaultdict[str, list[PendingRow]] = defaultdict(list)
     for row in rows:
         found[row.branch_id].append(row)
@@ -143,7 +143,7 @@ def cancel(
 
 
 def _worker(place: Place, meant: Found) -> Runs[Any, Any]:
-    """Who ends the run: the app; without one, of an agent's run, an agent that has nothing. Raises `WrongUsage`."""
+    """Gives the worker that ends the run: the app's, or for an agent's run without an app a bare agent. Raises `WrongUsage`."""
     kind = meant.checkpoint.kind
     if place.agent is None and kind == "agent":
         return Agent(name=meant.branch.agent, model="none", store=place.store)

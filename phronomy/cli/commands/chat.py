@@ -147,7 +147,7 @@ class Chat:
         return next((each for each in reversed(branches) if each.status not in ENDED), None)
 
     def _said(self, text: str) -> Result[Any] | None:
-        """What the agent has made of a message."""
+        """Sends a message, and gives the result of the run."""
         try:
             return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id))
         except ThreadBusy:
@@ -228,7 +228,7 @@ class Chat:
             self.screen.say(f"({who_decided(mine)})", style="dim")
 
     def _answer(self, request: Request, is_cut: bool) -> Answer | None:
-        """What the human says. None: later."""
+        """Asks the human until there is an answer. None: later."""
         screen, pending, afresh = self.screen, request.pending, True
         args, draw = pending.args, request.draw
         ways, keys = ("[r]eject", "r, s") if pending.external else ("[a]pprove, [r]eject, [e]dit", "a, r, e, s")

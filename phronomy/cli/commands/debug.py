@@ -135,7 +135,7 @@ class Session:
         return line
 
     def _obey(self, line: str) -> None:
-        """Do what a line says. What goes wrong is told, and the run stands where it stood, or where that has left it."""
+        """Obey one line. An error is printed, and the run stays where it was, or where the command has left it."""
         word, _, rest = line.partition(" ")
         if not word or word.startswith("#"):
             return
@@ -159,7 +159,7 @@ class Session:
             self._obey("again")
 
     def _call(self, method: str, *args: Any, **options: Any) -> Any:
-        """What a method of the debugger gives. An agent with anything async in it runs in an event loop."""
+        """Call a method of the debugger. An agent with anything async in it runs in an event loop."""
         with self.screen.working("The run goes on"):
             try:
                 return getattr(self.debugger, method)(*args, **options)
@@ -216,7 +216,7 @@ class Session:
         self._show()
 
     def again(self, rest: str) -> None:
-        """Read the run anew, as it stands in the store."""
+        """Read the run again from the store."""
         self._call("attach", self.debugger.checkpoint.branch_id)
         self._show()
 
@@ -312,7 +312,7 @@ class Session:
     # Looking
 
     def info(self, rest: str) -> None:
-        """What is there: breakpoints, watches, what waits, what was set."""
+        """Print the breakpoints, the watches, the pending approvals and the changes that were set."""
         for number, each in self.numbers.items():
             self.screen.row(f"break {number}", _told(each))
         for watched in self.debugger.watches:
@@ -348,7 +348,7 @@ class Session:
             self.screen.say(f"  {f'{each.name}{short} {each.usage}':<39} {each.does}")
 
     def leave(self, rest: str) -> None:
-        """Leave the run where it stands."""
+        """Leave the run at its current stop."""
         self.left = True
 
     # Showing
@@ -371,7 +371,7 @@ class Session:
             self.states[part.path] = self.mask.state(part) or {}
 
     def _show(self) -> None:
-        """What is new, and where the run stands."""
+        """Print the news of the run and its current stop."""
         self._show_news()
         item, hit = self.debugger.pending, self.debugger.hit
         if item is not None:
@@ -465,7 +465,7 @@ def _told(made: Breakpoint) -> str:
 
 
 def _name(item: PendingApproval) -> str:
-    """What an item is about: nothing, where its point says that."""
+    """Names the tool or node of an item; empty if its point says that."""
     return (
         str(item.args.get("tool") or item.args.get("node") or "")
         if item.tool.source == "breakpoint"

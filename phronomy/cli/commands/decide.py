@@ -50,7 +50,7 @@ VIEW = ("v", "view")
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How a decision is taken: by whom, and whether anybody is asked."""
+    """The options of a decision: by whom, and whether anybody is asked."""
 
     by: By = None
     digest: Digest = None
@@ -66,7 +66,7 @@ class Manner:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What waits, as it was read and shown."""
+    """A pending approval, as it was read and shown."""
 
     screen: Screen
     place: Place
@@ -219,7 +219,7 @@ def confirmed(screen: Screen, question: str, draw: Draw | None = None) -> bool:
 
 
 def how_it_stands(place: Place, run_id: str, pending_id: str) -> str:
-    """What has become of a decision that was interrupted, and how to go on."""
+    """Describes the state of a decision that was interrupted, and how to go on."""
     if any(row.pending_id == pending_id for row in place.store.pending_rows(run_id=run_id)):
         return f"Nothing was decided: {pending_id} still waits."
     return f"The decision is recorded and nothing is lost; go on with: {place.command('recover', run_id)}"
@@ -240,7 +240,7 @@ def report(request: Request, result: Result[Any], manner: Manner) -> int:
 
 
 def result_view(result: Result[Any], mask: Mask) -> dict[str, Any]:
-    """What a run has come to, for machines."""
+    """Gives the result of a run as a document for machines."""
     checkpoint = result.checkpoint
     waits = checkpoint.pending if result.suspended else ()
     return {
@@ -256,7 +256,7 @@ def result_view(result: Result[Any], mask: Mask) -> dict[str, Any]:
 
 
 def show_end(screen: Screen, result: Result[Any], place: Place) -> None:
-    """What a run has come to, and what there is to do."""
+    """Prints the result of a run, and the commands that go on with it."""
     if result.status == "running":
         screen.say("A worker elsewhere holds the run, and carries it on.", style="bold")
         return
@@ -310,7 +310,7 @@ def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapp
 
 
 def _read(tool: Tool, text: str, shown: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in a text, validated; what stands for a hidden value is that. Raises `JsonError`, `InvalidArguments`."""
+    """Validates the arguments in a text; a mask in it stands for the value that it hides. Raises `JsonError`, `InvalidArguments`."""
     wanted = parse(text)
     if not isinstance(wanted, dict):
         raise InvalidArguments("the arguments must be a JSON object")
@@ -325,7 +325,7 @@ def _is_masked(name: str, value: Any, shown: Mapping[str, Any], was: Mapping[str
 
 
 def in_editor(text: str) -> str:
-    """What the human makes of a text in the editor of `VISUAL` or `EDITOR`. Raises `WrongUsage`, `ConfigurationError`."""
+    """Lets the human edit a text in the editor of `VISUAL` or `EDITOR`. Raises `WrongUsage`, `ConfigurationError`."""
     try:
         editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     except ValueError as error:

@@ -80,7 +80,7 @@ class Refunds:
         self._do("INSERT INTO demo_refunds VALUES (?, ?, ?, ?, ?)", values)
 
     def count(self, run_id: str | None = None) -> int:
-        """How many refunds there are: of one run, or in all."""
+        """Counts the refunds: of one run, or all."""
         found: int = self._do("SELECT count(*) FROM demo_refunds WHERE ? IN (run_id, '')", (run_id or "",))[0][0]
         return found
 
@@ -93,7 +93,7 @@ class Refunds:
 
 
 def order(order_id: int) -> tuple[str, float]:
-    """What was ordered, and what it cost. Raises `LookupError`."""
+    """Gives the order and its price. Raises `LookupError`."""
     if not 1000 <= order_id <= 9999:
         raise LookupError(f"there is no order {order_id}")
     return ITEMS[(order_id - FIRST_ORDER) % len(ITEMS)]
@@ -354,7 +354,7 @@ class Session:
             self.screen.row(who, what, style="cyan")
 
     def show_pending(self, pending: PendingApproval, args: Mapping[str, Any], run_id: str) -> None:
-        """What is asked: the tool first, then every argument, as the tool would get it."""
+        """Prints a pending approval: the tool first, then every argument, as the tool would get it."""
         self.screen.say()
         self.screen.say(f"Approval needed: {pending.tool_name}", style="bold yellow")
         columns = max((len(name) for name in args), default=0)
@@ -371,7 +371,7 @@ class Session:
         self.screen.say()
 
     def show_waiting(self, pending: PendingApproval) -> None:
-        """What is to be done about a request that nobody has decided on."""
+        """Prints the commands that decide an open request."""
         self.screen.say("Nothing was decided. The run is saved, and waits for a decision.", style="bold")
         self.screen.place("ask me", self.again)
         if pending.why == "approval":
@@ -380,7 +380,7 @@ class Session:
         self.screen.place("file", self.desk.path)
 
     def show_end(self, result: Result) -> None:
-        """What the run has come to, and how often the tool really ran."""
+        """Prints the result of the run, and how often the tool really ran."""
         refunds, screen = self.desk.refunds, self.screen
         screen.say()
         screen.say(f"The run is {result.status}.", style="bold green")
@@ -393,7 +393,7 @@ class Session:
     # What is asked
 
     def decision_on(self, pending: PendingApproval, run_id: str) -> Approve | Reject | None:
-        """What is decided: as was said on the command line, else as the human says now. None: nothing yet."""
+        """Gives the decision: that of the command line, else the human's answer. None: nothing yet."""
         args = pending.args
         self.show_pending(pending, args, run_id)
         if self.given is not None and pending.why == "approval":

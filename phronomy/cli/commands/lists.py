@@ -18,7 +18,7 @@ from phronomy.stores import Page, Waiting
 
 
 def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool, reveal: bool) -> int:
-    """What waits for a human. `given` are the options that say what is wanted, by their names."""
+    """Lists the pending approvals. `given` are the filter options by name."""
     wanted = _with_age(given)
     with screen.reading(machine=machine):
         page = place.store.pending(**wanted)
@@ -35,7 +35,7 @@ def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, mac
 
 
 def _count_pending(screen: Screen, place: Place, given: Mapping[str, Any]) -> int:
-    """How many approvals wait for a human."""
+    """Prints the number of pending approvals."""
     wanted = _with_age(given)
     paging = [wanted.pop(name) for name in ("newest", "limit", "after")]
     if any(paging):
@@ -87,7 +87,7 @@ def _lapses(item: Waiting, now: float) -> str:
 
 
 def _list_kept(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool) -> int:
-    """The checkpoints that are kept. `given` are the options that say what is wanted, by their names."""
+    """Lists the stored checkpoints. `given` are the filter options by name."""
     with screen.reading(machine=machine):
         page = place.store.list(**given)
     if machine:
@@ -124,7 +124,7 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _list_audit(screen: Screen, place: Place, given: Mapping[str, str | None], *, table: bool) -> int:
-    """Who decided what, oldest first: a line of JSON each, as it is read, or a table. `given` are the options, by their names."""
+    """Lists the audit trail, oldest first: a line of JSON each, as it is read, or a table. `given` are the options by name."""
     now = place.store.clock()
     times = {name: moment_of(text, now) for name in ("since", "until") if (text := given[name]) is not None}
     wanted: dict[str, Any] = {**given, **times}

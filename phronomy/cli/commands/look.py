@@ -17,7 +17,7 @@ from phronomy.records.diff import diff as compared
 
 
 def _show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool) -> int:
-    """What an id means: what waits there, and exactly what would run."""
+    """Shows the checkpoint of an id: what is pending there, and exactly what would run."""
     with screen.reading(machine=machine):
         meant = found(place.store, id)
     mask = Mask(place.agent, reveal=reveal)
@@ -64,7 +64,7 @@ def _draw(screen: Screen, place: Place, id: str, drawing: Callable[..., str]) ->
 
 
 def _compare(screen: Screen, place: Place, before: str, after: str, *, machine: bool) -> int:
-    """What is different at the second place, seen from the first; nothing that was said is shown."""
+    """Shows the differences between two checkpoints, without any text of the conversation."""
     with screen.reading(machine=machine):
         both = [found(place.store, id).checkpoint for id in (before, after)]
     difference = compared(*both)

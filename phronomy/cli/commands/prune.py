@@ -56,7 +56,7 @@ def _take_away(screen: Screen, place: Place, wanted: Wanted, *, yes: bool, machi
 
 
 def going_before(place: Place, wanted: Wanted, before: float) -> int:
-    """How many runs would go."""
+    """Counts the runs that would be deleted."""
     return sum(1 for _ in candidates(place.store, before, wanted.keep_labeled, wanted.keep_last))
 
 

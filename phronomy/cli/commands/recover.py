@@ -26,7 +26,7 @@ ALL: Final = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How runs are carried on."""
+    """The options of a recovery."""
 
     yes: Yes = False
     json: Json = False

@@ -67,7 +67,7 @@ async def _adrive(agent: Runs[Any, Any], at: str | Checkpoint, hear: Hear, optio
 
 @contextmanager
 def telling(screen: Screen, mask: Mask, *, machine: bool) -> Iterator[Hear]:
-    """What to hand to `drive`. For a machine nothing is told, and what tools print goes to standard error."""
+    """Gives the listener for `drive`. For a machine nothing is printed, and the output of tools goes to standard error."""
     with redirect_stdout(sys.stderr) if machine else nullcontext():
         if machine:
             yield _nothing

@@ -49,7 +49,7 @@ Names = str | Sequence[str]
 
 
 class NodeOptions(TypedDict, total=False):
-    """What `add_node` accepts for a node.
+    """The options of `add_node` for one node.
 
     `requires_approval` (True, or a predicate of the state) has a human asked before the node runs; `on_rejection` names the
     node to go on at if it is rejected, or expires (default: the run ends as rejected, or cancelled). `idempotent` says that it
@@ -86,7 +86,7 @@ class NodeOptions(TypedDict, total=False):
 
 
 class GraphOptions(TypedDict, total=False):
-    """What `compile` accepts; the attributes of `Graph` of the same names say what each is for."""
+    """The options of `compile`; the attributes of `Graph` of the same names say what each is for."""
 
     name: str
     store: Store
@@ -514,7 +514,7 @@ class Graph(Runs[Deps, State]):
         return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun, update=update)
 
     def to_mermaid(self, checkpoint: Checkpoint | None = None) -> str:
-        """The graph as a Mermaid flowchart; with a checkpoint, where that stands is marked. Raises `CheckpointError`."""
+        """Draws the graph as a Mermaid flowchart; the nodes at which a checkpoint stopped are marked. Raises `CheckpointError`."""
         return flow_mermaid(self._spec.nodes, self._spec.routes.drawn(), marked=self._marks(checkpoint))
 
     def to_svg(self, checkpoint: Checkpoint | None = None) -> str:
@@ -530,7 +530,7 @@ class Graph(Runs[Deps, State]):
         return marks
 
     def stop_of(self, checkpoint: Checkpoint) -> GraphStop:
-        """Where a checkpoint of this graph stands: before and after which nodes, what runs again, what is asked, at any depth.
+        """Reads off a checkpoint where the graph stopped: before and after which nodes, what runs again, what is asked, at any depth.
 
         Raises as `state_of` does.
         """
@@ -550,7 +550,7 @@ _OF_FALLBACKS = ("idempotent", "timeout", "requires_approval", "approval_timeout
 
 
 def _streams(fallback: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The streams of a node, for what stands in for it, if that yields its update as well."""
+    """The streams of a node as an option of its fallback, if the fallback yields its update as well."""
     return {"streams": options["streams"]} if "streams" in options and is_generator(fallback) else {}
 
 

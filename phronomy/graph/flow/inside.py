@@ -81,7 +81,7 @@ def shared(spec: GraphSpec, node: Inside, values: Mapping[str, Any]) -> dict[str
 
 
 def begun_with(spec: GraphSpec, state: Checkpoint, id: str) -> Any:
-    """What the graph in the node of this call was given of the channels: before somebody edited the state, if anybody has."""
+    """Gives the channels that the graph in this call's node began with: those from before an edit of the state, if there was one."""
     call = next(call for call in state.calls if call.id == id)
     node = spec.nodes[call.name]
     assert isinstance(node, Inside)
@@ -124,7 +124,7 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
 
 
 def _changed(spec: GraphSpec, node: Inside, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What a graph in a node has changed in the channels that it shares with the graph around it."""
+    """Gives the update of the shared channels that the graph in a node has made."""
     found: dict[str, Any] = {}
     for name, value in after.items():
         if name not in spec.schema.names:
@@ -147,7 +147,7 @@ def _changed(spec: GraphSpec, node: Inside, before: Mapping[str, Any], after: Ma
 
 
 def _added(spec: GraphSpec, node: Inside, name: str, before: str | None, after: str) -> Any:
-    """What is to be added to a channel for it to become what it is now. Raises `NodeFailed` where nothing is."""
+    """Gives the update that makes the new value of a channel out of the old one. Raises `NodeFailed` if there is none."""
     channel = spec.schema.channels[name]
     value = channel.read(after)
     old = None if before is None else channel.read(before)

@@ -73,7 +73,7 @@ class _Lean(LeanTool, Piecewise):
             raise InvalidArguments(str(error)) from None
 
     def check_response(self, content: Any) -> None:
-        """A human who stands in for a node gives its update."""
+        """Checks that a human's response for a node is an update of the state."""
         try:
             self.schema.update(self.name, content)
         except InvalidUpdate as error:
@@ -130,7 +130,7 @@ class Node(_Lean):
         return self.told(await (self._adrained(value, ctx) if self.streams else value))
 
     def _drained(self, pieces: Generator[Any, None, Any], ctx: ToolContext[Any]) -> Any:
-        """What all pieces come to. One that nobody waits for any more is closed at its next piece."""
+        """Merges all pieces into one update. A generator whose call was cancelled is closed at its next piece."""
         gathering = Gathering(self.name, self.schema, self.streams)
         with closing(pieces):
             while True:
@@ -151,7 +151,7 @@ class Node(_Lean):
         return gathering.whole()
 
     def _seen(self, ctx: ToolContext[Any], state: dict[str, Any] | None, arg: Any) -> tuple[Any, ...]:
-        """What the function is called with: what a `Send` brought, else the state that was shown, else that of the wave."""
+        """Gives the function's argument: that of a `Send`, else the state that a human saw, else the state of the wave."""
         shown = channels_in(ctx._state) if state is None else canonical(state)
         seen = self.schema.read(shown) if arg is None else arg["arg"]
         return (seen, ctx) if self._takes_context else (seen,)
@@ -258,7 +258,7 @@ def is_name(name: str) -> bool:
 
 
 def fallback_name(node: str, place: int, function: Any) -> str:
-    """The name of a function that stands in for a node: its own, if it has one that a node may have."""
+    """Gives the name of a fallback function: its own, if a node may have that name."""
     name = str(getattr(function, "__name__", ""))
     return name if is_name(name) else f"{node[:48]}_fallback{place or ''}"
 

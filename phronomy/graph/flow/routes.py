@@ -1,4 +1,4 @@
-"""Where a graph goes on after a node: its edges, its routes, its joins."""
+"""The edges, routes and joins of a graph: which nodes follow a node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Route:
 
 
 class Going(NamedTuple):
-    """Where a wave goes on: nodes, and single runs of nodes with what each is given."""
+    """The targets of a wave: nodes, and single runs of nodes with their arguments."""
 
     nodes: tuple[str, ...]
     sends: tuple[Send, ...]
@@ -48,7 +48,7 @@ class Routes:
         return bool(self.routes.get(node))
 
     def after(self, node: str, read: Callable[[], Any]) -> list[str | Send]:
-        """Where to go on after a node; `read` gives the state as the node left it. Raises `NodeFailed` for what a route does."""
+        """Gives the targets after a node; `read` gives the state as the node left it. Raises `NodeFailed` for what a route does."""
         found: list[str | Send] = list(self.edges.get(node, ()))
         for route in self.routes.get(node, ()):
             try:

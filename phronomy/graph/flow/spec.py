@@ -137,7 +137,7 @@ class GraphSpec:
 
     @property
     def ref(self) -> AgentRef:
-        """What a checkpoint notes of the graph."""
+        """The name and fingerprint that a checkpoint keeps of the graph."""
         return self._ref
 
     @cached
@@ -162,7 +162,7 @@ class GraphSpec:
             raise AsyncRequired(f"the approval handler of graph {self.name!r} is async; use a{method}")
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
-        """How long a human has to decide on a node, and what follows: as the node says, or else the graph."""
+        """Gives the seconds that a human has to decide on a node, and the outcome after that: the node's own, or else the graph's."""
         timeout = tool.approval_timeout if tool.approval_timeout is not None else self.approval_timeout
         return timeout, tool.on_expiry or self.on_expiry
 
@@ -199,7 +199,7 @@ class GraphSpec:
         return json.loads(channels_of(state))
 
     def node_of(self, call: Call) -> str | None:
-        """The node that a call runs, or stands after."""
+        """Gives the node that a call runs; for an interrupt point after a node, that node."""
         name = (call.args or {}).get("node", "") if call.gate else call.name.removeprefix(AFTER)
         return name if isinstance(name, str) and name in self.nodes else None  # a bearer's text may say anything
 
@@ -220,7 +220,7 @@ class GraphSpec:
         return None if call.name == HALT or call.arguments != "{}" else "post_node"
 
     def advance(self, state: Checkpoint, deps: Any) -> Advance:
-        """What follows from a wave that is through."""
+        """Prepares the step from a settled wave to the next one."""
         return Advance(self, state, deps)
 
     def lost(self, state: Checkpoint) -> list[str]:
@@ -282,7 +282,7 @@ class GraphSpec:
             ) from None
 
     def edits(self, runner: Runner, at: datetime, by: Principal | None) -> list[Outcome]:
-        """What whoever resumes the run changes in its state, and in that of graphs inside it.
+        """Gives the edits that this resume makes in the state of the run and of graphs inside it.
 
         Raises `StateError`, also where their code raises: nothing is recorded then.
         """
@@ -487,7 +487,7 @@ def _edit(
 
 
 def _given(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, Any]]:
-    """What the graphs that are through in nodes, or under way at these paths, were given of the state which is edited now."""
+    """Gives the channels that graphs in nodes began with, finished or running at these paths, before the state is edited."""
     found: dict[str, dict[str, Any]] = {}
     for call in state.calls:
         node = spec.nodes.get(call.name)

@@ -58,7 +58,7 @@ def is_at_start(state: Checkpoint) -> bool:
 
 
 def names_of(state: Checkpoint) -> dict[str, str]:
-    """What each call of the wave is called, by its id: as its node, with a number where that runs several times.
+    """Gives the name of each call of a wave by its id: its node's, with a number if the node runs several times.
 
     What stands at a breakpoint is called as the node that it stands after, or as the point.
     """
@@ -78,7 +78,7 @@ def _stands_at(gate: Call) -> str:
 
 
 class Advance:
-    """What follows from a wave in which every call has settled."""
+    """The step from a wave in which every call has settled to the next one."""
 
     def __init__(self, spec: GraphSpec, state: Checkpoint, deps: Any) -> None:
         self._spec = spec
@@ -123,7 +123,7 @@ class Advance:
         return self._advanced(told, targets, at)
 
     def _told(self, call: Call) -> dict[str, Any]:
-        """What a call has come to: its update as text, and the signal, if it gave one."""
+        """Reads the result of a call: its update as text, and its signal, if it gave one."""
         assert call.result is not None
         node, kind, content = self._spec.tools.get(call.name), call.result.kind, call.result.content
         if kind == "completed" and isinstance(node, Inside):
@@ -140,7 +140,7 @@ class Advance:
         return {"update": canonical({}), "kind": kind}
 
     def _known(self, call: Call, gave: dict[str, Any]) -> list[str | Send] | None:
-        """Where to go on, where the edges of the node have no say in it."""
+        """Gives the targets after a call if they do not depend on the edges of its node, else None."""
         if gave.get("kind") is not None:
             back = self._on_rejection(call, gave)
             return [] if back is None else [back]
@@ -185,12 +185,12 @@ class Advance:
         return Advanced(state=state_with(channels, waiting), calls=calls, at=at)
 
     def _on_rejection(self, call: Call, gave: dict[str, Any]) -> str | None:
-        """Where to go on after a node that was refused, or that nobody decided on in time. A cancelled one goes on nowhere."""
+        """Gives the node that follows a rejected or expired one. Nothing follows a cancelled one."""
         back: str | None = getattr(self._spec.tools.get(call.name), "on_rejection", None)
         return back if gave.get("kind") in ("rejected", "expired") else None
 
     def _ended(self, told: Sequence[dict[str, Any]]) -> tuple[Any, str | None]:
-        """How the run ends, if a node gave it up or a human refused one for which nothing else is planned."""
+        """Gives the end of the run and its reason, if a node aborted it or a human rejected a node without `on_rejection`."""
         for call, gave in zip(self._nodes, told, strict=True):
             if gave.get("signal") == "abort":
                 return "cancelled", gave.get("reason") or f"node {call.name} gave the run up"

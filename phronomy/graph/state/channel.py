@@ -62,7 +62,7 @@ class Channel:
     has_factory: bool
 
     def begin(self) -> str | None:
-        """What the channel begins with, in a run that begins now."""
+        """Gives the first value of the channel, for a run that begins now."""
         return self._text(self.form.load("{}")) if self.has_factory else self.start
 
     def write(self, value: Any) -> str:
@@ -212,7 +212,7 @@ def _start(form: Form, name: str, text: str) -> str | None:
 
 
 def explained(error: ValidationError) -> str:
-    """What is wrong, without the values. The words of a user's validator may quote them."""
+    """Describes a validation error without its values, which the words of a user's validator may quote."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(
         f"{path_of(each['loc'])}: "

@@ -74,7 +74,7 @@ def add(old: T, new: T) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """How a channel takes an update: `name` says it in a word, `label` names the function, and `function` is it."""
+    """The rule by which a channel merges updates: its `name`, the `label` of its function, and the `function` itself."""
 
     name: ReducerName
     label: str

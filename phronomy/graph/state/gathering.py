@@ -56,7 +56,7 @@ def streams_of(name: str, function: Any, given: Any, schema: StateSchema) -> Map
 
 
 class Gathering:
-    """The pieces of one call of a node, on their way to one update, and to whoever watches."""
+    """Collects the pieces of one call of a node, hands them to listeners, and merges them into one update."""
 
     def __init__(self, node: str, schema: StateSchema, streams: Mapping[str, type[Any]]) -> None:
         self._node = node
@@ -96,7 +96,7 @@ class Gathering:
         parts.append(_held(list(value) if kind is list and isinstance(value, tuple) else value))
 
     def whole(self, returned: Any = None) -> Any:
-        """What a function would have returned: the update, in the signal if there was one. Raises `InvalidUpdate`."""
+        """Merges the pieces into the return value of a function: the update, in its signal if it has one. Raises `InvalidUpdate`."""
         if returned is not None:
             raise self._invalid("returned a value, which nobody would see: a generator yields its last piece as well")
         update = {name: self._merged(name, parts) for name, parts in self._parts.items()}
@@ -130,7 +130,7 @@ def _held(value: Any) -> Any:
 
 
 def _shown(values: Mapping[str, Any]) -> JsonText | None:
-    """The piece as JSON text; null stands for what has no JSON form. It is only looked at: the update is checked as a whole."""
+    """Gives the piece as JSON text for listeners, with null for values without a JSON form: the update is checked as a whole."""
     try:
         return canonical(
             to_jsonable_python(dict(values), bytes_mode="base64", inf_nan_mode="strings", fallback=_no_form)
@@ -140,4 +140,4 @@ def _shown(values: Mapping[str, Any]) -> JsonText | None:
 
 
 def _no_form(_: Any) -> None:
-    """What is shown of a value that has no JSON form."""
+    """Stands in, as null, for a value without a JSON form."""

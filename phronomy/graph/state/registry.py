@@ -55,7 +55,7 @@ def register_type(cls: type[Any], name: str, aliases: Iterable[str] = ()) -> Non
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Codec:
-    """How values of one class are written. `write` is given a function for what the value holds, and so is `read`."""
+    """The codec of one class. `write` and `read` are given a function for the values inside."""
 
     name: str
     write: Callable[[Any, Callable[[Any, str], JsonValue]], JsonValue]
@@ -94,7 +94,7 @@ class Registry:
             raise
 
     def decode(self, value: JsonValue) -> Any:
-        """The value that plain JSON stands for. Raises `UnknownType`, and `ValueError` for what `encode` never makes."""
+        """Reads a value from plain JSON. Raises `UnknownType`, and `ValueError` for JSON that `encode` never makes."""
         try:
             return self._decode(value)
         except (UnknownType, ValueError):

@@ -72,7 +72,7 @@ class StateSchema:
         return self._object({name: text for name, text in starts.items() if text is not None})
 
     def starts(self) -> dict[str, Any]:
-        """What the channels begin with, as plain JSON, where that is the same in every run."""
+        """Gives the first values of the channels as plain JSON, where they are the same in every run."""
         return {name: json.loads(each.start) for name, each in self.channels.items() if each.start is not None}
 
     def missing(self, values: JsonText) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class StateSchema:
     # Writing
 
     def update(self, node: str | None, value: Any) -> JsonText:
-        """What a node returned, or (None, `START`) a caller gave, validated by channel, as text. Raises `InvalidUpdate`.
+        """Validates an update by channel, and gives it as text: a node's, or (None, `START`) a caller's. Raises `InvalidUpdate`.
 
         `JsonText` is an update that is text already: see `accept`.
         """
@@ -318,7 +318,7 @@ def _model_of(state: type[BaseModel], read: dict[str, Any], was: Mapping[str, st
 
 
 def origin_of(value: Any) -> Mapping[str, str] | None:
-    """What a state was when it was read; None for what never was."""
+    """Gives the text from which a state was read; None for one that was made otherwise."""
     known = value if isinstance(value, StateDict) else getattr(value, "__pydantic_fields_set__", None)
     return getattr(known, "read_from", None) if isinstance(known, StateDict | _ReadFields) else None
 

@@ -1,4 +1,4 @@
-"""How pieces of a value become one, where a node gives its update piece by piece.
+"""The functions that merge the pieces of a value, for nodes that yield their update piece by piece.
 
 Text and bytes are joined, lists put one behind the other, messages joined by their text, mappings merged key by key: of the values of
 one key, text is joined, lists are put behind each other, mappings are merged, and of numbers, truth values and times the last
@@ -203,7 +203,7 @@ def merged(pieces: Sequence[Any]) -> Any:
 
 
 def _way(value: Any) -> Any:
-    """How a value is merged: the class and its function, the class of which the last counts, or (None) not at all."""
+    """Finds the merge of a value: its class and function, the class of which the last piece counts, or None for no merge."""
     found = CONCATS.find(type(value))
     if found is None and isinstance(value, Mapping):
         found = (dict, _merge)

@@ -135,12 +135,12 @@ def found_at(root: Any, wanted: Any, path: str) -> str:
 
 
 def step_to(key: Any) -> str:
-    """How a path goes on to the value of a key."""
+    """Gives the step of a path to the value of a key."""
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.40}]"
 
 
 def _parts(value: Any) -> dict[Any, tuple[str, Any]] | None:
-    """What a value holds, with the step of a path to it; None if it holds nothing that could be looked at by itself."""
+    """Gives the values inside a value, each with its step of the path; None for a value that is no container."""
     if isinstance(value, BaseModel):
         named = {name: inner for name, inner in value.__dict__.items() if name in type(value).model_fields}
         named |= {**(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}

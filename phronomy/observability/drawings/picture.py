@@ -1,4 +1,4 @@
-"""A picture of boxes and arrows, and its text as a Mermaid flowchart: what stands in a box can neither end it nor add to it."""
+"""A picture of boxes and arrows, and its text as a Mermaid flowchart: the text in a box can neither end it nor add to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INK: Final = "#1b1f24"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A box: its lines of text, what kind of thing it is, and whether something stands there now.
+    """A box: its lines of text, the kind of thing it is, and whether a run is there now.
 
     `title` says it in full, where the medium has room for it.
     """

@@ -1,4 +1,4 @@
-"""What the tests of a store are written with: a clock that is moved by hand, things to store, and the store under test."""
+"""The base of the tests of a store: a clock that is moved by hand, records to store, and the store under test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DRIVERS = ("sync", "async")
 
 
 class Clock:
-    """A clock that stands still until it is moved: `now` is in seconds since the epoch.
+    """A clock that only the test moves: `now` is in seconds since the epoch.
 
     With `yields`, whoever looks at it lets other threads go first: a store that looks between reading and writing, and lets another
     in meanwhile, is found out.
@@ -107,7 +107,7 @@ class StoreTests:
         return asyncio.run(work)
 
     def drive(self, driver: str, agent: Agent[Any, Any], verb: str, *args: Any, **options: Any) -> Any:
-        """What a method of the agent gives, or its async twin in an event loop of its own."""
+        """Calls a method of the agent, or its async twin in an event loop of its own."""
         if driver == "sync":
             return getattr(agent, verb)(*args, **options)
         return self.run(getattr(agent, f"a{verb}")(*args, **options))
@@ -180,7 +180,7 @@ def begin(
     exclusive: bool = False,
     **change: Any,
 ) -> None:
-    """Create a branch with these first entries; `parent` is the branch that it goes on from, and after which entry."""
+    """Create a branch with these first entries; `parent` is the branch that it was forked from, and after which entry."""
     parent_branch, seq = parent or (None, 0)
     branch = Branch(
         id=id,
@@ -223,7 +223,7 @@ def branch_of(store: Store, id: str) -> Branch:
 
 
 def written(lineage: Lineage) -> list[tuple[int, str, str]]:
-    """Each entry as its number, the branch in whose log it stands, and its checkpoint or body."""
+    """Gives each entry as its number, the branch of its log, and its checkpoint or body."""
     return [(entry.seq, entry.branch_id, entry.checkpoint_id or entry.body) for entry in lineage.entries]
 
 
@@ -260,7 +260,7 @@ class Refusal(Generic[E]):
 
 @contextmanager
 def refused(*kinds: type[E]) -> Iterator[Refusal[E]]:
-    """What is in the block raises one of these errors, or the test fails."""
+    """Fails the test unless the block raises one of these errors."""
     caught: Refusal[E] = Refusal()
     try:
         yield caught
@@ -272,7 +272,7 @@ def refused(*kinds: type[E]) -> Iterator[Refusal[E]]:
 
 @contextmanager
 def beside(work: Callable[[], Any]) -> Iterator[None]:
-    """Have something done in another thread while the block goes on; it is through when the block is left."""
+    """Runs work in another thread beside the block, and waits for its end at the end of the block."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
@@ -284,12 +284,12 @@ def beside(work: Callable[[], Any]) -> Iterator[None]:
 
 
 async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """What these give, each in a task of its own."""
+    """Runs coroutines side by side, each in a task of its own, and gives their results."""
     return list(await asyncio.gather(*work))
 
 
 def race(work: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """What each piece of work gave or raised, all of them begun at once in threads of their own."""
+    """Runs all work at once, each in a thread of its own, and gives what each returned or raised."""
     start, found = threading.Barrier(len(work)), dict[int, T | Exception]()
 
     def body(number: int) -> None:

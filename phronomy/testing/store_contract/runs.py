@@ -80,7 +80,7 @@ WRITES = ("append", "renew", "release", "announced")
 
 
 def lose(store: Store) -> None:
-    """From here on nothing that is written reaches the store, and whoever works with it is gone."""
+    """Cuts the store off: from here on no write reaches it, as if the worker were gone."""
 
     def away(*_: Any, **__: Any) -> Any:
         raise StoreError("the worker is gone")
@@ -278,7 +278,7 @@ class ExpiryTests(StoreTests):
 
 
 class AnnounceTests(StoreTests):
-    """Whoever listens hears of everything that is stored, at least once."""
+    """Listeners hear of everything that is stored, at least once."""
 
     def test_what_happens_is_told_once_it_is_stored(self, driver: str) -> None:
         """In order; where nothing went wrong, once."""
@@ -344,7 +344,7 @@ class Losing(Told):
 
 
 class RecoverTests(StoreTests):
-    """What lost workers leave is carried on."""
+    """Runs of lost workers are recovered."""
 
     def lost(self, driver: str, agent: Agent[Any, Any], verb: str, *args: Any, **options: Any) -> str:
         """Have the agent do something that its worker does not survive: the id of the run."""

@@ -262,7 +262,7 @@ class TenantTests(StoreTests):
 
 
 class TextTests(StoreTests):
-    """Text is text, wherever it stands."""
+    """Text stays as it is in every column."""
 
     def test_bodies_come_back_byte_for_byte(self) -> None:
         """And paths."""
@@ -352,7 +352,7 @@ class RaceTests(StoreTests):
     """Threads at once: with one store object, and with an object each where the store is durable."""
 
     def raced(self, work: Callable[[int, Store], T]) -> list[T | Exception]:
-        """What this gave or raised for each of eight racers with their stores, by a clock that makes them meet."""
+        """Gives what the work returned or raised for each of eight racers with their stores, by a clock that makes them meet."""
         self.clock.yields = True
         stores = [self.store if number % 2 else self.reopened() for number in range(RACERS)]
         return race([partial(work, number, store) for number, store in enumerate(stores)])
