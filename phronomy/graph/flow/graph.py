@@ -42,7 +42,7 @@ from phronomy.stores.memory import MemoryStore
 from phronomy.stores.native import in_store
 from phronomy.tools.tool import Deps, Tool, ToolOptions
 
-State = TypeVar("State", default=dict[str, Any])
+State = TypeVar("State", default=dict[str, Any], covariant=True)  # noqa: PLC0105  # as `Output`
 
 Names = str | Sequence[str]
 """The name of a node, or those of several."""
