@@ -72,7 +72,7 @@ def opened(
     where: Where | Here,
     *,
     makes: bool = False,
-    agent: Runs[Any, Any] | None = None,
+    agent: Runs[Any, object] | None = None,
 ) -> Iterator[Place]:
     """The place that the options name, or the environment does. That something is loaded is shown on `screen`.
 
@@ -155,7 +155,7 @@ def _shown(url: str) -> str:
 # The agent
 
 
-def load_agent(app: str) -> Runs[Any, Any]:
+def load_agent(app: str) -> Runs[Any, object]:
     """The agent that `module:attribute` names: an `Agent`, a class of agents, a compiled graph, or a function that gives one.
 
     What the app prints on the way goes to standard error. Raises `WrongUsage` if it is not there, `ConfigurationError`.
@@ -164,7 +164,7 @@ def load_agent(app: str) -> Runs[Any, Any]:
         return _made(app, _named(app, "--app is module:agent"))
 
 
-def _named(place: str, form: str) -> Any:
+def _named(place: str, form: str) -> object:
     """Imports the object that `module:attribute` names; modules of the current directory can be named."""
     module_name, _, attribute = place.partition(":")
     if not (module_name and attribute):
@@ -179,7 +179,7 @@ def _named(place: str, form: str) -> Any:
     return found
 
 
-def _imported(name: str, attribute: str) -> Any:
+def _imported(name: str, attribute: str) -> object:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -191,7 +191,7 @@ def _imported(name: str, attribute: str) -> Any:
         raise _broken(f"module {name} cannot be imported", error) from error
 
 
-def _made(app: str, found: Any) -> Runs[Any, Any]:
+def _made(app: str, found: object) -> Runs[Any, object]:
     if isinstance(found, Runs):
         return found
     if not (inspect.isroutine(found) or (isinstance(found, type) and issubclass(found, Agent))):
@@ -229,7 +229,7 @@ def _broken(what: str, error: BaseException) -> ConfigurationError:
 
 
 @contextmanager
-def brought(screen: Screen | None, place: str | None) -> Iterator[Any]:
+def brought(screen: Screen | None, place: str | None) -> Iterator[object]:
     """The deps that `module:function` gives: made once, for all that the command runs. Without a name, None.
 
     What a function of `contextlib.contextmanager` gives is entered, and left when the command is over. Raises as `load_agent`
@@ -250,7 +250,7 @@ def brought(screen: Screen | None, place: str | None) -> Iterator[Any]:
             _leave(place, manager)
 
 
-def _made_deps(place: str, found: Any) -> Any:
+def _made_deps(place: str, found: object) -> object:
     if not (inspect.isroutine(found) or isinstance(found, type)):
         raise WrongUsage(f"{place} is a {type(found).__name__}: a function that gives the deps is needed")
     made = _called(place, found, "no deps")
@@ -263,14 +263,14 @@ def _made_deps(place: str, found: Any) -> Any:
     return made
 
 
-def _entered(place: str, manager: AbstractContextManager[Any]) -> Any:
+def _entered(place: str, manager: AbstractContextManager[object]) -> object:
     try:
         return manager.__enter__()
     except (Exception, SystemExit) as error:
         raise _broken(f"{place} gives no deps", error) from error
 
 
-def _leave(place: str, manager: AbstractContextManager[Any]) -> None:
+def _leave(place: str, manager: AbstractContextManager[object]) -> None:
     """Leave what was entered. Neither what it returns nor what it raises hides an error of the command."""
     kind, error, trace = sys.exc_info()
     try:

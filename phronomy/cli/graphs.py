@@ -15,7 +15,7 @@ def channels(checkpoint: Checkpoint) -> dict[str, Any]:
     """The state of a run of a graph, by channel."""
     from phronomy.graph.state.joins import channels_in  # noqa: PLC0415  # as above
 
-    found: Any = json.loads(channels_in(checkpoint.json_text("state")))
+    found: object = json.loads(channels_in(checkpoint.json_text("state")))
     return found if isinstance(found, dict) else {}
 
 

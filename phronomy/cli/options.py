@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, get_type_hints
 
 import typer
 
@@ -132,7 +132,7 @@ def command(run: Callable[..., int]) -> Callable[..., int]:
     parameters.append(debug)
 
     @wraps(run)
-    def begun(context: typer.Context, *, debug: bool, **given: Any) -> int:
+    def begun(context: typer.Context, *, debug: bool, **given: object) -> int:
         screen = context.obj.begin(context, debug=debug)
         for name, kind in groups.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})

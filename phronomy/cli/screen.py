@@ -82,7 +82,7 @@ class Screen:
                 self._print(self._out, (label, style), (part, ""))
                 label = " " * len(label)
 
-    def value(self, label: str, value: Any, *, columns: int, note: str = "") -> None:
+    def value(self, label: str, value: object, *, columns: int, note: str = "") -> None:
         """Print a JSON value with its type, beside its label: every character of it, folded where the line ends."""
         text = json.dumps(value, ensure_ascii=False)
         left = self._label(label, kind_of(value), columns, text)
@@ -178,12 +178,12 @@ class Screen:
             ).rstrip()
             self._print(self._out, (line, "" if row in cells else "bold"))
 
-    def document(self, value: Any) -> None:
+    def document(self, value: object) -> None:
         """Print a value as JSON, in ASCII alone, on standard output."""
         text = json.dumps(value, indent=2)
         self._print(self._out, (text, ""))
 
-    def line(self, value: Any) -> None:
+    def line(self, value: object) -> None:
         """Print a value as one line of JSON, in ASCII alone, on standard output."""
         self._print(self._out, (json.dumps(value, separators=(",", ":")), ""))
 
@@ -374,7 +374,7 @@ def _folded(text: str, room: int) -> Iterator[str]:
     yield text[start:]
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """Names the type of a JSON value, for people."""
     kinds = {bool: "yes or no", int: "integer", float: "number", str: "text", list: "list", dict: "object"}
     return kinds.get(type(value), "nothing")
@@ -422,7 +422,7 @@ def _discard_input() -> None:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """A value as JSON for people to read and edit: on lines of its own, without a character that would not be seen for what it is."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     known = plain_scripts(text)

@@ -76,13 +76,13 @@ class Debugger(Generic[Deps, Output]):
         self.breakpoints: Breakpoints = given if isinstance(given, Breakpoints) else Breakpoints(given)
         """Where `go` and every other move stop. May be changed at any time."""
         checked(self.breakpoints, agent.spec, whole=True)
-        self._call: dict[str, Any] = {**options, "hold": None}  # a team may have one, for all of its calls
-        self._manner: dict[str, Any] = {"by": by, "channel": "debugger", "accept_changes": accept_changes}
+        self._call: dict[str, object] = {**options, "hold": None}  # a team may have one, for all of its calls
+        self._manner: dict[str, object] = {"by": by, "channel": "debugger", "accept_changes": accept_changes}
         self._watches: dict[str, Expression] = {}
         self._checkpoint: Checkpoint | None = None
         self._hits: tuple[BreakpointHit, ...] = ()
         self._current: str | None = None
-        self._edits: dict[str, dict[str, Any]] = {}
+        self._edits: dict[str, dict[str, object]] = {}
         self._update: Any = None
 
     def __repr__(self) -> str:
@@ -235,11 +235,11 @@ class Debugger(Generic[Deps, Output]):
         """As `reject`."""
         return await self._amove(go_on, self._answer(id, Reject, reason=reason, then=then))
 
-    def respond(self, content: Any, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
+    def respond(self, content: object, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
         """Give the result of what waits, in its place, and go on."""
         return self._move(go_on, self._answer(id, Respond, content=content))
 
-    async def arespond(self, content: Any, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
+    async def arespond(self, content: object, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
         """As `respond`."""
         return await self._amove(go_on, self._answer(id, Respond, content=content))
 
@@ -253,7 +253,7 @@ class Debugger(Generic[Deps, Output]):
 
     # Changing
 
-    def set(self, *, input: Any = None, args: Mapping[str, Any] | None = None, state: Any = None) -> None:
+    def set(self, *, input: object = None, args: Mapping[str, object] | None = None, state: Any = None) -> None:
         """Change what the run goes on with, from the current stop: it takes effect with the move that passes it.
 
         `input` stands in for the run's, before the model has seen it; `args` are those of the call that are to be others; `state` is
@@ -287,7 +287,7 @@ class Debugger(Generic[Deps, Output]):
     @property
     def edits(self) -> dict[str, Any]:
         """The changes that were set at the current stop and have not taken effect: `input` or `args`, and `state`."""
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         if (item := self.pending) is not None and item.id in self._edits:
             edits = self._edits[item.id]
             found = dict(edits) if item.tool.source == "breakpoint" else {"args": dict(edits)}

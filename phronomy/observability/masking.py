@@ -62,12 +62,12 @@ class Masking:
         hidden = self.masked_in(item)
         return {name: HIDDEN if name in hidden else value for name, value in item.args.items()}
 
-    def args(self, args: Mapping[str, Any], tool: Tool | None) -> dict[str, Any]:
+    def args(self, args: Mapping[str, object], tool: Tool | None) -> dict[str, Any]:
         """The arguments as they may be seen."""
         hidden = self.masked(args, tool)
         return {name: HIDDEN if name in hidden else value for name, value in args.items()}
 
-    def masked(self, args: Mapping[str, Any], tool: Tool | None) -> set[str]:
+    def masked(self, args: Mapping[str, object], tool: Tool | None) -> set[str]:
         """The names of the arguments that may not be seen."""
         return set(args) if tool is None else set(args) & self._secret(tool)
 

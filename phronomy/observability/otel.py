@@ -127,9 +127,9 @@ class Shown:
     """Puts texts of a run into spans, as far as they may be exported."""
 
     content: bool
-    redact: Callable[[str, Any], Any] | None
+    redact: Callable[[str, Any], object] | None
 
-    def put(self, span: Span, name: str, make: Callable[[], Any]) -> None:
+    def put(self, span: Span, name: str, make: Callable[[], object]) -> None:
         """Set an attribute to a value, if that may be seen. It is made only then."""
         if not self.content or not span.is_recording():
             return
@@ -555,11 +555,11 @@ def _to_another(caller: SpanContext, within: SpanContext) -> list[Link]:
     return [Link(caller)] if caller.is_valid and caller.trace_id != within.trace_id else []
 
 
-def _arguments(event: ToolCallStarted, masks: Masking) -> dict[str, Any] | None:
+def _arguments(event: ToolCallStarted, masks: Masking) -> dict[str, object] | None:
     """The arguments of a call as they may be seen."""
     args = event.args
     return None if args is None else masks.args(args, masks.named(event.tool_name))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

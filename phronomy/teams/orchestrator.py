@@ -70,8 +70,8 @@ class Task:
     """The input of one run, and the member that it is for."""
 
     member: str
-    input: Any = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    input: object = field(repr=False)
+    facts: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 class Member(Inside):
@@ -99,11 +99,11 @@ class OrchestratorSpec(GraphSpec):
         return True
 
     @property
-    def output(self) -> Any:
+    def output(self) -> object:
         """How the output at the end is read."""
         return _Reading
 
-    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+    def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, object]:
         """The state that a run begins with: what the thread keeps, and what is asked. Raises `ConfigurationError`."""
         task = input if isinstance(input, Task) else Task(self.entry, input)
         given = json.loads(as_json(task.input, f"{self.name!r}: what is asked"))
@@ -155,14 +155,14 @@ class Orchestrator(Graph[Deps, Any]):
 
     def __init__(
         self,
-        agents: Sequence[Agent[Any, Any]] | Mapping[str, Agent[Any, Any]],
+        agents: Sequence[Agent[Any, object]] | Mapping[str, Agent[Any, object]],
         *,
         handoffs: Iterable[tuple[str, str | Handoff]] = (),
-        patterns: Mapping[str, Graph[Any, Any]] | None = None,
+        patterns: Mapping[str, Graph[Any, object]] | None = None,
         pools: Mapping[str, Sequence[str]] | None = None,
         entry: str | None = None,
         memory: Memory | None = Memory(max_messages=20),  # noqa: B008  # it is frozen
-        on_breakpoint: Callable[..., Any] | None = None,
+        on_breakpoint: Callable[..., object] | None = None,
         hold: Hold | None = None,
         **options: Unpack[GraphOptions],
     ) -> None:
@@ -189,7 +189,7 @@ class Orchestrator(Graph[Deps, Any]):
         schema = StateSchema(TeamState, name=name)
         nodes: dict[str, Any] = {}
         for each, member in self._members.items():
-            takes: dict[str, Any] = {"messages": _history(memory)} if each in team else {}
+            takes: dict[str, object] = {"messages": _history(memory)} if each in team else {}
             takes |= {"input": _asked, "output": _answered(each, member.spec)}
             nodes[each] = Member(each, member, schema, takes)
         start = Route(path=_member, is_async=False, targets={each: each for each in nodes}, is_open=False)
@@ -200,7 +200,7 @@ class Orchestrator(Graph[Deps, Any]):
         known = {each.name: getattr(spec, each.name) for each in fields(spec)}
         return OrchestratorSpec(**known, entry=self._entry, pools=self._pools)
 
-    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, Any]:
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, object]:
         if self.hold is not None and method is not None and "hold" not in options and method.removeprefix("a") in _HELD:
             options["hold"] = self.hold
         return super()._for_call(options, method)
@@ -212,19 +212,19 @@ class Orchestrator(Graph[Deps, Any]):
 
     # Running
 
-    def run(self, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any) -> Result[Any]:
+    def run(self, input: object, *, facts: Mapping[str, object] | None = None, **options: Any) -> Result[Any]:
         """Have the entry work on this; the options are those of `invoke`. `facts` are added to those of the thread.
 
         Raises as `invoke` does.
         """
         return self.invoke(self._task(self._entry, input, facts), **options)
 
-    async def arun(self, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any) -> Result[Any]:
+    async def arun(self, input: object, *, facts: Mapping[str, object] | None = None, **options: Any) -> Result[Any]:
         """As `run`."""
         return await self.ainvoke(self._task(self._entry, input, facts), **options)
 
     def run_agent(
-        self, agent: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, agent: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
         """Have this agent work on it, or whoever of a pool has its turn.
 
@@ -233,36 +233,36 @@ class Orchestrator(Graph[Deps, Any]):
         return self.invoke(self._task(agent, input, facts, of="agent"), **options)
 
     async def arun_agent(
-        self, agent: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, agent: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
         """As `run_agent`."""
         return await self.ainvoke(self._task(agent, input, facts, of="agent"), **options)
 
     def run_pattern(
-        self, pattern: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, pattern: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
         """Have this pattern work on it. Raises as `run` does, and `ConfigurationError` for a name of none."""
         return self.invoke(self._task(pattern, input, facts, of="pattern"), **options)
 
     async def arun_pattern(
-        self, pattern: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, pattern: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
         """As `run_pattern`."""
         return await self.ainvoke(self._task(pattern, input, facts, of="pattern"), **options)
 
     def stream_member(
-        self, member: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, member: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Stream[Any]:
         """As `run_agent` and `run_pattern`, as a stream of events; `stream` is that of the entry."""
         return self.stream(self._task(member, input, facts), **options)
 
     def astream_member(
-        self, member: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, member: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> AsyncStream[Any]:
         """As `stream_member`."""
         return self.astream(self._task(member, input, facts), **options)
 
-    def _task(self, member: str, input: Any, facts: Mapping[str, Any] | None, *, of: str = "member") -> Task:
+    def _task(self, member: str, input: object, facts: Mapping[str, object] | None, *, of: str = "member") -> Task:
         kinds = {
             "agent": [*(name for name, each in self._members.items() if isinstance(each, Agent)), *self._pools],
             "pattern": [name for name, each in self._members.items() if not isinstance(each, Agent)],
@@ -332,7 +332,7 @@ Orchestrator._spelt = spelling.Options(
 
 def _copies(
     where: str, agents: Any, handoffs: Iterable[Any], memory: Memory | None, options: GraphOptions
-) -> dict[str, Agent[Any, Any]]:
+) -> dict[str, Agent[Any, object]]:
     """Copies of the agents by name, with the ways between them: those that were given stay as they are. Raises `ConfigurationError`."""
     listed = dict(agents) if isinstance(agents, Mapping) else None
     if listed is None and is_series(agents):
@@ -378,16 +378,16 @@ class _Team:
     """
 
     def __init__(
-        self, name: str, memory: Memory | None, listed: Mapping[str, Agent[Any, Any]], options: GraphOptions
+        self, name: str, memory: Memory | None, listed: Mapping[str, Agent[Any, object]], options: GraphOptions
     ) -> None:
         self._name = name
         self._memory = memory
         self._options = options
-        self._known: list[tuple[Agent[Any, Any], Agent[Any, Any]]] = []
-        self._others: list[Agent[Any, Any]] = []
+        self._known: list[tuple[Agent[Any, object], Agent[Any, object]]] = []
+        self._others: list[Agent[Any, object]] = []
         self.made = {name: self._copy(agent, name) for name, agent in listed.items()}
 
-    def _copy(self, agent: Agent[Any, Any], name: str) -> Agent[Any, Any]:
+    def _copy(self, agent: Agent[Any, object], name: str) -> Agent[Any, object]:
         made = copy.copy(agent)
         made.__dict__.update(_spec=None, _fixed_for=None, _copied_for=None)
         made.name = name
@@ -423,7 +423,7 @@ class _Team:
             each.handoffs = tuple(self.onward(way) for way in as_handoffs(f"agent {each.name!r}", each.handoffs))
 
 
-def _checked_patterns(where: str, patterns: Any, team: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_patterns(where: str, patterns: object, team: Mapping[str, object]) -> dict[str, object]:
     """The patterns by name. Raises `ConfigurationError`."""
     if not isinstance(patterns, Mapping):
         raise ConfigurationError(f"{where!r}: patterns are given by name, as in patterns={{'letter': sequential(...)}}")
@@ -442,7 +442,7 @@ def _checked_patterns(where: str, patterns: Any, team: Mapping[str, Any]) -> dic
 
 
 def _checked_pools(
-    where: str, pools: Any, team: Mapping[str, Any], members: Mapping[str, Any]
+    where: str, pools: object, team: Mapping[str, object], members: Mapping[str, object]
 ) -> dict[str, tuple[str, ...]]:
     """The pools by name, with whose turn comes after whose. Raises `ConfigurationError`."""
     if not isinstance(pools, Mapping):
@@ -463,11 +463,11 @@ def _member(state: TeamState) -> str:
     return state.member
 
 
-def _asked(state: TeamState) -> Any:
+def _asked(state: TeamState) -> object:
     return state.input
 
 
-def _said(role: str, value: Any) -> dict[str, Any]:
+def _said(role: str, value: object) -> dict[str, object]:
     """Makes the message that the memory keeps of a question or an answer."""
     if role == "user" and isinstance(value, list | dict | str):
         with suppress(ConfigurationError):
@@ -475,12 +475,12 @@ def _said(role: str, value: Any) -> dict[str, Any]:
     return {"role": role, "content": value if isinstance(value, str) else str(canonical(value))}
 
 
-def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, Any]]:
+def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, object]]:
     """Makes the function that gives the update after a member's run: its question and its answer, for the memory."""
     inner: Iterator[Spec] = specs_in(spec) if spec.kind == "graph" else iter(())
     guarded = any(each.input_guardrails for each in inner)
 
-    def answered(told: tuple[Any, Any]) -> dict[str, Any]:
+    def answered(told: tuple[object, object]) -> dict[str, object]:
         asked, value = told
         if isinstance(spec, GraphSpec) and not spec.takes_value:
             plain = json.loads(spec.schema.dump(value))

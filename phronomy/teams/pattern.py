@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
@@ -78,7 +78,7 @@ class Ways(Routes):
         """Whether something decides where to go on: where a pattern begins, its scheme does."""
         return node == START
 
-    def drawn(self) -> Any:
+    def drawn(self) -> Iterator[tuple[str, str, str | None, bool]]:
         """The edges as they are drawn."""
         return self.scheme.drawn()
 
@@ -89,7 +89,7 @@ class Reading:
     def __init__(self, steps: Sequence[FunctionStep | RunStep | None]) -> None:
         self._types = [_type_of(step) for step in steps]
 
-    def value(self, text: str) -> Any:
+    def value(self, text: str) -> object:
         """The value in a text."""
         kinds = {id(getattr(each, "hint", each)): each for each in self._types}
         one = next(iter(kinds.values())) if len(kinds) == 1 else None
@@ -125,7 +125,7 @@ class PatternSpec(GraphSpec):
         return True
 
     @property
-    def output(self) -> Any:
+    def output(self) -> object:
         """How the output at the end is read."""
         return Reading([self.step(name) for name in self.scheme.last])
 
@@ -136,11 +136,11 @@ class PatternSpec(GraphSpec):
 
     @cached
     def _ref(self) -> AgentRef:
-        shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
+        shape: dict[str, object] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
         facts = {"tools": shape, "instructions": "", "model": "", "pattern": self.scheme.kind}
         return AgentRef(name=self.name, fingerprint=facts)
 
-    def advance(self, state: Checkpoint, deps: Any) -> Any:
+    def advance(self, state: Checkpoint, deps: object) -> Any:
         """Prepares the step from a settled wave to the next one."""
         return Advance(self, state)
 
@@ -155,7 +155,7 @@ class PatternSpec(GraphSpec):
             return [str(error), *super().lost(state)]
         return super().lost(state)
 
-    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+    def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, object]:
         """The state that a run of this input begins with: each run begins afresh. Raises `ConfigurationError`."""
         if self.update is not None or self.modify is not None:
             raise ConfigurationError(f"pattern {self.name!r}: only resume changes the state")
@@ -346,7 +346,7 @@ class Advance:
 
     def _ended(
         self, wave: Sequence[Call], read: Sequence[tuple[Turn, str, str | None]]
-    ) -> tuple[Any, str | None] | None:
+    ) -> tuple[Literal["rejected", "cancelled"], str | None] | None:
         """Gives the end of the run and its reason, if a human rejected a step or a step aborted the run."""
         for call, (_, signal, reason) in zip(wave, read, strict=True):
             assert call.result is not None
@@ -364,7 +364,7 @@ class Advance:
         after = self._spec.stops_at.after & {turn.step for turn, _, _ in read if turn.gave}
         return {name: paused.get(name) for name in self._spec.routes.in_order({*paused, *after})}
 
-    def _send(self, name: str, value: Any, original: Any) -> Send:
+    def _send(self, name: str, value: object, original: object) -> Send:
         """The opening of a step with what it is given. Raises `StepFailed`."""
         step = self._spec.step(name)
         assert step is not None, "a scheme names its own steps"
@@ -376,10 +376,10 @@ class Advance:
             raise StepFailed({name: f"its transform raised {type(error).__name__}"}) from error
         return Send(name, JsonText(f'{{"arg":{text}}}'))
 
-    def _with(self, turns: Iterable[Turn], output: Any) -> JsonText:
+    def _with(self, turns: Iterable[Turn], output: object) -> JsonText:
         """The state with these turns, and this output."""
         schema, state = self._spec.schema, self._state
-        update: dict[str, Any] = {"turns": [turn._asdict() for turn in turns]}
+        update: dict[str, object] = {"turns": [turn._asdict() for turn in turns]}
         if output is not KEPT:
             update["output"] = json.loads(as_json(output, f"the output of pattern {self._spec.name!r}"))
         channels = schema.reduce(channels_of(state), [(START, schema.update(START, update))])
@@ -387,7 +387,7 @@ class Advance:
         return state_with(channels, arrivals_in(before), given_in(before))
 
 
-def _value_in(step: RunStep, content: str, *, told: bool) -> Any:
+def _value_in(step: RunStep, content: str, *, told: bool) -> object:
     """Reads the output of a run in a step: that of an agent without an output type is text."""
     spec = step.inner.spec
     if spec.kind != "graph" and spec.output is None:
@@ -395,7 +395,7 @@ def _value_in(step: RunStep, content: str, *, told: bool) -> Any:
     return _json_or_text(content) if told or spec.kind != "graph" else json.loads(content)
 
 
-def _json_or_text(content: str) -> Any:
+def _json_or_text(content: str) -> object:
     try:
         return json.loads(content)
     except ValueError:

@@ -20,7 +20,7 @@ TurnKind = Literal["completed", "skipped", "failed", "left_out", "cancelled"]
 """How the turn of a step ended: it has given something · a human skipped it · it failed, and the pattern goes on without · it
 was not needed, or not possible · another was faster."""
 
-KEPT: Final[Any] = object()
+KEPT: Final[object] = object()
 """The output stays what it is."""
 
 
@@ -37,7 +37,7 @@ class Turn(NamedTuple):
 
     step: str
     kind: TurnKind
-    output: Any = None
+    output: object = None
     why: str | None = None
 
     @property
@@ -49,16 +49,16 @@ class Turn(NamedTuple):
 class Known(NamedTuple):
     """The input of the run, its output so far, and the turns of its steps, in order."""
 
-    input: Any
-    output: Any
+    input: object
+    output: object
     turns: Sequence[Turn]
 
 
 class Going(NamedTuple):
     """The next move of a pattern: the steps of the next wave with their inputs (none: the end), the output so far, and more turns."""
 
-    steps: Sequence[tuple[str, Any]] = ()
-    output: Any = KEPT
+    steps: Sequence[tuple[str, object]] = ()
+    output: object = KEPT
     turns: Sequence[Turn] = ()
 
 
@@ -112,7 +112,7 @@ class Scheme:
         raise NotImplementedError
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """A value in words: text as it is, any other as JSON."""
     return value if isinstance(value, str) else str(canonical(value))
 
@@ -157,7 +157,7 @@ class Parallel(Scheme):
 
     kind = "parallel"
     least: int | None = None
-    merge: Callable[[dict[str, Any]], Any] | None = None
+    merge: Callable[[dict[str, Any]], object] | None = None
 
     @property
     def acts(self) -> bool:
@@ -190,7 +190,7 @@ def out_of_reach(wave: Mapping[str, TurnKind | None], least: int) -> Over | None
     return Over(f"{least} of {len(wave)} steps cannot succeed any more", failed=True) if hopes < least else None
 
 
-def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
+def called(what: str, function: Callable[..., object], *given: object) -> object:
     """Calls a function of the user's. Raises `StepFailed`."""
     try:
         return function(*given)
@@ -235,7 +235,7 @@ class RoundRobin(Scheme):
 
     kind = "round_robin"
     rounds: int | None = None
-    until: Callable[[Any], Any] | None = None
+    until: Callable[[Any], object] | None = None
 
     @property
     def acts(self) -> bool:
@@ -266,7 +266,7 @@ class Edge:
     """The steps that a step of a DAG waits for, and the condition on which it runs."""
 
     needs: tuple[str, ...] = ()
-    when: Callable[[Any], Any] | None = None
+    when: Callable[[Any], object] | None = None
     priority: int = 0
 
 
@@ -277,7 +277,7 @@ class Dag(Scheme):
     kind = "dag"
     edges: Mapping[str, Edge]
     on_error: Literal["fail", "skip_downstream", "continue"] = "fail"
-    merge: Callable[[dict[str, Any]], Any] | None = None
+    merge: Callable[[dict[str, Any]], object] | None = None
 
     @property
     def acts(self) -> bool:
@@ -296,7 +296,7 @@ class Dag(Scheme):
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         through = {turn.step: turn for turn in known.turns}
         out: list[Turn] = []
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         while True:
             ready = [name for name in self.names if self._is_due(name, through) and name not in found]
             for name in ready:
@@ -322,11 +322,11 @@ class Dag(Scheme):
     def _is_due(self, name: str, through: Mapping[str, Turn]) -> bool:
         return name not in through and all(each in through for each in self.edges[name].needs)
 
-    def _given(self, name: str, known: Known, through: Mapping[str, Turn]) -> Any:
+    def _given(self, name: str, known: Known, through: Mapping[str, Turn]) -> object:
         needs = self.edges[name].needs
         return {each: through[each].output for each in needs if through[each].gave} if needs else known.input
 
-    def _against(self, name: str, value: Any, through: Mapping[str, Turn]) -> str | None:
+    def _against(self, name: str, value: object, through: Mapping[str, Turn]) -> str | None:
         """Why a step is left out; None if it runs."""
         edge = self.edges[name]
         lost = [each for each in edge.needs if through[each].kind == "failed" or _is_after_failure(through[each])]
@@ -389,9 +389,9 @@ class Supervisor(Scheme):
             raise StepFailed({manager: f"it named {worker[:80]!r}; the workers are {', '.join(self.names[1:])}"})
         return Going([(worker, instruction)])
 
-    def _asked(self, known: Known) -> dict[str, Any]:
+    def _asked(self, known: Known) -> dict[str, object]:
         """Makes the input of the manager: the whole story each time, since each of its turns is a run of its own."""
-        done: list[dict[str, Any]] = []
+        done: list[dict[str, object]] = []
         for turn in known.turns:
             if turn.step == self.names[0]:
                 worker, instruction, _ = said_by(turn.step, turn.output)
@@ -416,7 +416,7 @@ class Supervisor(Scheme):
         yield self.names[0], END, "answer", True
 
 
-def said_by(manager: str, said: Any) -> tuple[str | None, Any, Any]:
+def said_by(manager: str, said: object) -> tuple[str | None, object, object]:
     """Reads a manager's reply: the next worker and its task, or the answer. Raises `StepFailed` for a reply that has neither."""
     if not isinstance(said, dict) or not isinstance(worker := said.get("worker"), str | None):
         raise StepFailed(
@@ -462,9 +462,9 @@ class Reflect(Scheme):
             return Going(output=drafts[best if self.on_exhausted == "accept_best" else -1])
         return Going([(writer, {"task": known.input, "draft": drafts[-1], "feedback": feedback})])
 
-    def _so_far(self, known: Known) -> tuple[list[Any], list[tuple[bool, float, str]]]:
+    def _so_far(self, known: Known) -> tuple[list[object], list[tuple[bool, float, str]]]:
         """The drafts, and what was said of each."""
-        drafts: list[Any] = []
+        drafts: list[object] = []
         judged: list[tuple[bool, float, str]] = []
         for turn in known.turns:
             if turn.step != self.names[0]:
@@ -475,7 +475,7 @@ class Reflect(Scheme):
                 drafts.append(turn.output)
         return drafts, judged
 
-    def _judged(self, said: Any) -> tuple[bool, float, str]:
+    def _judged(self, said: object) -> tuple[bool, float, str]:
         """Whether a draft passes, its score (below 0 where there is none), and the feedback."""
         found = _object_in(said)
         passed, score = (found.get("passed"), found.get("score")) if found is not None else (None, None)
@@ -505,7 +505,7 @@ class Reflect(Scheme):
 _FORM: Final = 'JSON alone: {"passed": true or false, "score": a number or null, "feedback": "what to do better"}'
 
 
-def _object_in(said: Any) -> dict[str, Any] | None:
+def _object_in(said: object) -> dict[str, object] | None:
     """The JSON object in what a critic said."""
     if isinstance(said, dict):
         return said

@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
 from contextlib import aclosing, closing, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from phronomy.errors import (
     AuthenticationError,
@@ -44,7 +44,7 @@ STREAMED = ("stream", "astream")
 
 USER = Message(role="user", content="Refund order 1042, secret-canary-77")
 REQUEST = ModelRequest(messages=(USER,))
-TOOL: dict[str, Any] = {
+TOOL: dict[str, object] = {
     "type": "function",
     "function": {"name": "refund", "parameters": {"type": "object", "properties": {"order_id": {"type": "integer"}}}},
 }
@@ -64,7 +64,7 @@ class ModelContract:
         """The model under test, talking to `base_url` with `key`: three attempts in all, and no pause between them."""
         raise NotImplementedError("override make_model")
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, Never, T]) -> T:
         """Run something async to its end, in a fresh event loop."""
         return asyncio.run(work)
 
@@ -145,7 +145,7 @@ class ModelContract:
             await self.let_go(model)
 
     def fails(
-        self, way: str, script: Any, kind: type[ModelError], *, requests: int, status: int | None
+        self, way: str, script: object, kind: type[ModelError], *, requests: int, status: int | None
     ) -> tuple[ModelError, list[Delta | ModelReply]]:
         """The error that asking ends in, looked at from all sides, and what was given before it."""
         given: list[Delta | ModelReply] = []
@@ -414,7 +414,7 @@ class ModelContract:
         """The provider need not say it all."""
         left = threading.Event()
 
-        def endless() -> Generator[dict[str, Any]]:
+        def endless() -> Generator[dict[str, object]]:
             try:
                 yield from itertools.repeat(self.piece("more " * 100))
             finally:
@@ -453,13 +453,13 @@ def calls_in(deltas: list[Delta]) -> list[tuple[str, str, str]]:
     return [(one[0], one[1], one[2]) for _, one in sorted(found.items())]
 
 
-def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+def chunk(finish_reason: str | None = None, **delta: object) -> dict[str, object]:
     """One event of a stream."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     return {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
 
 
-def fragment(index: int, arguments: str, *, id: str | None = None, name: str | None = None) -> dict[str, Any]:
+def fragment(index: int, arguments: str, *, id: str | None = None, name: str | None = None) -> dict[str, object]:
     """One event of a stream with a fragment of a call."""
     function = {"arguments": arguments} if name is None else {"name": name, "arguments": arguments}
     head = {"index": index} if id is None else {"index": index, "id": id, "type": "function"}

@@ -109,11 +109,11 @@ def sweep(
     *,
     store: Opener,
     recover: Play | None = None,
-    check: Callable[[Scene], Any] | None = None,
+    check: Callable[[Scene], object] | None = None,
     deaths: int = 1,
     every: int = 1,
-    strike: Callable[[], Any] | None = None,
-    mend: Callable[[], Any] | None = None,
+    strike: Callable[[], object] | None = None,
+    mend: Callable[[], object] | None = None,
     parallel: int = 2,
     timeout: float = 60.0,
 ) -> Report:
@@ -184,10 +184,10 @@ class _Sweep:
     folder: Path
     plays: tuple[Play, Play]
     opener: Opener
-    check: Callable[[Scene], Any] | None
+    check: Callable[[Scene], object] | None
     deaths: int
-    fault: Callable[[], Any] | None
-    mend: Callable[[], Any] | None
+    fault: Callable[[], object] | None
+    mend: Callable[[], object] | None
     timeout: float
 
     def __post_init__(self) -> None:
@@ -407,7 +407,7 @@ def _processes(plays: tuple[Play, Play]) -> Any:
     return context
 
 
-def _module(play: Any) -> str:
+def _module(play: object) -> str:
     while isinstance(play, partial):
         play = play.func
     return str(getattr(play, "__module__", type(play).__module__))

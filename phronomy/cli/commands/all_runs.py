@@ -67,7 +67,7 @@ def _is_wanted(branch: Branch, agent: str | None, statuses: list[Standing] | Non
     return (agent is None or branch.agent == agent) and (not statuses or branch.status in statuses)
 
 
-def _view(branch: Branch, waiting: list[PendingRow], now: float) -> dict[str, Any]:
+def _view(branch: Branch, waiting: list[PendingRow], now: float) -> dict[str, object]:
     return {
         **branch_view(branch),
         "held": branch.is_held(now),
@@ -142,7 +142,7 @@ def cancel(
     return DONE
 
 
-def _worker(place: Place, meant: Found) -> Runs[Any, Any]:
+def _worker(place: Place, meant: Found) -> Runs[Any, object]:
     """Gives the worker that ends the run: the app's, or for an agent's run without an app a bare agent. Raises `WrongUsage`."""
     kind = meant.checkpoint.kind
     if place.agent is None and kind == "agent":

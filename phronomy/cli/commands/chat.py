@@ -116,7 +116,7 @@ class Chat:
 
     # Runs
 
-    def _picked_up(self) -> Result[Any] | None:
+    def _picked_up(self) -> Result[object] | None:
         """The run of the thread that has not ended, carried on to where it rests. None if all have ended."""
         branch = self._open_branch()
         if branch is None:
@@ -146,7 +146,7 @@ class Chat:
         branches = self.place.store.branches(thread_id=self.thread_id)
         return next((each for each in reversed(branches) if each.status not in ENDED), None)
 
-    def _said(self, text: str) -> Result[Any] | None:
+    def _said(self, text: str) -> Result[object] | None:
         """Sends a message, and gives the result of the run."""
         try:
             return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id))
@@ -154,7 +154,7 @@ class Chat:
             self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
             return self._picked_up()
 
-    def _going(self, act: Callable[[Any], Result[Any]]) -> Result[Any]:
+    def _going(self, act: Callable[[Any], Result[object]]) -> Result[object]:
         """A run, tried again for as long as it fails and the human says so. Raises `RunFailed`."""
         while True:
             try:
@@ -178,7 +178,7 @@ class Chat:
                 self.screen.say(f"The run is {result.status}.", style="bold")
             return result
 
-    def _go_on(self, checkpoint: Checkpoint, hear: Any) -> Result[Any]:
+    def _go_on(self, checkpoint: Checkpoint, hear: object) -> Result[object]:
         return carried_on(self.place, checkpoint, hear)
 
     def _try_again(self) -> bool:
@@ -189,7 +189,7 @@ class Chat:
 
     # Decisions
 
-    def _decided(self, checkpoint: Checkpoint) -> Result[Any] | None:
+    def _decided(self, checkpoint: Checkpoint) -> Result[object] | None:
         """The run after a decision on the first thing that waits. None: later."""
         screen, pending = self.screen, checkpoint.pending[0]
         request = Request(screen=screen, place=self.place, mask=self.mask, checkpoint=checkpoint, pending=pending)
@@ -213,7 +213,7 @@ class Chat:
         self._say_who(result, pending)
         return result
 
-    def _settled(self, request: Request, answer: Answer) -> Result[Any]:
+    def _settled(self, request: Request, answer: Answer) -> Result[object]:
         """The run after this answer. A text that does not fit, and is JSON, is read as that. Raises as `stream` does."""
         try:
             return self._going(lambda hear: settle(request, answer, hear, by=self.by))
@@ -222,7 +222,7 @@ class Chat:
                 raise
         return self._going(lambda hear: settle(request, read, hear, by=self.by))
 
-    def _say_who(self, result: Result[Any], pending: PendingApproval) -> None:
+    def _say_who(self, result: Result[object], pending: PendingApproval) -> None:
         mine = next((each for each in result.checkpoint.decisions if each.pending_id == pending.id), None)
         if mine is not None:
             self.screen.say(f"({who_decided(mine)})", style="dim")
@@ -256,7 +256,7 @@ class Chat:
                 case _:
                     screen.say(f"Please answer {keys}{', v' if is_cut else ''} or l.")
 
-    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, Any] | None:
+    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, object] | None:
         """The arguments as the human wants them. None: they cannot be edited here."""
         screen, pending = self.screen, request.pending
         very = self.mask.tool(pending)

@@ -94,10 +94,10 @@ class Session:
     screen: Screen
     place: Place
     mask: Mask
-    debugger: Debugger[Any, Any]
+    debugger: Debugger[Any, object]
     told: dict[str, int] = field(default_factory=dict)
     """How many messages of the run at each path were shown."""
-    states: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    states: dict[str, Mapping[str, object]] = field(default_factory=dict)
     numbers: dict[int, Breakpoint] = field(default_factory=dict)
     left: bool = False
 
@@ -158,7 +158,7 @@ class Session:
             self.screen.say("Interrupted: the run stands where it was last stored.", style="yellow")
             self._obey("again")
 
-    def _call(self, method: str, *args: Any, **options: Any) -> Any:
+    def _call(self, method: str, *args: object, **options: object) -> object:
         """Call a method of the debugger. An agent with anything async in it runs in an event loop."""
         with self.screen.working("The run goes on"):
             try:
@@ -483,7 +483,7 @@ def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) < 10
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     """JSON, or the text itself."""
     try:
         return parse(text)
@@ -491,7 +491,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str) -> dict[str, object]:
     """The input of a graph. Raises `WrongUsage`."""
     value = _value(text)
     if not isinstance(value, dict):

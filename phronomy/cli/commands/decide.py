@@ -181,7 +181,7 @@ def _check_seen(request: Request, answer: Answer | None, manner: Manner) -> None
         )
 
 
-def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_changes: bool = False) -> Result[Any]:
+def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_changes: bool = False) -> Result[object]:
     """Decide what was shown, and go on. Raises as `stream` does."""
     try:
         return drive(
@@ -225,7 +225,7 @@ def how_it_stands(place: Place, run_id: str, pending_id: str) -> str:
     return f"The decision is recorded and nothing is lost; go on with: {place.command('recover', run_id)}"
 
 
-def report(request: Request, result: Result[Any], manner: Manner) -> int:
+def report(request: Request, result: Result[object], manner: Manner) -> int:
     """Say what the decision has led to. The exit status."""
     checkpoint, screen = result.checkpoint, request.screen
     mine = next((each for each in checkpoint.decisions if each.pending_id == request.pending.id), None)
@@ -239,7 +239,7 @@ def report(request: Request, result: Result[Any], manner: Manner) -> int:
     return PENDING if waits else DONE
 
 
-def result_view(result: Result[Any], mask: Mask) -> dict[str, Any]:
+def result_view(result: Result[object], mask: Mask) -> dict[str, object]:
     """Gives the result of a run as a document for machines."""
     checkpoint = result.checkpoint
     waits = checkpoint.pending if result.suspended else ()
@@ -255,7 +255,7 @@ def result_view(result: Result[Any], mask: Mask) -> dict[str, Any]:
     }
 
 
-def show_end(screen: Screen, result: Result[Any], place: Place) -> None:
+def show_end(screen: Screen, result: Result[object], place: Place) -> None:
     """Prints the result of a run, and the commands that go on with it."""
     if result.status == "running":
         screen.say("A worker elsewhere holds the run, and carries it on.", style="bold")
@@ -283,7 +283,7 @@ def _edited(request: Request, given: str | None) -> Answer | None:
     was = request.pending.args
     shown = mask.args(was, very)
     text = given if given is not None else in_editor(json_text(shown))
-    args: dict[str, Any] | None = None
+    args: dict[str, object] | None = None
     while args is None:
         try:
             args = _read(tool, text, shown, was)
@@ -301,7 +301,7 @@ def _edited(request: Request, given: str | None) -> Answer | None:
     return Approve(args=args)
 
 
-def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapping[str, Any]) -> None:
+def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapping[str, object]) -> None:
     """Edited arguments, as the tool would get them, beside what the model asked for."""
     very, was = mask.tool(pending), pending.args
     screen.say(f"To be run: {pending.tool_name}", style="bold yellow")
@@ -309,17 +309,17 @@ def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapp
     screen.say()
 
 
-def _read(tool: Tool, text: str, shown: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+def _read(tool: Tool, text: str, shown: Mapping[str, object], was: Mapping[str, object]) -> dict[str, object]:
     """Validates the arguments in a text; a mask in it stands for the value that it hides. Raises `JsonError`, `InvalidArguments`."""
     wanted = parse(text)
     if not isinstance(wanted, dict):
         raise InvalidArguments("the arguments must be a JSON object")
     kept = {name: was[name] if _is_masked(name, value, shown, was) else value for name, value in wanted.items()}
-    args: dict[str, Any] = json.loads(tool.read(json.dumps(kept)))
+    args: dict[str, object] = json.loads(tool.read(json.dumps(kept)))
     return args
 
 
-def _is_masked(name: str, value: Any, shown: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
+def _is_masked(name: str, value: object, shown: Mapping[str, object], was: Mapping[str, object]) -> bool:
     """Whether the value is only what stood for one that is hidden."""
     return value == HIDDEN and name in was and shown[name] == HIDDEN
 
@@ -360,7 +360,7 @@ def edited_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Se
     return args
 
 
-def _typed(tool: Tool, name: str, typed: str) -> Any:
+def _typed(tool: Tool, name: str, typed: str) -> object:
     """The value that was typed for a parameter: JSON, or the text itself where that is what the tool takes."""
     is_text = tool.parameters["properties"][name].get("type") == "string"
     if is_text and not (len(typed) > 1 and typed[0] == typed[-1] == '"'):
@@ -449,7 +449,7 @@ def edit(
         return decide(screen, place, id, make, "Approve it with these arguments?", manner)
 
 
-def _json(text: str, option: str) -> Any:
+def _json(text: str, option: str) -> object:
     try:
         return parse(text)
     except JsonError as error:

@@ -84,7 +84,7 @@ class Refunds:
         found: int = self._do("SELECT count(*) FROM demo_refunds WHERE ? IN (run_id, '')", (run_id or "",))[0][0]
         return found
 
-    def _do(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    def _do(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         try:
             with closing(sqlite3.connect(self.path, timeout=30)) as db, db:
                 return db.execute(statement, values).fetchall()
@@ -100,7 +100,7 @@ def order(order_id: int) -> tuple[str, float]:
 
 
 @tool
-def lookup_order(order_id: int) -> dict[str, Any]:
+def lookup_order(order_id: int) -> dict[str, object]:
     """Look up what was ordered, and what it cost in euros."""
     item, price = order(order_id)
     return {"order_id": order_id, "item": item, "price": price}
@@ -109,7 +109,7 @@ def lookup_order(order_id: int) -> dict[str, Any]:
 @tool(requires_approval=True)
 def refund(
     order_id: int, amount: Annotated[float, Field(gt=0)], reason: str, *, context: ToolContext[Refunds]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Refund an order, in full or in part, in euros."""
     _, price = order(order_id)
     if amount > price:
@@ -155,7 +155,7 @@ def _results(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {names[message["tool_call_id"]]: message["content"] for message in messages if message["role"] == "tool"}
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _object(text: str) -> dict[str, object] | None:
     """The object in a JSON text, None if it holds none."""
     try:
         value = json.loads(text)
@@ -353,7 +353,7 @@ class Session:
             what = f"asks for {made.name}" if made.id in waiting else f"calls {made.name} {made.arguments}"
             self.screen.row(who, what, style="cyan")
 
-    def show_pending(self, pending: PendingApproval, args: Mapping[str, Any], run_id: str) -> None:
+    def show_pending(self, pending: PendingApproval, args: Mapping[str, object], run_id: str) -> None:
         """Prints a pending approval: the tool first, then every argument, as the tool would get it."""
         self.screen.say()
         self.screen.say(f"Approval needed: {pending.tool_name}", style="bold yellow")

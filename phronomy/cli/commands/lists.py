@@ -104,7 +104,7 @@ def _list_kept(screen: Screen, place: Place, given: Mapping[str, Any], *, machin
     return DONE
 
 
-def _more(screen: Screen, place: Place, command: str, given: Mapping[str, Any], after: str | None) -> None:
+def _more(screen: Screen, place: Place, command: str, given: Mapping[str, object], after: str | None) -> None:
     """Say how to see the page that follows, if there is one."""
     if after is None:
         return
@@ -113,7 +113,7 @@ def _more(screen: Screen, place: Place, command: str, given: Mapping[str, Any], 
     screen.place("", place.command(command, *_options({**given, "after": after})))
 
 
-def _options(given: Mapping[str, Any]) -> Iterator[str]:
+def _options(given: Mapping[str, object]) -> Iterator[str]:
     """The options as they are typed."""
     for name, value in given.items():
         option = f"--{name.removesuffix('_id').replace('_', '-')}"

@@ -78,7 +78,7 @@ def _list(screen: Screen, branches: list[Branch]) -> None:
 def _recover_all(screen: Screen, place: Place, branches: list[Branch], manner: Manner, *, alone: bool) -> int:
     """Carry each on. One that cannot be is told of, and does not keep the others from it."""
     mask = Mask(place.agent, reveal=manner.reveal)
-    documents: list[dict[str, Any]] = []
+    documents: list[dict[str, object]] = []
     statuses = [DONE]
     for branch in branches:
         try:
@@ -101,13 +101,13 @@ def _recover_all(screen: Screen, place: Place, branches: list[Branch], manner: M
     return FAILED if FAILED in statuses else max(statuses)
 
 
-def _recover(screen: Screen, place: Place, branch: Branch, mask: Mask, manner: Manner) -> Result[Any]:
+def _recover(screen: Screen, place: Place, branch: Branch, mask: Mask, manner: Manner) -> Result[object]:
     checkpoint = place.store.head(branch.id)[1]
     with telling(screen, mask, machine=manner.json) as hear:
         return carried_on(place, checkpoint, hear, accept_changes=manner.accept_changes)
 
 
-def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_changes: bool = False) -> Result[Any]:
+def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_changes: bool = False) -> Result[object]:
     """The run, carried on to where it rests: at once, if it waits or has ended. Raises as `stream` does."""
     if any(item.why == "breakpoint" for item in checkpoint.pending):  # to go on is a decision there, and nobody took it
         return recovered(place, checkpoint, accept_changes=accept_changes)
@@ -118,7 +118,7 @@ def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_change
     except CheckpointAlreadyResumed as error:
         if error.result is None:
             raise
-        ended: Result[Any] = error.result
+        ended: Result[object] = error.result
         return ended
 
 

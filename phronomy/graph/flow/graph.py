@@ -127,9 +127,11 @@ class StateGraph(
         self._nodes: dict[str, Node | Inside] = {}
         self._edges: dict[str, list[str]] = {}
         self._joins: list[tuple[tuple[str, ...], str]] = []
-        self._routes: dict[str, list[tuple[Callable[[Any], Any], Any]]] = {}
+        self._routes: dict[str, list[tuple[Callable[[Any], object], object]]] = {}
 
-    def add_node(self, name: str | Callable[..., Any], node: Any = None, /, **options: Unpack[NodeOptions]) -> Self:
+    def add_node(
+        self, name: str | Callable[..., object], node: object = None, /, **options: Unpack[NodeOptions]
+    ) -> Self:
         """Add a node: a function of the state (and, if it takes two, a `ToolContext`), an agent, or a graph; returns the builder.
 
         A function returns an update: a mapping of channels, None, or `Continue`, `Pause`, `Abort` or `Replan` with one. Its
@@ -175,7 +177,7 @@ class StateGraph(
         except ConfigurationError as error:
             raise GraphError(f"{where}: {str(error).removeprefix(f'tool {name}: ')}") from error
 
-    def _inside(self, name: str, node: Runs[Any, Any], options: dict[str, Any]) -> Inside:
+    def _inside(self, name: str, node: Runs[Any, object], options: Mapping[str, object]) -> Inside:
         inner = node.spec
         takes, gives = options.get("input"), options.get("output")
         for channel in (takes, gives):
@@ -230,7 +232,7 @@ class StateGraph(
         return self
 
     def add_conditional_edges(
-        self, source: str, path: Callable[[Any], Any], path_map: Mapping[Hashable, str] | Sequence[str] | None = None
+        self, source: str, path: Callable[[Any], object], path_map: Mapping[Hashable, str] | Sequence[str] | None = None
     ) -> Self:
         """Go on after `source` where `path`, a function of the state, says. Returns the builder.
 
@@ -354,12 +356,12 @@ class Graph(Runs[Deps, State]):
 
     _spelt: ClassVar[spelling.Options]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls._spelt.check(cls)
 
     def __init__(
-        self, schema: StateSchema, nodes: Mapping[str, Node | Inside], routes: Routes, options: Mapping[str, Any]
+        self, schema: StateSchema, nodes: Mapping[str, Node | Inside], routes: Routes, options: Mapping[str, object]
     ) -> None:
         self._spelt.check(type(self))  # it may have been given more since it was made
         options = _kept({**self._of_class(), **options})
@@ -391,7 +393,7 @@ class Graph(Runs[Deps, State]):
         check_rules(spec.policy, specs_in(spec))
         self._spec = replace(spec, breakpoints=checked_breakpoints(self.breakpoints, spec))
 
-    def _of_class(self) -> dict[str, Any]:
+    def _of_class(self) -> dict[str, object]:
         """The options in the bodies of subclasses."""
         names = [name for name in GraphOptions.__annotations__ if hasattr(type(self), name)]
         return {
@@ -402,7 +404,7 @@ class Graph(Runs[Deps, State]):
         """The configuration with what a subclass adds."""
         return spec
 
-    def _check(self, store: Any) -> None:
+    def _check(self, store: object) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise GraphError("the name of a graph is text that is not empty")
         if store is not None and not isinstance(store, Store):
@@ -428,7 +430,7 @@ class Graph(Runs[Deps, State]):
 
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             if "_spec" in self.__dict__ and name != "store":
                 raise ConfigurationError(f"graph {self.name!r} is compiled, so its {name} is fixed: compile another")
             if "_spec" in self.__dict__ and not isinstance(value, Store):
@@ -444,7 +446,7 @@ class Graph(Runs[Deps, State]):
         """The configuration, checked and fixed."""
         return self._spec
 
-    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, Any]:
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, object]:
         spec = self._spec
         if unknown := options.keys() - CallOptions.__annotations__.keys():
             known = CallOptions.__annotations__
@@ -491,7 +493,7 @@ class Graph(Runs[Deps, State]):
         return state
 
     def fork(
-        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: Any = None
+        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: object = None
     ) -> Checkpoint:
         """Open another branch of a run at a checkpoint, and return its first checkpoint; the old branch stays as it is.
 
@@ -508,7 +510,7 @@ class Graph(Runs[Deps, State]):
         return forking.fork(home, given, label=label, rerun=rerun, change=change)
 
     async def afork(
-        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: Any = None
+        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: object = None
     ) -> Checkpoint:
         """As `fork`."""
         return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun, update=update)
@@ -549,7 +551,7 @@ _OF_FALLBACKS = ("idempotent", "timeout", "requires_approval", "approval_timeout
 """Options that hold for what stands in for a node as well: where the node needs an approval, so does it, of its own."""
 
 
-def _streams(fallback: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def _streams(fallback: object, options: Mapping[str, object]) -> dict[str, object]:
     """The streams of a node as an option of its fallback, if the fallback yields its update as well."""
     return {"streams": options["streams"]} if "streams" in options and is_generator(fallback) else {}
 
@@ -563,13 +565,13 @@ def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if name in _SERIES and is_series(value) else value for name, value in options.items()}
 
 
-def _stops(graph: str, nodes: Mapping[str, Any], before: Any, after: Any) -> Stops:
+def _stops(graph: str, nodes: Mapping[str, object], before: object, after: object) -> Stops:
     return Stops(
         before=_named(graph, nodes, "interrupt_before", before), after=_named(graph, nodes, "interrupt_after", after)
     )
 
 
-def _named(graph: str, nodes: Mapping[str, Any], option: str, names: Any) -> frozenset[str]:
+def _named(graph: str, nodes: Mapping[str, object], option: str, names: Any) -> frozenset[str]:
     if not is_series(names):
         raise GraphError(
             f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"

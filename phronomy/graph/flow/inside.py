@@ -57,7 +57,7 @@ class Within:
         return begun(spec, parent, path, at, first)
 
 
-def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> Any:
+def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> object:
     """The input of the run inside a node: what a `Send` brought, or what the node takes of the state."""
     args = call.args or {}
     channels = spec.shown_in(args, state)
@@ -66,7 +66,7 @@ def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> An
         return node.into(value) if callable(node.into) else value
     if callable(node.into):
         return node.into(spec.schema.read(channels))
-    values: dict[str, Any] = json.loads(channels)
+    values: dict[str, object] = json.loads(channels)
     if isinstance(node.into, str):
         values = json.loads(spec.schema.whole(channels))
         if node.into not in values:
@@ -75,7 +75,7 @@ def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> An
     return shared(spec, node, values)
 
 
-def shared(spec: GraphSpec, node: Inside, values: Mapping[str, Any]) -> dict[str, Any]:
+def shared(spec: GraphSpec, node: Inside, values: Mapping[str, object]) -> dict[str, object]:
     """Of these values of channels, those that a graph in a node shares with the graph around it."""
     return {name: values[name] for name in node.inner.spec.schema.names if name in values and name in spec.schema.names}
 
@@ -92,7 +92,7 @@ def begun_with(spec: GraphSpec, state: Checkpoint, id: str) -> Any:
 def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, content: str) -> JsonText:
     """The update that the end of the run inside a node is. Raises `NodeFailed`, `InvalidUpdate`."""
     inner = node.inner.spec
-    asked: Any = None
+    asked: object = None
     if node.keeps_input:
         try:
             told: dict[str, Any] = json.loads(content)
@@ -123,9 +123,9 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
     return spec.schema.update(node.name, canonical(_changed(spec, node, given, value)))
 
 
-def _changed(spec: GraphSpec, node: Inside, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+def _changed(spec: GraphSpec, node: Inside, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, object]:
     """Gives the update of the shared channels that the graph in a node has made."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in after.items():
         if name not in spec.schema.names:
             continue
@@ -146,7 +146,7 @@ def _changed(spec: GraphSpec, node: Inside, before: Mapping[str, Any], after: Ma
     return found
 
 
-def _added(spec: GraphSpec, node: Inside, name: str, before: str | None, after: str) -> Any:
+def _added(spec: GraphSpec, node: Inside, name: str, before: str | None, after: str) -> object:
     """Gives the update that makes the new value of a channel out of the old one. Raises `NodeFailed` if there is none."""
     channel = spec.schema.channels[name]
     value = channel.read(after)

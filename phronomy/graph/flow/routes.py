@@ -21,7 +21,7 @@ from phronomy.graph.signals import END, START, Send
 class Route:
     """A function of the state that says where to go on. `targets` are the nodes that it may name, by what it returns for each."""
 
-    path: Callable[[Any], Any]
+    path: Callable[[Any], object]
     is_async: bool
     targets: Mapping[Any, str]
     is_open: bool
@@ -47,7 +47,7 @@ class Routes:
         """Whether a function has a say in where to go on after this node."""
         return bool(self.routes.get(node))
 
-    def after(self, node: str, read: Callable[[], Any]) -> list[str | Send]:
+    def after(self, node: str, read: Callable[[], object]) -> list[str | Send]:
         """Gives the targets after a node; `read` gives the state as the node left it. Raises `NodeFailed` for what a route does."""
         found: list[str | Send] = list(self.edges.get(node, ()))
         for route in self.routes.get(node, ()):
@@ -58,7 +58,7 @@ class Routes:
             found += self._meant(node, route, answer)
         return found
 
-    async def aafter(self, node: str, read: Callable[[], Any]) -> list[str | Send]:
+    async def aafter(self, node: str, read: Callable[[], object]) -> list[str | Send]:
         """As `after`."""
         found: list[str | Send] = list(self.edges.get(node, ()))
         for route in self.routes.get(node, ()):
@@ -69,7 +69,7 @@ class Routes:
             found += self._meant(node, route, answer)
         return found
 
-    def _meant(self, node: str, route: Route, answer: Any) -> list[str | Send]:
+    def _meant(self, node: str, route: Route, answer: object) -> list[str | Send]:
         found: list[str | Send] = []
         for each in answer if isinstance(answer, (list, tuple)) else (answer,):
             if isinstance(each, Send):
@@ -203,7 +203,7 @@ def failed(node: str, why: str) -> NodeFailed:
     return NodeFailed(f"{place}: {why}; mend it and resume the checkpoint", failures={node: why})
 
 
-def route_of(where: str, nodes: Sequence[str], path: Callable[[Any], Any], path_map: Any) -> Route:
+def route_of(where: str, nodes: Sequence[str], path: Callable[[Any], object], path_map: Any) -> Route:
     """A route, and the nodes that it may lead to. Raises `GraphError`."""
     listed = _listed(path) if path_map is None else ()
     if isinstance(path_map, Mapping):
@@ -221,7 +221,7 @@ def route_of(where: str, nodes: Sequence[str], path: Callable[[Any], Any], path_
     return Route(path=path, is_async=is_async(path), targets=targets, is_open=path_map is None and not listed)
 
 
-def _listed(path: Callable[[Any], Any]) -> tuple[str, ...]:
+def _listed(path: Callable[[Any], object]) -> tuple[str, ...]:
     """The names in the return type of a route, if it lists them."""
     while isinstance(path, partial):
         path = path.func
@@ -230,7 +230,7 @@ def _listed(path: Callable[[Any], Any]) -> tuple[str, ...]:
     except Exception:  # a hint that cannot be resolved lists nothing
         return ()
     names: list[str] = []
-    todo: list[Any] = [hint]
+    todo: list[object] = [hint]
     while todo:
         each = todo.pop(0)
         if get_origin(each) is Literal:

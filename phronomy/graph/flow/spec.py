@@ -142,8 +142,8 @@ class GraphSpec:
 
     @cached
     def _ref(self) -> AgentRef:
-        shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
-        facts: dict[str, Any] = {"tools": shape, "instructions": "", "model": ""}
+        shape: dict[str, object] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
+        facts: dict[str, object] = {"tools": shape, "instructions": "", "model": ""}
         if self.policy:
             facts["policy"] = [[rule.of, rule.pattern] for rule in self.policy]
         return AgentRef(name=self.name, fingerprint=facts)
@@ -194,7 +194,7 @@ class GraphSpec:
         """The specs of the agents and graphs in nodes."""
         return [node.inner.spec for node in self.nodes.values() if isinstance(node, Inside)]
 
-    def shown_state(self, state: Checkpoint) -> Any:
+    def shown_state(self, state: Checkpoint) -> object:
         """The values of the channels, as plain JSON."""
         return json.loads(channels_of(state))
 
@@ -219,7 +219,7 @@ class GraphSpec:
             return "pre_node"
         return None if call.name == HALT or call.arguments != "{}" else "post_node"
 
-    def advance(self, state: Checkpoint, deps: Any) -> Advance:
+    def advance(self, state: Checkpoint, deps: object) -> Advance:
         """Prepares the step from a settled wave to the next one."""
         return Advance(self, state, deps)
 
@@ -245,7 +245,7 @@ class GraphSpec:
 
     # Beginning, and being changed
 
-    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+    def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, Any]:
         """The state that a run of this input begins with, and its first wave. Raises `ConfigurationError`."""
         if self.update is not None or self.modify is not None:
             raise ConfigurationError(
@@ -290,7 +290,7 @@ class GraphSpec:
             return []
         return list(self._edits(runner, (), at, by))
 
-    def changed(self, update: Any, inside: Container[str], state: Checkpoint) -> Checkpoint:
+    def changed(self, update: object, inside: Container[str], state: Checkpoint) -> Checkpoint:
         """The state of a run with this update, as a node's would be taken; `inside` are the paths of runs under way in nodes.
 
         Raises `InvalidUpdate`.
@@ -464,7 +464,7 @@ class GraphSpec:
         """The arguments of a node: the state, where a human may have to approve of it, else none. It sees that of its wave then."""
         return f'{{"state":{self.schema.whole(channels)}}}' if self.nodes[node].gate != "never" else "{}"
 
-    def shown_in(self, args: Mapping[str, Any], state: Checkpoint) -> JsonText:
+    def shown_in(self, args: Mapping[str, object], state: Checkpoint) -> JsonText:
         """The state that a node of these arguments sees."""
         shown = args.get("state")
         return channels_of(state) if shown is None else canonical(shown)
@@ -480,15 +480,15 @@ def _edit(
     by: Principal | None = None,
 ) -> Decided:
     """The outcome of an edit that leaves the channels so; `inside` are the paths of runs under way in nodes."""
-    content: Any = state_with(channels, {}, _given(spec, state, inside))
+    content: object = state_with(channels, {}, _given(spec, state, inside))
     digest = digest_of(channels)
     decision = Decision(pending_id=state.id, digest=digest, kind="edit", path=state.path, content=content, by=by, at=at)
     return Decided(decision=decision)
 
 
-def _given(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, Any]]:
+def _given(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, object]]:
     """Gives the channels that graphs in nodes began with, finished or running at these paths, before the state is edited."""
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, dict[str, object]] = {}
     for call in state.calls:
         node = spec.nodes.get(call.name)
         begun = call.result is not None or f"{state.path}/{call.id}".lstrip("/") in nested
@@ -569,7 +569,7 @@ def _held_back(state: Checkpoint, decision: Decision) -> Checkpoint:
 
 
 def _advanced(state: Checkpoint, outcome: Advanced) -> Checkpoint:
-    update: dict[str, Any] = {"state": outcome.__dict__["state"], "calls": outcome.calls, "turn": state.turn + 1}
+    update: dict[str, object] = {"state": outcome.__dict__["state"], "calls": outcome.calls, "turn": state.turn + 1}
     if outcome.status == "rejected":
         update["rejecting"] = True
     if outcome.status == "cancelled":

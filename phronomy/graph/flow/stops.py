@@ -150,7 +150,7 @@ def _runs_again(spec: GraphSpec, state: Checkpoint, call: Call) -> bool:
     )
 
 
-def _given(spec: GraphSpec, state: Checkpoint, call: Call) -> Any:
+def _given(spec: GraphSpec, state: Checkpoint, call: Call) -> object:
     args = call.args or {}
     if "arg" in args:
         return args["arg"]

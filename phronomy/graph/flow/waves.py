@@ -80,7 +80,7 @@ def _stands_at(gate: Call) -> str:
 class Advance:
     """The step from a wave in which every call has settled to the next one."""
 
-    def __init__(self, spec: GraphSpec, state: Checkpoint, deps: Any) -> None:
+    def __init__(self, spec: GraphSpec, state: Checkpoint, deps: object) -> None:
         self._spec = spec
         self._state = state
         self._deps = deps
@@ -122,14 +122,14 @@ class Advance:
                 targets += await self._spec.routes.aafter(_left(call, gave), partial(self._as_left, call, gave))
         return self._advanced(told, targets, at)
 
-    def _told(self, call: Call) -> dict[str, Any]:
+    def _told(self, call: Call) -> dict[str, object]:
         """Reads the result of a call: its update as text, and its signal, if it gave one."""
         assert call.result is not None
         node, kind, content = self._spec.tools.get(call.name), call.result.kind, call.result.content
         if kind == "completed" and isinstance(node, Inside):
             return {"update": update_from(self._spec, node, self._state, call, content)}
         if kind == "completed":
-            told: dict[str, Any] = json.loads(content)
+            told: dict[str, object] = json.loads(content)
             return {**told, "update": canonical(told["update"])}
         if kind == "responded":
             return {"update": self._spec.schema.update(call.name, json.loads(content))}
@@ -152,11 +152,11 @@ class Advance:
             raise failed(call.name, f"it goes on at {quoted_name(unknown[0])}, which is no node of the graph")
         return list(to)
 
-    def _as_begun(self) -> Any:
+    def _as_begun(self) -> object:
         """The state that the run begins with."""
         return self._spec.schema.read(channels_of(self._state))
 
-    def _as_left(self, call: Call, gave: dict[str, Any]) -> Any:
+    def _as_left(self, call: Call, gave: dict[str, Any]) -> object:
         """The state as the node left it, without what its siblings gave."""
         schema = self._spec.schema
         return schema.read(schema.reduce(channels_of(self._state), [(call.name, gave["update"])]))
@@ -184,7 +184,7 @@ class Advance:
         calls = calls_of(spec, state.turn + 2, channels, spec.routes.going([*targets, *complete]), gates)
         return Advanced(state=state_with(channels, waiting), calls=calls, at=at)
 
-    def _on_rejection(self, call: Call, gave: dict[str, Any]) -> str | None:
+    def _on_rejection(self, call: Call, gave: Mapping[str, object]) -> str | None:
         """Gives the node that follows a rejected or expired one. Nothing follows a cancelled one."""
         back: str | None = getattr(self._spec.tools.get(call.name), "on_rejection", None)
         return back if gave.get("kind") in ("rejected", "expired") else None
@@ -200,6 +200,6 @@ class Advance:
         return None, None
 
 
-def _left(call: Call, gave: dict[str, Any]) -> str:
+def _left(call: Call, gave: Mapping[str, object]) -> str:
     """From where to go on along the edges: after the node, or anew where the graph begins."""
     return START if gave.get("signal") == "replan" else call.name

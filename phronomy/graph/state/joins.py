@@ -33,7 +33,7 @@ def arrivals_in(state: str) -> dict[str, list[str]]:
     return found
 
 
-def given_in(state: str) -> dict[str, dict[str, Any]]:
+def given_in(state: str) -> dict[str, dict[str, object]]:
     """Gives the channels that graphs in nodes began with before the state was edited, by call."""
     found: dict[str, dict[str, Any]] = _beside(state, _GIVEN, dict)
     return found
@@ -48,7 +48,7 @@ def _beside(state: str, name: str, kind: type) -> Any:
 
 
 def state_with(
-    channels: JsonText, arrived: Mapping[str, list[str]], given: Mapping[str, dict[str, Any]] | None = None
+    channels: JsonText, arrived: Mapping[str, list[str]], given: Mapping[str, Mapping[str, object]] | None = None
 ) -> JsonText:
     """The state with these values of the channels, these arrivals, and this that was given."""
     beside = {name: dict(value) for name, value in ((_JOINS, arrived), (_GIVEN, given)) if value}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Never, TypeAlias, TypeVar
 
 from phronomy.agents.agent import Agent
 from phronomy.stores.base import Store
@@ -20,6 +20,7 @@ from phronomy.stores.rows import (
     Branch,
     BranchFilter,
     CheckpointFilter,
+    CheckpointRow,
     Claim,
     Entry,
     Lineage,
@@ -33,6 +34,9 @@ T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
 DRIVERS = ("sync", "async")
+
+Everything: TypeAlias = tuple[list[Branch], list[PendingRow], list[CheckpointRow], list[AuditRow], list[Lineage]]
+"""The content of a store."""
 
 
 class Clock:
@@ -76,7 +80,7 @@ class StoreTests:
     def _stores(self) -> list[Store]:
         return []
 
-    def opened(self, **options: Any) -> Store:
+    def opened(self, **options: object) -> Store:
         """Another object over the data of this test; the test's end closes it."""
         store = self.make_store(clock=self.clock, **options)
         self._stores.append(store)
@@ -102,11 +106,11 @@ class StoreTests:
 
     # Whole runs
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, Never, T]) -> T:
         """Run something async to its end, in a fresh event loop."""
         return asyncio.run(work)
 
-    def drive(self, driver: str, agent: Agent[Any, Any], verb: str, *args: Any, **options: Any) -> Any:
+    def drive(self, driver: str, agent: Agent[Any, object], verb: str, *args: object, **options: object) -> Any:
         """Calls a method of the agent, or its async twin in an event loop of its own."""
         if driver == "sync":
             return getattr(agent, verb)(*args, **options)
@@ -227,7 +231,7 @@ def written(lineage: Lineage) -> list[tuple[int, str, str]]:
     return [(entry.seq, entry.branch_id, entry.checkpoint_id or entry.body) for entry in lineage.entries]
 
 
-def everything(store: Store) -> tuple[Any, ...]:
+def everything(store: Store) -> Everything:
     """All that the store holds: equal before and after means that nothing has happened."""
     branches = store.select_branches(BranchFilter())
     return (
@@ -271,9 +275,9 @@ def refused(*kinds: type[E]) -> Iterator[Refusal[E]]:
 
 
 @contextmanager
-def beside(work: Callable[[], Any]) -> Iterator[None]:
+def beside(work: Callable[[], object]) -> Iterator[None]:
     """Runs work in another thread beside the block, and waits for its end at the end of the block."""
-    found: list[Any] = []
+    found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
     try:
@@ -283,7 +287,7 @@ def beside(work: Callable[[], Any]) -> Iterator[None]:
     assert len(found) == 1, "what was done in another thread has failed"
 
 
-async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+async def together(*work: Coroutine[object, Never, object]) -> list[Any]:
     """Runs coroutines side by side, each in a task of its own, and gives their results."""
     return list(await asyncio.gather(*work))
 

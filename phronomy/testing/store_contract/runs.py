@@ -46,27 +46,27 @@ class Told(Announcements):
         if fault is not None:
             raise fault
 
-    def on_suspended(self, event: Any) -> None:
+    def on_suspended(self, event: object) -> None:
         """Note it."""
         self._hear(event)
 
-    def on_decided(self, event: Any) -> None:
+    def on_decided(self, event: object) -> None:
         """Note it."""
         self._hear(event)
 
-    def on_completed(self, event: Any) -> None:
+    def on_completed(self, event: object) -> None:
         """Note it."""
         self._hear(event)
 
-    def on_rejected(self, event: Any) -> None:
+    def on_rejected(self, event: object) -> None:
         """Note it."""
         self._hear(event)
 
-    def on_cancelled(self, event: Any) -> None:
+    def on_cancelled(self, event: object) -> None:
         """Note it."""
         self._hear(event)
 
-    def on_superseded(self, event: Any) -> None:
+    def on_superseded(self, event: object) -> None:
         """Note it."""
         self._hear(event)
 
@@ -82,7 +82,7 @@ WRITES = ("append", "renew", "release", "announced")
 def lose(store: Store) -> None:
     """Cuts the store off: from here on no write reaches it, as if the worker were gone."""
 
-    def away(*_: Any, **__: Any) -> Any:
+    def away(*_: object, **__: object) -> Any:
         raise StoreError("the worker is gone")
 
     for name in WRITES:
@@ -338,7 +338,7 @@ class Losing(Told):
         super().__init__()
         self.store = store
 
-    def on_decided(self, event: Any) -> None:
+    def on_decided(self, event: object) -> None:
         """The worker is gone."""
         lose(self.store)
 
@@ -346,7 +346,7 @@ class Losing(Told):
 class RecoverTests(StoreTests):
     """Runs of lost workers are recovered."""
 
-    def lost(self, driver: str, agent: Agent[Any, Any], verb: str, *args: Any, **options: Any) -> str:
+    def lost(self, driver: str, agent: Agent[Any, object], verb: str, *args: object, **options: object) -> str:
         """Have the agent do something that its worker does not survive: the id of the run."""
         with refused(Lost):
             self.drive(driver, agent, verb, *args, **options)

@@ -24,6 +24,7 @@ from phronomy.stores.rows import (
 )
 from phronomy.testing.scripted import call
 from phronomy.testing.store_contract.base import (
+    Everything,
     StoreTests,
     asked,
     begin,
@@ -43,7 +44,7 @@ from phronomy.testing.store_contract.base import (
 T = TypeVar("T")
 
 MINE = claim()
-EMPTY: tuple[Any, ...] = ([], [], [], [], [])
+EMPTY: Everything = ([], [], [], [], [])
 TENANTS = (
     *(
         "",
@@ -98,17 +99,27 @@ TEXTS = (
 RACERS = 8
 
 # What is asked of a tenant that has nothing of it.
-MORE: tuple[dict[str, Any], ...] = ({}, {"pending_id": "p1"}, {"expired_at": 1e15}, {"since": 0.0}, {"newest": True})
-KEPT: tuple[dict[str, Any], ...] = (
-    *({"run_id": "b5"}, {"thread_id": "u"}, {"agent": "clerk"}, {"label": "l"}, {"labeled": True}),
+MORE = (
+    PendingFilter(),
+    PendingFilter(pending_id="p1"),
+    PendingFilter(expired_at=1e15),
+    PendingFilter(since=0.0),
+    PendingFilter(newest=True),
 )
-SAID: tuple[dict[str, Any], ...] = ({"run_id": "b1"}, {"pending_id": "p1"}, {"since": 0.0}, {"until": 9.0})
+KEPT = (
+    CheckpointFilter(run_id="b5"),
+    CheckpointFilter(thread_id="u"),
+    CheckpointFilter(agent="clerk"),
+    CheckpointFilter(label="l"),
+    CheckpointFilter(labeled=True),
+)
+SAID = (AuditFilter(run_id="b1"), AuditFilter(pending_id="p1"), AuditFilter(since=0.0), AuditFilter(until=9.0))
 
 
 class TenantTests(StoreTests):
     """A store object belongs to one tenant: it sees and touches nothing of another's, even under equal ids."""
 
-    def filled(self, store: Store) -> tuple[Any, ...]:
+    def filled(self, store: Store) -> Everything:
         """All that the store holds, once there is something of everything in it."""
         forked(store)
         opened = (asked("p1", 2.0, risk="high", label="l", expires_at=3.0), asked("p2", 2.0))
@@ -186,13 +197,13 @@ class TenantTests(StoreTests):
                 assert mine.select_branches(wanted) == []
             for facets in ({}, {"run": "b5"}, {"thread": "u"}, {"label": "l"}, {"tool": "pay"}, {"risk": "high"}):
                 for more in MORE:
-                    asked_for = PendingFilter(facets=facets, **more)
+                    asked_for = replace(more, facets=facets)
                     assert mine.select_pending(asked_for) == []
                     assert mine.count_pending(asked_for) == 0
             for kept in KEPT:
-                assert mine.select_checkpoints(CheckpointFilter(**kept)) == []
+                assert mine.select_checkpoints(kept) == []
             for said in SAID:
-                assert mine.select_audit(AuditFilter(**said)) == []
+                assert mine.select_audit(said) == []
             assert mine.latest("t") is None and mine.pending() == [] and mine.list() == [] and mine.count() == 0
             assert list(mine.audit()) == []
 
@@ -478,7 +489,7 @@ class RaceTests(StoreTests):
             write = Append(
                 branch_id=id, seq=1, take="me", entries=(note("late"),), audit=(line(1.0, id),), release=True
             )
-            racers: list[Callable[[], Any]] = [partial(other.append, write), partial(self.store.remove, {id: 1}, {})]
+            racers: list[Callable[[], object]] = [partial(other.append, write), partial(self.store.remove, {id: 1}, {})]
             found = race(racers)
             trail = store.select_audit(AuditFilter(run_id=id))
             if isinstance(found[0], Branch):
