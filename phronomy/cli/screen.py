@@ -20,6 +20,7 @@ from rich.text import Text
 
 from phronomy.cli.letters import as_json, escaped, plain_scripts, shown, written_out
 from phronomy.cli.pager import paged
+from phronomy.cli.words import INTERRUPTED, PENDING
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -161,6 +162,12 @@ class Screen:
     def complain(self, text: str) -> None:
         """Print one line on standard error, however long it is."""
         self._print(self._err, (escaped(text), ""))
+
+    def complain_of_end(self, error: KeyboardInterrupt | EOFError, state: str) -> int:
+        """Print on standard error that nobody answers any more, and the state that this leaves. The exit status."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self.complain(f"{'Interrupted' if interrupted else 'The input has ended'}. {state}")
+        return INTERRUPTED if interrupted else PENDING
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print rows under their heads, a line each; one under the other where the terminal is too narrow for that."""

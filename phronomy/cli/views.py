@@ -225,11 +225,7 @@ def names_of(checkpoint: Checkpoint) -> dict[str, str]:
 
 def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, mask: Mask, now: float) -> None:
     """Prints a pending approval: the tool first, then every argument as the tool would get it, then who asks and since when."""
-    screen.say(heading(item), style="bold yellow")
-    masked = mask.masked_in(item)
-    show_args(screen, item.args, masked)
-    if masked:
-        screen.say(f"({mask.why(item)})")
+    _show_call(screen, heading(item), item, mask)
     if item.why not in ("approval", "question", "breakpoint") or (item.reason and item.why != "approval"):
         screen.row("why", item.reason or item.why, style="yellow")
     elif item.reason:
@@ -255,6 +251,14 @@ def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, 
     ):
         if value is not None:
             screen.aside(label, value)
+
+
+def _show_call(screen: Screen, head: str, item: PendingApproval, mask: Mask) -> None:
+    screen.say(head, style="bold yellow")
+    masked = mask.masked_in(item)
+    show_args(screen, item.args, masked)
+    if masked:
+        screen.say(f"({mask.why(item)})")
 
 
 def show_args(
@@ -346,11 +350,7 @@ def show_decided(screen: Screen, meant: Found, mask: Mask, store: Store) -> None
     record, item = meant.decided, meant.asked
     assert record is not None
     if item is not None:
-        screen.say(f"Asked: {item.tool_name}", style="bold yellow")
-        masked = mask.masked_in(item)
-        show_args(screen, item.args, masked)
-        if masked:
-            screen.say(f"({mask.why(item)})")
+        _show_call(screen, f"Asked: {item.tool_name}", item, mask)
     screen.say(f"It {how_decided(meant, store)}.", style="bold")
     if record.reason is not None:
         screen.row("reason", record.reason)

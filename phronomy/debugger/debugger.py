@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, get_args
 
 from typing_extensions import Unpack
@@ -103,11 +104,8 @@ class Debugger(Generic[Deps, Output]):
     ) -> Result[Output]:
         """Begin a run, and stop before anything of it has happened. As `invoke` otherwise."""
         begun: dict[str, Any] = {"thread_id": thread_id, "messages": messages, "metadata": metadata, "label": label}
-        try:
+        with self._noting_failures():
             result = self.agent.invoke(input, on_pending=on_pending, **begun, **self._stopping("into", ""))
-        except PhronomyError as error:
-            self._failed(error)
-            raise
         return self._arrived(result)
 
     async def astart(
@@ -122,11 +120,8 @@ class Debugger(Generic[Deps, Output]):
     ) -> Result[Output]:
         """As `start`."""
         begun: dict[str, Any] = {"thread_id": thread_id, "messages": messages, "metadata": metadata, "label": label}
-        try:
+        with self._noting_failures():
             result = await self.agent.ainvoke(input, on_pending=on_pending, **begun, **self._stopping("into", ""))
-        except PhronomyError as error:
-            self._failed(error)
-            raise
         return self._arrived(result)
 
     def attach(self, run: Checkpoint | str) -> Checkpoint:
@@ -401,22 +396,16 @@ class Debugger(Generic[Deps, Output]):
         self, pace: Pace, answers: Mapping[str, Answer] | None = None, to: Breakpoint | None = None
     ) -> Result[Output]:
         options = self._going(pace, answers, to)
-        try:
+        with self._noting_failures():
             result = self.agent.resume(self.checkpoint, **options)
-        except PhronomyError as error:
-            self._failed(error)
-            raise
         return self._arrived(result)
 
     async def _amove(
         self, pace: Pace, answers: Mapping[str, Answer] | None = None, to: Breakpoint | None = None
     ) -> Result[Output]:
         options = self._going(pace, answers, to)
-        try:
+        with self._noting_failures():
             result = await self.agent.aresume(self.checkpoint, **options)
-        except PhronomyError as error:
-            self._failed(error)
-            raise
         return self._arrived(result)
 
     def _going(self, pace: Pace, answers: Mapping[str, Answer] | None, to: Breakpoint | None) -> dict[str, Any]:
@@ -462,13 +451,18 @@ class Debugger(Generic[Deps, Output]):
         self._stand(result.checkpoint)
         return result
 
-    def _failed(self, error: PhronomyError) -> None:
-        """Takes the place of the run from the error that a move has raised, if the error carries one."""
-        result, checkpoint = getattr(error, "result", None), getattr(error, "checkpoint", None)
-        if isinstance(result, Result):
-            self._arrived(result)
-        elif isinstance(checkpoint, Checkpoint):
-            self._stand(checkpoint)
+    @contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        """Takes the place of the run from the error that a move raises, if the error carries one."""
+        try:
+            yield
+        except PhronomyError as error:
+            result, checkpoint = getattr(error, "result", None), getattr(error, "checkpoint", None)
+            if isinstance(result, Result):
+                self._arrived(result)
+            elif isinstance(checkpoint, Checkpoint):
+                self._stand(checkpoint)
+            raise
 
     def _stand(self, checkpoint: Checkpoint) -> Checkpoint:
         """Take this as the place, and what is new there as the current stop: breakpoints first, which a move passes."""

@@ -25,7 +25,7 @@ from phronomy.foundation.checks import is_series
 from phronomy.foundation.json_text import canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.flow.graph import OF_NODES, Graph, GraphOptions
-from phronomy.graph.flow.node import Inside, is_name
+from phronomy.graph.flow.node import Inside, is_name, refuse_unknown
 from phronomy.graph.flow.routes import Route, Routes
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.flow.waves import channels_of
@@ -112,12 +112,10 @@ class OrchestratorSpec(GraphSpec):
         facts = json.loads(as_json(dict(task.facts), f"{self.name!r}: facts"))
         member, turns = task.member, {}
         if member in self.pools:
-            kept = parent is not None and parent.kind == "graph" and parent.agent.name == self.name
-            before: dict[str, Any] = {}
-            if kept and parent is not None:
-                self._check_kept(channels_of(parent))
-                before = json.loads(channels_of(parent))
-            count = (before.get("turns") or {}).get(member, 0)
+            count = 0
+            if (kept := self.kept_of(parent)) is not None:
+                self.check_kept(kept)
+                count = (json.loads(kept).get("turns") or {}).get(member, 0)
             turns = {member: count + 1}
             member = self.pools[member][count % len(self.pools[member])]
         node = self.nodes.get(member)
@@ -168,11 +166,7 @@ class Orchestrator(Graph[Deps, Any]):
     ) -> None:
         options = cast(GraphOptions, {**self._of_class(), **options})
         name: str = options.setdefault("name", "team")
-        if unknown := options.keys() - GraphOptions.__annotations__.keys():
-            known = (*_PARAMETERS, *GraphOptions.__annotations__)
-            raise GraphError(
-                f"{name!r}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}"
-            )
+        refuse_unknown(repr(name), options, (*_PARAMETERS, *GraphOptions.__annotations__))
         if not isinstance(memory, Memory | None):
             raise ConfigurationError(f"{name!r}: memory is a Memory or None, not {type(memory).__name__}")
         if not isinstance(hold, Hold | None):

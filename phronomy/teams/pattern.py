@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from phronomy.concurrency.superfluous import UNNEEDED
 from phronomy.concurrency.workers import in_either
 from phronomy.conversation.output import InvalidOutput
+from phronomy.engine.spec import Advancing
 from phronomy.errors import CheckpointError, ConfigurationError, NodeFailed
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.json_text import JsonText
@@ -140,7 +141,7 @@ class PatternSpec(GraphSpec):
         facts = {"tools": shape, "instructions": "", "model": "", "pattern": self.scheme.kind}
         return AgentRef(name=self.name, fingerprint=facts)
 
-    def advance(self, state: Checkpoint, deps: object) -> Any:
+    def advance(self, state: Checkpoint, deps: object) -> Advancing:
         """Prepares the step from a settled wave to the next one."""
         return Advance(self, state)
 

@@ -17,6 +17,7 @@ from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_count, is_number, is_series
 from phronomy.foundation.quoting import quoted_name, quoted_word
 from phronomy.graph.flow.graph import Graph, GraphOptions, NodeOptions
+from phronomy.graph.flow.node import refuse_unknown
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.state.state import StateSchema
 from phronomy.graph.state.streams import is_generator
@@ -299,11 +300,7 @@ def reflect(
 
 
 def _where(kind: str, options: Mapping[str, object]) -> str:
-    if unknown := options.keys() - GraphOptions.__annotations__.keys():
-        known = ", ".join(GraphOptions.__annotations__)
-        raise GraphError(
-            f"pattern {kind}: there is no option {spelling.told(unknown, GraphOptions.__annotations__)}; there are {known}"
-        )
+    refuse_unknown(f"pattern {kind}", options, GraphOptions.__annotations__)
     return f"pattern {options.get('name', kind)!r}"
 
 

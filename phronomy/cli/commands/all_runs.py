@@ -16,7 +16,7 @@ from phronomy.cli.commands.decide import confirmed, result_view
 from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view, moment
-from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, ago, login_name
+from phronomy.cli.words import DONE, PENDING, WrongUsage, ago, login_name
 from phronomy.records.decisions import Principal
 from phronomy.runs.runs import Runs
 from phronomy.stores.rows import Branch, PendingRow
@@ -125,12 +125,8 @@ def cancel(
             if not (yes or confirmed(screen, "Cancel it?")):
                 screen.say("Nothing was cancelled.", style="bold")
                 return PENDING
-        except EOFError:
-            screen.complain("The input has ended. Nothing was cancelled.")
-            return PENDING
-        except KeyboardInterrupt:
-            screen.complain("Interrupted. Nothing was cancelled.")
-            return INTERRUPTED
+        except (KeyboardInterrupt, EOFError) as error:
+            return screen.complain_of_end(error, "Nothing was cancelled.")
         with redirect_stdout(sys.stderr):
             result = worker.cancel(meant.branch.id, reason=reason, by=Principal(id=by or login_name()))
         if json:

@@ -18,7 +18,7 @@ from phronomy.agents.agent import Agent
 from phronomy.cli.apps import Place, new_name, opened
 from phronomy.cli.commands.decide import Request, edited_in_place, settle, show_edited
 from phronomy.cli.commands.recover import carried_on
-from phronomy.cli.commands.runs import drive, telling
+from phronomy.cli.commands.runs import Hear, drive, telling
 from phronomy.cli.options import By, Here, Reveal, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, show_tail
@@ -154,7 +154,7 @@ class Chat:
             self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
             return self._picked_up()
 
-    def _going(self, act: Callable[[Any], Result[object]]) -> Result[object]:
+    def _going(self, act: Callable[[Hear], Result[object]]) -> Result[object]:
         """A run, tried again for as long as it fails and the human says so. Raises `RunFailed`."""
         while True:
             try:
@@ -178,7 +178,7 @@ class Chat:
                 self.screen.say(f"The run is {result.status}.", style="bold")
             return result
 
-    def _go_on(self, checkpoint: Checkpoint, hear: object) -> Result[object]:
+    def _go_on(self, checkpoint: Checkpoint, hear: Hear) -> Result[object]:
         return carried_on(self.place, checkpoint, hear)
 
     def _try_again(self) -> bool:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from phronomy.cli.apps import Place, asked, opened
-from phronomy.cli.commands.runs import drive, telling
+from phronomy.cli.commands.runs import Hear, drive, telling
 from phronomy.cli.options import Accept, After, By, Digest, Here, Id, Json, Reveal, Yes, command
 from phronomy.cli.screen import WIDEST, Screen, json_text, kind_of
 from phronomy.cli.views import (
@@ -34,7 +34,7 @@ from phronomy.cli.views import (
     show_request,
     show_tail,
 )
-from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, login_name, who_decided
+from phronomy.cli.words import DONE, PENDING, WrongUsage, login_name, who_decided
 from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed
 from phronomy.foundation.json_text import JsonError, parse
 from phronomy.foundation.quoting import HIDDEN
@@ -130,12 +130,8 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
             return PENDING
         with telling(screen, mask, machine=manner.json) as hear:
             result = settle(request, answer, hear, by=manner.by or login_name(), accept_changes=manner.accept_changes)
-    except KeyboardInterrupt:
-        screen.complain(f"Interrupted. {how_it_stands(place, checkpoint.run_id, pending.id)}")
-        return INTERRUPTED
-    except EOFError:
-        screen.complain(f"The input has ended. {how_it_stands(place, checkpoint.run_id, pending.id)}")
-        return PENDING
+    except (KeyboardInterrupt, EOFError) as error:
+        return screen.complain_of_end(error, how_it_stands(place, checkpoint.run_id, pending.id))
     except BrokenPipeError:
         screen.complain(f"Nobody reads the output any more. {how_it_stands(place, checkpoint.run_id, pending.id)}")
         raise
@@ -181,7 +177,7 @@ def _check_seen(request: Request, answer: Answer | None, manner: Manner) -> None
         )
 
 
-def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_changes: bool = False) -> Result[object]:
+def settle(request: Request, answer: Answer, hear: Hear, *, by: str, accept_changes: bool = False) -> Result[object]:
     """Decide what was shown, and go on. Raises as `stream` does."""
     try:
         return drive(

@@ -27,7 +27,7 @@ from phronomy.agents.agent import Agent
 from phronomy.cli.apps import own_file
 from phronomy.cli.commands.decide import edited_in_place
 from phronomy.cli.screen import Screen
-from phronomy.cli.words import DONE, INTERRUPTED, PENDING, login_name, who_decided
+from phronomy.cli.words import DONE, PENDING, login_name, who_decided
 from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
 from phronomy.models.chat_completions import ChatCompletionsModel
 from phronomy.records.checkpoint import Checkpoint
@@ -251,12 +251,8 @@ def run_demo(screen: Screen, given: Approve | Reject | None, store: Path | None)
     with Desk(path) as desk:
         try:
             return Session(screen, desk, given, again).run()
-        except KeyboardInterrupt:
-            screen.complain(f"Interrupted. Nothing is lost, it is all in {path}; go on with: {again}")
-            return INTERRUPTED
-        except EOFError:
-            screen.complain(f"The input has ended. Nothing is lost, it is all in {path}; go on with: {again}")
-            return PENDING
+        except (KeyboardInterrupt, EOFError) as error:
+            return screen.complain_of_end(error, f"Nothing is lost, it is all in {path}; go on with: {again}")
         except RunFailed as error:
             error.add_note(f"go on with: {again}")
             raise

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from phronomy.cli.apps import Place, found, opened
 from phronomy.cli.commands.decide import confirmed, result_view, show_end
-from phronomy.cli.commands.runs import drive, recovered, telling, tidy
+from phronomy.cli.commands.runs import Hear, drive, recovered, telling, tidy
 from phronomy.cli.options import Accept, Here, Json, Reveal, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view
@@ -107,7 +107,7 @@ def _recover(screen: Screen, place: Place, branch: Branch, mask: Mask, manner: M
         return carried_on(place, checkpoint, hear, accept_changes=manner.accept_changes)
 
 
-def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_changes: bool = False) -> Result[object]:
+def carried_on(place: Place, checkpoint: Checkpoint, hear: Hear, *, accept_changes: bool = False) -> Result[object]:
     """The run, carried on to where it rests: at once, if it waits or has ended. Raises as `stream` does."""
     if any(item.why == "breakpoint" for item in checkpoint.pending):  # to go on is a decision there, and nobody took it
         return recovered(place, checkpoint, accept_changes=accept_changes)

@@ -19,7 +19,15 @@ from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_count, is_series, is_timeout
 from phronomy.foundation.ids import findable
 from phronomy.foundation.quoting import quoted_name
-from phronomy.graph.flow.node import Inside, Node, check_function, check_options, fallback_name, is_name
+from phronomy.graph.flow.node import (
+    Inside,
+    Node,
+    check_function,
+    check_options,
+    fallback_name,
+    is_name,
+    refuse_unknown,
+)
 from phronomy.graph.flow.routes import Routes, route_of
 from phronomy.graph.flow.spec import GraphSpec, Stops
 from phronomy.graph.flow.stops import GraphStop, marks_of, stop_of
@@ -148,11 +156,7 @@ class StateGraph(
             raise GraphError(f"graph {self._name!r}: {name!r} is no node: give the node another name")
         if name in self._nodes:
             raise GraphError(f"graph {self._name!r}: two nodes are named {name!r}: give one of them another name")
-        if unknown := options.keys() - NodeOptions.__annotations__.keys():
-            where, known = f"graph {self._name!r}, node {name!r}", NodeOptions.__annotations__
-            raise GraphError(
-                f"{where}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}"
-            )
+        refuse_unknown(f"graph {self._name!r}, node {name!r}", options, NodeOptions.__annotations__)
         self._nodes[name] = self._made(name, node, _kept(options))
         return self
 
@@ -256,11 +260,7 @@ class StateGraph(
 
     def compile(self, **options: Unpack[GraphOptions]) -> Graph[Any, State]:
         """The graph, ready to run, once everything about it has been checked. Raises `GraphError`."""
-        if unknown := options.keys() - GraphOptions.__annotations__.keys():
-            where, known = f"graph {self._name!r}", GraphOptions.__annotations__
-            raise GraphError(
-                f"{where}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}"
-            )
+        refuse_unknown(f"graph {self._name!r}", options, GraphOptions.__annotations__)
         routes = self._checked_routes()
         return Graph(self._schema, dict(self._nodes), routes, {"name": self._name, **options})
 

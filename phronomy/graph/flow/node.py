@@ -6,7 +6,7 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.pieces import Piecewise
 from phronomy.errors import GraphError, InvalidUpdate
+from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_series
 from phronomy.foundation.json_text import MAX_BYTES, JsonText, canonical
 from phronomy.foundation.quoting import quoted_name
@@ -236,20 +237,8 @@ _OF_FUNCTIONS: Final = frozenset(
 )
 """Options of a node that is a function alone."""
 
-_CORE: Final = frozenset(
-    {
-        "idempotent",
-        "retries",
-        "retry_wait",
-        "retry_on",
-        "timeout",
-        "on_failure",
-        "fallback",
-        "approval_timeout",
-        "on_expiry",
-    }
-    | {"risk", "requires_approval"}
-)
+_OF_ANY: Final = frozenset({"approval_timeout", "on_expiry", "risk", "requires_approval"})
+_CORE: Final = (_OF_FUNCTIONS - {"destinations", "streams"}) | _OF_ANY
 """Options of a node that are the core's."""
 
 
@@ -280,6 +269,13 @@ def check_function(what: str, function: object, *, may_take_context: bool = Fals
     if takes and not may_take_context:
         raise GraphError(f"{what} is given the state and nothing else: take out its second parameter")
     return takes
+
+
+def refuse_unknown(where: str, options: Mapping[str, object], known: Iterable[str]) -> None:
+    """Refuse options that are not among those that are `known`. Raises `GraphError`."""
+    known = tuple(known)
+    if unknown := options.keys() - known:
+        raise GraphError(f"{where}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}")
 
 
 def check_options(where: str, options: Mapping[str, Any], *, is_run: bool) -> None:

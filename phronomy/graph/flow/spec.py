@@ -11,7 +11,7 @@ from typing import Any
 from phronomy.approvals.policy import Handled, Rule
 from phronomy.engine.nested import child_of
 from phronomy.engine.run import Runner
-from phronomy.engine.spec import Holding, Nested, Spec
+from phronomy.engine.spec import Advancing, Holding, Nested, Spec
 from phronomy.errors import (
     AsyncRequired,
     ConfigurationError,
@@ -219,9 +219,9 @@ class GraphSpec:
             return "pre_node"
         return None if call.name == HALT or call.arguments != "{}" else "post_node"
 
-    def advance(self, state: Checkpoint, deps: object) -> Advance:
+    def advance(self, state: Checkpoint, deps: object) -> Advancing:
         """Prepares the step from a settled wave to the next one."""
-        return Advance(self, state, deps)
+        return Advance(self, state)
 
     def lost(self, state: Checkpoint) -> list[str]:
         """The nodes of its wave, the joins that wait, and the values of its state that are none here any more."""
@@ -255,15 +255,14 @@ class GraphSpec:
             raise ConfigurationError(
                 f"graph {self.name!r}: a graph begins with an update of its state, not with messages"
             )
-        kept = parent is not None and parent.kind == "graph" and parent.agent.name == self.name
-        before = channels_of(parent) if kept and parent is not None else self.schema.initial()
+        kept = self.kept_of(parent)
         try:
             update = self.schema.update(START, input)
-            channels = self.schema.reduce(before, [(START, update)])
+            channels = self.schema.reduce(self.schema.initial() if kept is None else kept, [(START, update)])
         except InvalidUpdate as error:
             raise ConfigurationError(f"graph {self.name!r} cannot begin with this input: {error}") from None
-        if kept:
-            self._check_kept(channels)
+        if kept is not None:
+            self.check_kept(channels)
         if missing := self.schema.missing(channels):
             raise ConfigurationError(f"graph {self.name!r} needs a value for {', '.join(missing)} to begin with")
         calls: tuple[Call, ...] = ()
@@ -271,7 +270,14 @@ class GraphSpec:
             calls = calls_of(self, 1, channels, self.routes.going(self.routes.edges[START]))
         return {"original_input": update, "state": channels, "calls": calls}
 
-    def _check_kept(self, channels: JsonText) -> None:
+    def kept_of(self, parent: Checkpoint | None) -> JsonText | None:
+        """Gives the channels that a thread keeps for its next run; None if its last run was of something else."""
+        if parent is None or parent.kind != "graph" or parent.agent.name != self.name:
+            return None
+        return channels_of(parent)
+
+    def check_kept(self, channels: JsonText) -> None:
+        """Refuse channels of a thread that are none here any more. Raises `ConfigurationError`."""
         try:
             self.schema.read(channels)
         except StateIncomplete:

@@ -80,10 +80,9 @@ def _stands_at(gate: Call) -> str:
 class Advance:
     """The step from a wave in which every call has settled to the next one."""
 
-    def __init__(self, spec: GraphSpec, state: Checkpoint, deps: object) -> None:
+    def __init__(self, spec: GraphSpec, state: Checkpoint) -> None:
         self._spec = spec
         self._state = state
-        self._deps = deps
         self._nodes = [call for call in state.calls if not call.name.startswith(AFTER)]
 
     @property

@@ -15,6 +15,7 @@ from phronomy.errors import (
     ThreadBusy,
 )
 from phronomy.observability.announcements import Announcements
+from phronomy.observability.events import Event
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Approve, Principal, Reject
@@ -40,35 +41,14 @@ class Told(Announcements):
         self.faults: list[BaseException | None] = list(faults)
         self.heard: list[tuple[str, str]] = []
 
-    def _hear(self, event: Any) -> None:
+    def _hear(self, event: Event) -> None:
+        """Note the event, or raise the fault that is due."""
         fault = self.faults.pop(0) if self.faults else None
         self.heard.append((event.type, event.key))
         if fault is not None:
             raise fault
 
-    def on_suspended(self, event: object) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_decided(self, event: object) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_completed(self, event: object) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_rejected(self, event: object) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_cancelled(self, event: object) -> None:
-        """Note it."""
-        self._hear(event)
-
-    def on_superseded(self, event: object) -> None:
-        """Note it."""
-        self._hear(event)
+    on_suspended = on_decided = on_completed = on_rejected = on_cancelled = on_superseded = _hear
 
     @property
     def types(self) -> list[str]:
