@@ -67,7 +67,7 @@ class Place:
 
 
 @contextmanager
-def opened(
+def open_place(
     screen: Screen | None,
     where: Where | Here,
     *,
@@ -84,7 +84,7 @@ def opened(
     deps = where.deps if isinstance(where, Here) else None
     given = [f"--app {shlex.quote(app)}"] if app else []
     given += [f"--deps {shlex.quote(deps)}"] if deps else []
-    given += [f"--store {_shown(store)}"] if store else []
+    given += [f"--store {_mask_url(store)}"] if store else []
     given += [f"--tenant {shlex.quote(tenant)}"] if tenant is not None else []
     tenant = tenant if tenant is not None else os.environ.get("PHRONOMY_TENANT") or None
     url = store or os.environ.get("PHRONOMY_STORE") or None
@@ -109,12 +109,12 @@ def opened(
             )
         if tenant is not None:
             agent.store = agent.store.for_tenant(tenant)
-        with brought(screen, deps) as made:
+        with bring_deps(screen, deps) as made:
             yield Place(store=agent.store, agent=agent, options=tuple(given), deps=made)
         return
     if not makes:
         _refuse_missing(url)
-    with _opened_store(screen, url, tenant) as kept, brought(screen, deps) as made:
+    with _opened_store(screen, url, tenant) as kept, bring_deps(screen, deps) as made:
         if agent is not None:
             agent.store = kept
         yield Place(store=kept, agent=agent, options=tuple(given), deps=made)
@@ -147,7 +147,7 @@ def _refuse_missing(url: str) -> None:
         raise StoreError(f"{path} is no store of phronomy's. Nothing was made in it")
 
 
-def _shown(url: str) -> str:
+def _mask_url(url: str) -> str:
     """The URL, where it cannot hold a password."""
     return shlex.quote(url) if url.lower().startswith(("sqlite:", "memory:")) else "URL"
 
@@ -229,7 +229,7 @@ def _broken(what: str, error: BaseException) -> ConfigurationError:
 
 
 @contextmanager
-def brought(screen: Screen | None, place: str | None) -> Iterator[object]:
+def bring_deps(screen: Screen | None, place: str | None) -> Iterator[object]:
     """The deps that `module:function` gives: made once, for all that the command runs. Without a name, None.
 
     What a function of `contextlib.contextmanager` gives is entered, and left when the command is over. Raises as `load_agent`
@@ -334,7 +334,7 @@ class Found:
     decided: AuditRecord | None = None
 
 
-def found(store: Store, id: str) -> Found:
+def find(store: Store, id: str) -> Found:
     """Finds the checkpoint of a pending id, a checkpoint id, a run id or a branch id. Raises `CheckpointNotFound`, `WrongUsage`."""
     rows = store.select_pending(PendingFilter(pending_id=id))
     if len(rows) > 1:
@@ -381,13 +381,13 @@ def _progress(meant: Found, store: Store) -> Progress:
     return progress_of(meant.branch, live=meant.branch.is_held(store.clock()))
 
 
-def asked(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
+def find_pending(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
     """The one pending approval that an id means, and the checkpoint that it waits at.
 
     Raises as `found` does, `WrongUsage` if there are several, `UnknownPending` if nothing waits, and `CheckpointAlreadyResumed` for a
     pending id that was decided.
     """
-    meant = found(store, id)
+    meant = find(store, id)
     if meant.decided is not None:
         decisions = store.head(meant.branch.id)[1].decisions
         raise CheckpointAlreadyResumed(
@@ -403,7 +403,7 @@ def asked(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
         if len(rows) > 1:
             raise _several(id, [row.pending_id for row in rows])
         if rows:
-            return asked(store, rows[0].pending_id)
+            return find_pending(store, rows[0].pending_id)
         items = ()
     if len(items) > 1:
         waiting = {row.pending_id for row in store.pending_rows(run_id=checkpoint.run_id)}

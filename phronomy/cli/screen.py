@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from phronomy.cli.letters import as_json, escaped, plain_scripts, shown, written_out
+from phronomy.cli.letters import as_json, escaped, plain_scripts, with_visible_letters, written_out
 from phronomy.cli.pager import paged
 from phronomy.cli.words import INTERRUPTED, PENDING
 
@@ -335,7 +335,7 @@ class Flow:
         if not self._word:
             return
         self._known |= plain_scripts(self._word)
-        self._word = shown(self._word, written_out, known=self._known)
+        self._word = with_visible_letters(self._word, written_out, known=self._known)
         if self._column + self._gap + cell_len(self._word) > self._room:
             if self._column:
                 self._next_line()
@@ -433,4 +433,4 @@ def json_text(value: object) -> str:
     """A value as JSON for people to read and edit: on lines of its own, without a character that would not be seen for what it is."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     known = plain_scripts(text)
-    return "\n".join(shown(line, as_json, known=known) for line in text.split("\n"))
+    return "\n".join(with_visible_letters(line, as_json, known=known) for line in text.split("\n"))

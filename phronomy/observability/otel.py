@@ -375,7 +375,7 @@ class Recorder:
     def _rest(self, run: _Run, status: str, error: str | None = None) -> None:
         """End the drive, and whatever is open in it."""
         for path, call_id in list(run.calls):
-            self._left(run, path, call_id, error, status)
+            self._end_attempt(run, path, call_id, error, status)
         run.inside.clear()
         for path in sorted({*run.chats, *run.drives}, reverse=True):
             self._close(run.chats.pop(path, None), error)
@@ -384,7 +384,7 @@ class Recorder:
                 opened.span.set_attributes({"phronomy.run.status": status, **used})
                 self._close(opened, error)
 
-    def _left(self, run: _Run, path: str, call_id: str, error: str | None, status: str = "failed") -> None:
+    def _end_attempt(self, run: _Run, path: str, call_id: str, error: str | None, status: str = "failed") -> None:
         """End an attempt at a call, and what is open in it."""
         opened = run.calls.pop((path, call_id), None)
         if opened is None:
@@ -392,7 +392,7 @@ class Recorder:
         inside = next((inside for inside, call in run.inside.items() if call is opened), "")
         for within, inner in list(run.calls):
             if within == inside:
-                self._left(run, within, inner, error, status)
+                self._end_attempt(run, within, inner, error, status)
         self._close(run.chats.pop(inside, None), error)
         if (drive := run.drives.pop(inside, None)) is not None:
             drive.span.set_attribute("phronomy.run.status", status)
@@ -432,7 +432,7 @@ class Recorder:
             case ToolCallStarted():
                 self._entered(run, event)
             case ToolCallFailed():
-                self._left(run, event.path, event.call_id, kind_of(event.error))
+                self._end_attempt(run, event.path, event.call_id, kind_of(event.error))
             case ToolCallSettled():
                 self._settled(run, event)
 

@@ -313,7 +313,7 @@ class _Line:
 
     def miss(self, entries: Iterable[TimelineEntry], at: datetime) -> list[TimelineEntry]:
         """The entries that can be told before the next event, which others than those that are heard have made."""
-        return self._told(None, at) + [self._narrator.take(entry) for entry in entries]
+        return self._release(None, at) + [self._narrator.take(entry) for entry in entries]
 
     def hear(self, event: Event, at: datetime) -> list[TimelineEntry]:
         """The entries that can be told now."""
@@ -322,7 +322,7 @@ class _Line:
         self.seq = max(event.seq, self.seq)
         found: list[TimelineEntry] = []
         if self._held and event.seq != self._held[0].seq:  # no checkpoint came: they are of the journal
-            found += self._told(None, at)
+            found += self._release(None, at)
         self._held.append(event)
         match event:
             case RunStarted() | ModelReplied() | Decided() | HandedOver() | ApprovalRequested():
@@ -334,15 +334,15 @@ class _Line:
             case ToolCallSettled() | ToolCallFailed():
                 self._running.discard((event.path, event.call_id))
             case CheckpointSaved() | Suspended() | Ended() | Failed():
-                return found + self._told(event.checkpoint_id, at)
+                return found + self._release(event.checkpoint_id, at)
             case _:
                 pass
-        return found + self._told(None, at)
+        return found + self._release(None, at)
 
     def _ran(self, event: ToolCallSettled) -> bool:
         return (event.path, event.call_id) in self._running and event.kind in ("completed", "failed")
 
-    def _told(self, checkpoint_id: str | None, at: datetime) -> list[TimelineEntry]:
+    def _release(self, checkpoint_id: str | None, at: datetime) -> list[TimelineEntry]:
         held, self._held = self._held, []
         found: list[TimelineEntry] = []
         for event in held:

@@ -60,7 +60,7 @@ class _Step:
 class FunctionStep(_Step, Node):
     """A function of what comes to it as a step."""
 
-    def told(self, value: object) -> str:
+    def write_result(self, value: object) -> str:
         """The text of what the function returned: the value, and the signal, if it gave one. Raises `InvalidUpdate`."""
         signal, reason = "continue", None
         if isinstance(value, Replan):
@@ -70,7 +70,7 @@ class FunctionStep(_Step, Node):
             reason = self._reason(type(value), getattr(value, "reason", None))
             value = value.update
         if hasattr(type(value), "__await__"):
-            return super().told(value)  # which refuses it
+            return super().write_result(value)  # which refuses it
         try:
             text = as_json(value, f"what step {self.name!r} gave")
         except ConfigurationError as error:

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from phronomy.agents.agent import Agent
-from phronomy.cli.apps import Found, Place, found, opened
-from phronomy.cli.commands.decide import confirmed, result_view
+from phronomy.cli.apps import Found, Place, find, open_place
+from phronomy.cli.commands.decide import confirm, result_view
 from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view, moment
@@ -39,7 +39,7 @@ def runs(
 
     --limit keeps the newest. What is running and held by nobody is for `recover`.
     """
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         with screen.reading(machine=json):
             waiting = _by_branch(place.store.pending_rows(thread_id=thread))
             every = place.store.branches(thread_id=thread)
@@ -113,16 +113,16 @@ def cancel(
         raise WrongUsage("--json asks nobody, so it goes with --yes")
     if by == "":
         raise WrongUsage("--by names somebody")
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         with screen.reading(machine=json):
-            meant = found(place.store, id)
+            meant = find(place.store, id)
             waiting = _by_branch(place.store.pending_rows(run_id=meant.branch.run_id))[meant.branch.id]
         worker = _worker(place, meant)
         if not json:
             heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
             screen.table(heads, [_row(meant.branch, waiting, place.store.clock())])
         try:
-            if not (yes or confirmed(screen, "Cancel it?")):
+            if not (yes or confirm(screen, "Cancel it?")):
                 screen.say("Nothing was cancelled.", style="bold")
                 return PENDING
         except (KeyboardInterrupt, EOFError) as error:

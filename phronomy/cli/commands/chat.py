@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import typer
 
 from phronomy.agents.agent import Agent
-from phronomy.cli.apps import Place, new_name, opened
-from phronomy.cli.commands.decide import Request, edited_in_place, settle, show_edited
-from phronomy.cli.commands.recover import carried_on
+from phronomy.cli.apps import Place, new_name, open_place
+from phronomy.cli.commands.decide import Request, edit_in_place, settle, show_edited
+from phronomy.cli.commands.recover import carry_on
 from phronomy.cli.commands.runs import Hear, drive, telling
 from phronomy.cli.options import By, Here, Reveal, command
 from phronomy.cli.screen import Screen
@@ -179,7 +179,7 @@ class Chat:
             return result
 
     def _go_on(self, checkpoint: Checkpoint, hear: Hear) -> Result[object]:
-        return carried_on(self.place, checkpoint, hear)
+        return carry_on(self.place, checkpoint, hear)
 
     def _try_again(self) -> bool:
         try:
@@ -264,7 +264,7 @@ class Chat:
         if tool is None:
             screen.say(f"The app has no tool {pending.tool_name}, so edited arguments cannot be checked.")
             return None
-        return edited_in_place(screen, tool, args, self.mask.masked(args, very))
+        return edit_in_place(screen, tool, args, self.mask.masked(args, very))
 
 
 def _as_json(answer: Answer) -> Respond | None:
@@ -306,7 +306,7 @@ def chat(
     given = [] if model is None else [f"--model {shlex.quote(model)}"]
     if model is not None:
         agent = Agent(name="chat", model=model)
-    with opened(screen, here, makes=True, agent=agent) as place:
+    with open_place(screen, here, makes=True, agent=agent) as place:
         thread_id = clean(thread) if thread else new_name("chat")
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
         if place.worker.spec.kind != "agent" and not takes_value(place.worker.spec):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args
 
 import typer
 
-from phronomy.cli.apps import Place, found, opened
+from phronomy.cli.apps import Place, find, open_place
 from phronomy.cli.graphs import heading
 from phronomy.cli.letters import escaped
 from phronomy.cli.options import Accept, By, Here, Reveal, command
@@ -71,7 +71,7 @@ def debug(
     """
     if input is not None and run is not None:
         raise WrongUsage("INPUT begins a run, and --run goes on with one: give one of them")
-    with opened(screen, here, makes=run is None) as place:
+    with open_place(screen, here, makes=run is None) as place:
         debugger = Debugger(place.worker, by=by or login_name(), accept_changes=accept_changes, deps=place.deps)
         session = Session(screen, place, Mask(place.agent, reveal=reveal), debugger)
         return session.run(input, run)
@@ -110,7 +110,7 @@ class Session:
         try:
             if run is not None:
                 with self.screen.reading():
-                    branch = found(self.place.store, run).branch
+                    branch = find(self.place.store, run).branch
                 self._call("attach", branch.id)
                 show_tail(self.screen, self._part(), self.mask)
                 self._catch_up()
@@ -284,7 +284,7 @@ class Session:
         """Stop there from now on."""
         made = _breakpoint(rest, f"breakpoint {max(self.numbers, default=0) + 1}")
         self.debugger.breakpoints.add(made)
-        self.screen.row(f"break {self._number(made)}", _told(made))
+        self.screen.row(f"break {self._number(made)}", _describe(made))
 
     def delete(self, rest: str) -> None:
         """Stop there no more."""
@@ -314,7 +314,7 @@ class Session:
     def info(self, rest: str) -> None:
         """Print the breakpoints, the watches, the pending approvals and the changes that were set."""
         for number, each in self.numbers.items():
-            self.screen.row(f"break {number}", _told(each))
+            self.screen.row(f"break {number}", _describe(each))
         for watched in self.debugger.watches:
             self._show_value("watch", watched)
         if not self.numbers and not self.debugger.watches:
@@ -453,7 +453,7 @@ def _breakpoint(text: str, label: str) -> Breakpoint:
     return Breakpoint(type, found[3], label, **names)
 
 
-def _told(made: Breakpoint) -> str:
+def _describe(made: Breakpoint) -> str:
     """A breakpoint as it is typed."""
     parts = [made.type]
     for name in ("agents", "tools", "nodes", "patterns"):

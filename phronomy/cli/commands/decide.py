@@ -20,7 +20,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from phronomy.cli.apps import Place, asked, opened
+from phronomy.cli.apps import Place, find_pending, open_place
 from phronomy.cli.commands.runs import Hear, drive, telling
 from phronomy.cli.options import Accept, After, By, Digest, Here, Id, Json, Reveal, Yes, command
 from phronomy.cli.screen import WIDEST, Screen, json_text, kind_of
@@ -93,7 +93,7 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
     if manner.json and not manner.yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
     with screen.reading(machine=manner.json):
-        checkpoint, pending = asked(place.store, id)
+        checkpoint, pending = find_pending(place.store, id)
     _check_shown(id, checkpoint, pending, manner)
     _check_here(place, pending, given)
     mask = Mask(place.agent, reveal=manner.reveal)
@@ -107,17 +107,17 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
         is_cut = False
         if not manner.json:
             show_tail(screen, checkpoint, mask)
-            is_cut = _shown(request, draw, manner)
+            is_cut = _show_request(request, draw, manner)
             screen.say()
         if callable(given):
             answer = given(request)
             _check_seen(request, answer, manner)
             if isinstance(answer, Approve) and answer.args is not None and not manner.json:
                 draw = partial(show_edited, pending=pending, mask=mask, args=answer.args)
-                is_cut = _shown(request, draw, manner)
+                is_cut = _show_request(request, draw, manner)
         else:
             answer = given
-        if answer is None or not (manner.yes or confirmed(screen, question, draw if is_cut else None)):
+        if answer is None or not (manner.yes or confirm(screen, question, draw if is_cut else None)):
             how = (
                 ""
                 if answer is None or sys.stdin.isatty()
@@ -194,7 +194,7 @@ def settle(request: Request, answer: Answer, hear: Hear, *, by: str, accept_chan
         raise
 
 
-def _shown(request: Request, draw: Draw, manner: Manner) -> bool:
+def _show_request(request: Request, draw: Draw, manner: Manner) -> bool:
     """Print what is to be decided on: whole, unless a human is asked. Whether something of it is not in sight."""
     if manner.yes:
         draw(request.screen)
@@ -202,7 +202,7 @@ def _shown(request: Request, draw: Draw, manner: Manner) -> bool:
     return request.screen.brief(draw)
 
 
-def confirmed(screen: Screen, question: str, draw: Draw | None = None) -> bool:
+def confirm(screen: Screen, question: str, draw: Draw | None = None) -> bool:
     """Whether the human says so. Without one, nobody does. What `draw` prints can be viewed first."""
     if not screen.interactive:
         return False
@@ -287,7 +287,7 @@ def _edited(request: Request, given: str | None) -> Answer | None:
             if given is not None or not screen.interactive:
                 raise InvalidDecision(f"{error}; nothing was decided", pending_id=request.pending.id) from None
             screen.say(str(error), style="yellow")
-            if not confirmed(screen, "Edit again?"):
+            if not confirm(screen, "Edit again?"):
                 return None
             text = in_editor(text)
     if args == was:
@@ -342,7 +342,7 @@ def in_editor(text: str) -> str:
         return path.read_text(encoding="utf-8")
 
 
-def edited_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Set[str] = frozenset()) -> dict[str, Any]:
+def edit_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Set[str] = frozenset()) -> dict[str, Any]:
     """The arguments as the human wants them, asked for one by one beside what they are, each valid for the tool."""
     screen.say('Enter keeps the value in brackets, and "" is empty text.')
     for name, value in args.items():
@@ -376,7 +376,7 @@ def approve(
     manner: Manner,
 ) -> int:
     """Run what waits, as it is shown, and carry the run on."""
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         return decide(screen, place, id, Approve(), "Approve it?", manner)
 
 
@@ -394,7 +394,7 @@ def reject(
     manner: Manner,
 ) -> int:
     """Do not run what waits, and carry the run on."""
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         return decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", manner)
 
 
@@ -420,7 +420,7 @@ def respond(
         raise WrongUsage("give the result, either as TEXT or with --json-content")
     text = content if content is not None else json_content or ""
     text = sys.stdin.read() if text == "-" else text
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
         return decide(screen, place, id, answer, "Give this result?", manner)
 
@@ -440,7 +440,7 @@ def edit(
 
     They are validated and shown before anybody is asked. Arguments that are not valid change nothing.
     """
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         make = partial(_edited, given=args)
         return decide(screen, place, id, make, "Approve it with these arguments?", manner)
 

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from phronomy.agents.agent import Agent
 from phronomy.cli.apps import own_file
-from phronomy.cli.commands.decide import edited_in_place
+from phronomy.cli.commands.decide import edit_in_place
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, PENDING, login_name, who_decided
 from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
@@ -407,7 +407,7 @@ class Session:
             if choice in ("l", "later"):
                 return None
             if choice in ("e", "edit"):
-                args = edited_in_place(self.screen, self.desk.agent.spec.tools[pending.tool_name], args)
+                args = edit_in_place(self.screen, self.desk.agent.spec.tools[pending.tool_name], args)
                 self.show_pending(pending, args, run_id)
             else:
                 self.screen.say("Please answer a, r, e or l.")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from phronomy.cli.apps import Place, opened
+from phronomy.cli.apps import Place, open_place
 from phronomy.cli.options import Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, info_view, pending_view
@@ -181,7 +181,7 @@ def pending(
         **{"run_id": run, "thread_id": thread, "agent": agent, "tool": tool, "label": label, "risk": risk},
         **{"older_than": older_than, "newest": newest, "limit": limit, "after": after},
     }
-    with opened(None if json or count else screen, where) as place:
+    with open_place(None if json or count else screen, where) as place:
         if count:
             return _count_pending(screen, place, given)
         return _list_pending(screen, place, given, machine=json, reveal=reveal)
@@ -206,7 +206,7 @@ def audit(
     What is here stays when runs are taken away.
     """
     given = {"run_id": run, "thread_id": thread, "pending_id": pending, "since": since, "until": until}
-    with opened(screen if table else None, where) as place:
+    with open_place(screen if table else None, where) as place:
         return _list_audit(screen, place, given, table=table)
 
 
@@ -226,5 +226,5 @@ def list_checkpoints(
 ) -> int:
     """List the checkpoints that are kept, of all runs."""
     given = {"run_id": run, "thread_id": thread, "agent": agent, "label": label, "labeled": labeled}
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         return _list_kept(screen, place, {**given, "limit": limit, "after": after}, machine=json)

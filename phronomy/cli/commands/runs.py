@@ -38,7 +38,7 @@ def drive(place: Place, at: str | Checkpoint, hear: Hear, **options: Any) -> Res
         return stream.result
 
 
-def recovered(place: Place, at: Checkpoint, **options: Any) -> Result[Any]:
+def recover_from(place: Place, at: Checkpoint, **options: Any) -> Result[Any]:
     """Carry a run on to where it rests, without any decision."""
     options["deps"] = place.deps
     with redirect_stdout(sys.stderr):

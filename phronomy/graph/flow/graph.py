@@ -157,10 +157,10 @@ class StateGraph(
         if name in self._nodes:
             raise GraphError(f"graph {self._name!r}: two nodes are named {name!r}: give one of them another name")
         refuse_unknown(f"graph {self._name!r}, node {name!r}", options, NodeOptions.__annotations__)
-        self._nodes[name] = self._made(name, node, _kept(options))
+        self._nodes[name] = self._make_node(name, node, _with_tuples(options))
         return self
 
-    def _made(self, name: str, node: Any, options: dict[str, Any]) -> Node | Inside:
+    def _make_node(self, name: str, node: Any, options: dict[str, Any]) -> Node | Inside:
         where, is_run = f"graph {self._name!r}, node {name!r}", isinstance(node, Runs)
         if not is_run and (not callable(node) or isinstance(node, (Tool, type))):
             kind = node.__name__ if isinstance(node, type) else type(node).__name__
@@ -364,7 +364,7 @@ class Graph(Runs[Deps, State]):
         self, schema: StateSchema, nodes: Mapping[str, Node | Inside], routes: Routes, options: Mapping[str, object]
     ) -> None:
         self._spelt.check(type(self))  # it may have been given more since it was made
-        options = _kept({**self._of_class(), **options})
+        options = _with_tuples({**self._of_class(), **options})
         self._handler: Handler | None = options.get("on_approval_required")
         for name, value in options.items():
             if name != "on_approval_required":
@@ -560,18 +560,19 @@ _SERIES = {"destinations", "streams", "fallback", "hooks", "announcements", "int
 """Options that may be several things."""
 
 
-def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
+def _with_tuples(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, with what can be gone through only once made something that lasts."""
     return {name: tuple(value) if name in _SERIES and is_series(value) else value for name, value in options.items()}
 
 
 def _stops(graph: str, nodes: Mapping[str, object], before: object, after: object) -> Stops:
     return Stops(
-        before=_named(graph, nodes, "interrupt_before", before), after=_named(graph, nodes, "interrupt_after", after)
+        before=_checked_names(graph, nodes, "interrupt_before", before),
+        after=_checked_names(graph, nodes, "interrupt_after", after),
     )
 
 
-def _named(graph: str, nodes: Mapping[str, object], option: str, names: Any) -> frozenset[str]:
+def _checked_names(graph: str, nodes: Mapping[str, object], option: str, names: Any) -> frozenset[str]:
     if not is_series(names):
         raise GraphError(
             f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"

@@ -14,7 +14,7 @@ from phronomy.engine.spec import Spec
 from phronomy.errors import NodeFailed, PhronomyError
 from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.graph.flow.node import Inside
-from phronomy.graph.flow.routes import failed
+from phronomy.graph.flow.routes import make_failure
 from phronomy.graph.state.joins import given_in
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
@@ -51,9 +51,9 @@ class Within:
         except NodeFailed:
             raise
         except PhronomyError as error:
-            raise failed(self.node.name, f"the run inside cannot begin: {error}") from error
+            raise make_failure(self.node.name, f"the run inside cannot begin: {error}") from error
         except Exception as error:
-            raise failed(self.node.name, f"its input raised {type(error).__name__}") from error
+            raise make_failure(self.node.name, f"its input raised {type(error).__name__}") from error
         return begun(spec, parent, path, at, first)
 
 
@@ -70,7 +70,7 @@ def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> ob
     if isinstance(node.into, str):
         values = json.loads(spec.schema.whole(channels))
         if node.into not in values:
-            raise failed(node.name, f"the channel {node.into!r}, which is its input, has no value yet")
+            raise make_failure(node.name, f"the channel {node.into!r}, which is its input, has no value yet")
         return values[node.into]
     return shared(spec, node, values)
 
@@ -98,7 +98,7 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
             told: dict[str, Any] = json.loads(content)
             asked, content = told["input"], told["output"]
         except (ValueError, TypeError, KeyError) as error:  # a bearer may bring anything
-            raise failed(node.name, "its result does not say what it was asked") from error
+            raise make_failure(node.name, "its result does not say what it was asked") from error
     if inner.kind == "graph" and inner.takes_value:
         value: Any = inner.output.value(content)
     elif inner.kind == "graph":
@@ -107,12 +107,14 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
         try:
             value = content if inner.output is None else inner.output.value(content)
         except InvalidOutput as error:  # whoever the conversation was handed to gives something else
-            raise failed(node.name, f"its output is not of the output type of agent {inner.name!r}: {error}") from error
+            raise make_failure(
+                node.name, f"its output is not of the output type of agent {inner.name!r}: {error}"
+            ) from error
     if callable(node.out):
         try:
             value = node.out((asked, value) if node.keeps_input else value)
         except Exception as error:
-            raise failed(node.name, f"its output raised {type(error).__name__}") from error
+            raise make_failure(node.name, f"its output raised {type(error).__name__}") from error
         return spec.schema.update(node.name, value)
     if isinstance(node.out, str):
         return spec.schema.update(node.name, {node.out: value})
@@ -159,4 +161,4 @@ def _added(spec: GraphSpec, node: Inside, name: str, before: str | None, after: 
         return json.loads(channel.write(value - old))
     except Exception as error:
         why = f"what the graph inside added to channel {name!r} cannot be told; give input and output"
-        raise failed(node.name, why) from error
+        raise make_failure(node.name, why) from error

@@ -129,13 +129,13 @@ class Node(_Lean):
 
     def _run(self, ctx: ToolContext[object], state: Mapping[str, object] | None = None, arg: object = None) -> str:
         value = self.function(*self._seen(ctx, state, arg))
-        return self.told(self._drained(value, ctx) if self.streams else value)
+        return self.write_result(self._drained(value, ctx) if self.streams else value)
 
     async def _arun(
         self, ctx: ToolContext[object], state: Mapping[str, object] | None = None, arg: object = None
     ) -> str:
         value = self.function(*self._seen(ctx, state, arg))
-        return self.told(await (self._adrained(value, ctx) if self.streams else value))
+        return self.write_result(await (self._adrained(value, ctx) if self.streams else value))
 
     def _drained(self, pieces: Generator[object, None, object], ctx: ToolContext[object]) -> object:
         """Merges all pieces into one update. A generator whose call was cancelled is closed at its next piece."""
@@ -180,7 +180,7 @@ class Node(_Lean):
             node=self.name,
         )
 
-    def told(self, value: object) -> str:
+    def write_result(self, value: object) -> str:
         """The text of what the function returned. Raises `InvalidUpdate` for what is no update."""
         if hasattr(type(value), "__await__"):
             close(value)

@@ -54,7 +54,7 @@ class Routes:
             try:
                 answer = route.path(read())
             except Exception as error:
-                raise failed(node, f"its route raised {type(error).__name__}") from error
+                raise make_failure(node, f"its route raised {type(error).__name__}") from error
             found += self._meant(node, route, answer)
         return found
 
@@ -65,7 +65,7 @@ class Routes:
             try:
                 answer = await in_either(route.path, route.is_async, read())
             except Exception as error:
-                raise failed(node, f"its route raised {type(error).__name__}") from error
+                raise make_failure(node, f"its route raised {type(error).__name__}") from error
             found += self._meant(node, route, answer)
         return found
 
@@ -74,11 +74,13 @@ class Routes:
         for each in answer if isinstance(answer, (list, tuple)) else (answer,):
             if isinstance(each, Send):
                 if each.node not in self.nodes:
-                    raise failed(node, f"its route sends to {quoted_name(each.node)}, which is no node of the graph")
+                    raise make_failure(
+                        node, f"its route sends to {quoted_name(each.node)}, which is no node of the graph"
+                    )
                 try:
                     found.append(Send(each.node, canonical({"arg": each.arg})))  # as its call is given it
                 except JsonError as error:
-                    raise failed(
+                    raise make_failure(
                         node, f"its route sends to {quoted_name(each.node)} what is no JSON: {error}"
                     ) from None
                 continue
@@ -93,7 +95,7 @@ class Routes:
                     else ""
                 )
                 close(each)
-                raise failed(
+                raise make_failure(
                     node,
                     f"its route answered with {type(each).__name__}{told}, which names no target of it: they are"
                     f" {', '.join(map(str, route.targets))}",
@@ -197,7 +199,7 @@ def join_key(sources: Sequence[str], target: str) -> str:
     return f"{'+'.join(sources)}>{target}"
 
 
-def failed(node: str, why: str) -> NodeFailed:
+def make_failure(node: str, why: str) -> NodeFailed:
     """The error for what a node's route, or its output, has come to."""
     place = "the beginning" if node == START else f"node {node!r}"
     return NodeFailed(f"{place}: {why}; mend it and resume the checkpoint", failures={node: why})

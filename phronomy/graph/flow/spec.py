@@ -315,7 +315,7 @@ class GraphSpec:
             return call
         if call.why == "breakpoint":
             return self._anew(call, channels)
-        args = node.read(self.shown(call.name, channels))
+        args = node.read(self.write_args(call.name, channels))
         return call.evolve(args=args, digest=call_digest(node.identity(state.path), args))
 
     def edited_by(self, decisions: Sequence[Decision], state: Checkpoint) -> Checkpoint:
@@ -462,11 +462,11 @@ class GraphSpec:
 
     def _anew(self, call: Call, channels: JsonText) -> Call:
         """The call as its wave opens it, with this state."""
-        return Call(id=call.id, call_id=call.call_id, name=call.name, arguments=self.shown(call.name, channels))
+        return Call(id=call.id, call_id=call.call_id, name=call.name, arguments=self.write_args(call.name, channels))
 
     # What nodes are given
 
-    def shown(self, node: str, channels: JsonText) -> str:
+    def write_args(self, node: str, channels: JsonText) -> str:
         """The arguments of a node: the state, where a human may have to approve of it, else none. It sees that of its wave then."""
         return f'{{"state":{self.schema.whole(channels)}}}' if self.nodes[node].gate != "never" else "{}"
 
@@ -486,13 +486,13 @@ def _edit(
     by: Principal | None = None,
 ) -> Decided:
     """The outcome of an edit that leaves the channels so; `inside` are the paths of runs under way in nodes."""
-    content: object = state_with(channels, {}, _given(spec, state, inside))
+    content: object = state_with(channels, {}, _inputs_of_nested(spec, state, inside))
     digest = digest_of(channels)
     decision = Decision(pending_id=state.id, digest=digest, kind="edit", path=state.path, content=content, by=by, at=at)
     return Decided(decision=decision)
 
 
-def _given(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, object]]:
+def _inputs_of_nested(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, object]]:
     """Gives the channels that graphs in nodes began with, finished or running at these paths, before the state is edited."""
     found: dict[str, dict[str, object]] = {}
     for call in state.calls:

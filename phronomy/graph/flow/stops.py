@@ -64,7 +64,7 @@ def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoin
     names = names_of(state)
     open_calls = [call for call in state.calls if call.result is None]
     nodes = [call for call in open_calls if not _is_interrupt_point(call)]
-    again = {names[call.id]: _given(spec, state, call) for call in nodes if _runs_again(spec, state, call)}
+    again = {names[call.id]: _input_of(spec, state, call) for call in nodes if _runs_again(spec, state, call)}
     nested: dict[str, GraphStop] = {}
     for call in nodes:
         node = spec.nodes.get(call.name)
@@ -150,7 +150,7 @@ def _runs_again(spec: GraphSpec, state: Checkpoint, call: Call) -> bool:
     )
 
 
-def _given(spec: GraphSpec, state: Checkpoint, call: Call) -> object:
+def _input_of(spec: GraphSpec, state: Checkpoint, call: Call) -> object:
     args = call.args or {}
     if "arg" in args:
         return args["arg"]

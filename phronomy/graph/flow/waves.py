@@ -12,7 +12,7 @@ from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.flow.inside import update_from
 from phronomy.graph.flow.node import Inside
-from phronomy.graph.flow.routes import Going, failed
+from phronomy.graph.flow.routes import Going, make_failure
 from phronomy.graph.signals import END, START, Send
 from phronomy.graph.state.joins import arrivals_in, channels_in, state_with
 from phronomy.records.calls import Advanced, Call
@@ -44,7 +44,7 @@ def calls_of(
     asked: list[tuple[str, str]] = [
         (f"{AFTER}{node}", canonical({} if why is None else {"reason": why})) for node, why in gates.items()
     ]
-    asked += [(node, spec.shown(node, channels)) for node in going.nodes]
+    asked += [(node, spec.write_args(node, channels)) for node in going.nodes]
     asked += [(send.node, send.arg) for send in going.sends]
     return tuple(
         Call(id=f"{turn}.{place}", call_id=f"{name}-{turn}.{place}", name=name, arguments=arguments)
@@ -97,7 +97,7 @@ class Advance:
 
     def outcome(self, at: datetime) -> Advanced:
         """The outcome. Raises `RunFailed` for what code of the user's does."""
-        told = [self._told(call) for call in self._nodes]
+        told = [self._read_result(call) for call in self._nodes]
         targets: list[str | Send] = []
         if is_at_start(self._state):
             targets += self._spec.routes.after(START, self._as_begun)
@@ -105,12 +105,12 @@ class Advance:
             if (known := self._known(call, gave)) is not None:
                 targets += known
             else:
-                targets += self._spec.routes.after(_left(call, gave), partial(self._as_left, call, gave))
+                targets += self._spec.routes.after(_source_of(call, gave), partial(self._as_left, call, gave))
         return self._advanced(told, targets, at)
 
     async def aoutcome(self, at: datetime) -> Advanced:
         """As `outcome`."""
-        told = [self._told(call) for call in self._nodes]
+        told = [self._read_result(call) for call in self._nodes]
         targets: list[str | Send] = []
         if is_at_start(self._state):
             targets += await self._spec.routes.aafter(START, self._as_begun)
@@ -118,10 +118,10 @@ class Advance:
             if (known := self._known(call, gave)) is not None:
                 targets += known
             else:
-                targets += await self._spec.routes.aafter(_left(call, gave), partial(self._as_left, call, gave))
+                targets += await self._spec.routes.aafter(_source_of(call, gave), partial(self._as_left, call, gave))
         return self._advanced(told, targets, at)
 
-    def _told(self, call: Call) -> dict[str, object]:
+    def _read_result(self, call: Call) -> dict[str, object]:
         """Reads the result of a call: its update as text, and its signal, if it gave one."""
         assert call.result is not None
         node, kind, content = self._spec.tools.get(call.name), call.result.kind, call.result.content
@@ -133,7 +133,7 @@ class Advance:
         if kind == "responded":
             return {"update": self._spec.schema.update(call.name, json.loads(content))}
         if kind in ("failed", "invalid"):
-            raise failed(call.name, content)
+            raise make_failure(call.name, content)
         if kind == "skipped":  # somebody left it out: its edges are followed
             return {"update": canonical({})}
         return {"update": canonical({}), "kind": kind}
@@ -148,7 +148,7 @@ class Advance:
         if gave.get("signal") != "replan" or (to := gave["to"]) is None:
             return None
         if unknown := [node for node in to if node != END and node not in self._spec.routes.nodes]:
-            raise failed(call.name, f"it goes on at {quoted_name(unknown[0])}, which is no node of the graph")
+            raise make_failure(call.name, f"it goes on at {quoted_name(unknown[0])}, which is no node of the graph")
         return list(to)
 
     def _as_begun(self) -> object:
@@ -199,6 +199,6 @@ class Advance:
         return None, None
 
 
-def _left(call: Call, gave: Mapping[str, object]) -> str:
+def _source_of(call: Call, gave: Mapping[str, object]) -> str:
     """From where to go on along the edges: after the node, or anew where the graph begins."""
     return START if gave.get("signal") == "replan" else call.name

@@ -80,7 +80,7 @@ class Gathering:
         values = self._schema.by_channel(self._node, f"node {self._node!r}", update, whole=False)
         for name, value in values.items():
             self._add(name, value)
-        if self._feed is not None and values and (text := _shown(values)) is not None:
+        if self._feed is not None and values and (text := _write_piece(values)) is not None:
             self._feed.give(text)
 
     def _add(self, name: str, value: Any) -> None:
@@ -93,7 +93,7 @@ class Gathering:
             raise self._invalid(
                 f"gave a {type(value).__name__} as a piece of {name!r}, which is a {kind.__name__}", name
             )
-        parts.append(_held(list(value) if kind is list and isinstance(value, tuple) else value))
+        parts.append(_copy(list(value) if kind is list and isinstance(value, tuple) else value))
 
     def whole(self, returned: object = None) -> Any:
         """Merges the pieces into the return value of a function: the update, in its signal if it has one. Raises `InvalidUpdate`."""
@@ -122,14 +122,14 @@ class Gathering:
 _TAKEN: Final[Mapping[type[Any], Any]] = {list: (list, tuple), dict: Mapping}
 
 
-def _held(value: object) -> object:
+def _copy(value: object) -> object:
     """A value as it is now, whatever the node does to its lists and dicts afterwards."""
     if type(value) is list:
-        return [_held(item) for item in value]
-    return {key: _held(inner) for key, inner in value.items()} if type(value) is dict else value
+        return [_copy(item) for item in value]
+    return {key: _copy(inner) for key, inner in value.items()} if type(value) is dict else value
 
 
-def _shown(values: Mapping[str, object]) -> JsonText | None:
+def _write_piece(values: Mapping[str, object]) -> JsonText | None:
     """Gives the piece as JSON text for listeners, with null for values without a JSON form: the update is checked as a whole."""
     try:
         return canonical(

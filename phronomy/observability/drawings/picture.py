@@ -58,7 +58,7 @@ class Picture:
     arrows: tuple[Arrow, ...]
 
 
-def shown(text: str, most: int = WIDEST) -> str:
+def on_one_line(text: str, most: int = WIDEST) -> str:
     """The text on one line, without what does not show, cut where it is longer than that."""
     visible = "".join(char if char.isprintable() or char.isspace() else "\ufffd" for char in text)
     line = " ".join(visible.split())
@@ -87,7 +87,7 @@ def mermaid(picture: Picture) -> str:
 
 def _statements(picture: Picture) -> Iterator[str]:
     yield "flowchart TD"
-    yield f"    accTitle: {_TITLE.sub('?', shown(picture.title))}"
+    yield f"    accTitle: {_TITLE.sub('?', on_one_line(picture.title))}"
     for place, box in enumerate(picture.boxes):
         opens, closes = _FRAMES[box.kind]
         yield f"    n{place}{opens}{_quoted(box.lines)}{closes}"
@@ -109,5 +109,5 @@ def _styled(name: str, style: str, boxes: Sequence[Box], kind: Kind | None) -> I
 
 
 def _quoted(lines: Iterable[str]) -> str:
-    safe = [_UNSAFE.sub(lambda found: f"#{ord(found[0])};", shown(line)) for line in lines]
+    safe = [_UNSAFE.sub(lambda found: f"#{ord(found[0])};", on_one_line(line)) for line in lines]
     return f'"{"<br/>".join(safe) or "#160;"}"'  # nothing between quotes is no text for Mermaid

@@ -12,7 +12,7 @@ from html import escape
 from typing import Final
 from unicodedata import east_asian_width
 
-from phronomy.observability.drawings.picture import COLOURS, INK, WIDEST, Arrow, Box, Picture, shown
+from phronomy.observability.drawings.picture import COLOURS, INK, WIDEST, Arrow, Box, Picture, on_one_line
 
 CHAR: Final = 7.3
 """Pixels of a character in a line of a box; wide ones take two."""
@@ -266,13 +266,13 @@ def _box(box: Box, left: float, top: float, width: float, height: float) -> Iter
 
 
 def _size(box: Box) -> tuple[float, float]:
-    columns = max((_columns(shown(line)) for line in box.lines), default=0)
+    columns = max((_columns(on_one_line(line)) for line in box.lines), default=0)
     return columns * CHAR + 3 * PAD, LINE * len(box.lines) + PAD
 
 
 def _wide(label: str) -> float:
     """The pixels that a label is wide."""
-    return _columns(shown(label, LABEL)) * CHAR
+    return _columns(on_one_line(label, LABEL)) * CHAR
 
 
 def _columns(text: str) -> int:
@@ -281,7 +281,7 @@ def _columns(text: str) -> int:
 
 
 def _text(text: str, most: int = WIDEST) -> str:
-    return escape(shown(text, most))
+    return escape(on_one_line(text, most))
 
 
 def _at(number: float) -> str:
