@@ -36,7 +36,7 @@ class Mask(Masking):
         super().__init__(agent.spec if agent is not None else None)
         self._reveal = reveal
         self._unknown = "without --app" if agent is None else "with tools other than the app's"
-        self.what = "node" if agent is not None and agent.spec.kind == "graph" else "tool"
+        self.what = "node" if agent is not None and agent.spec.flow is not None else "tool"
 
     def state(self, checkpoint: Checkpoint) -> dict[str, Any] | None:
         """The state of a run of a graph as it may be seen: hidden, unless the app is that graph. None: it has none."""

@@ -471,7 +471,7 @@ def _said(role: str, value: object) -> dict[str, object]:
 
 def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, object]]:
     """Makes the function that gives the update after a member's run: its question and its answer, for the memory."""
-    inner: Iterator[Spec] = specs_in(spec) if spec.kind == "graph" else iter(())
+    inner: Iterator[Spec] = specs_in(spec) if spec.flow is not None else iter(())
     guarded = any(each.input_guardrails for each in inner)
 
     def answered(told: tuple[object, object]) -> dict[str, object]:

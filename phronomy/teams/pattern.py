@@ -106,7 +106,7 @@ def _type_of(step: FunctionStep | RunStep | None) -> Any:
     if not isinstance(step, RunStep):
         return None
     spec = step.inner.spec
-    return spec.output if spec.kind != "graph" or isinstance(spec, PatternSpec) else None
+    return spec.output if spec.flow is None or isinstance(spec, PatternSpec) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -391,9 +391,9 @@ class Advance:
 def _value_in(step: RunStep, content: str, *, told: bool) -> object:
     """Reads the output of a run in a step: that of an agent without an output type is text."""
     spec = step.inner.spec
-    if spec.kind != "graph" and spec.output is None:
+    if spec.flow is None and spec.output is None:
         return content
-    return _json_or_text(content) if told or spec.kind != "graph" else json.loads(content)
+    return _json_or_text(content) if told or spec.flow is None else json.loads(content)
 
 
 def _json_or_text(content: str) -> object:

@@ -416,7 +416,7 @@ def _managing(where: str, manager: object, staff: tuple[str, ...]) -> object:
     """The manager as a step. Raises `GraphError`."""
     run, options = _run_of(manager), manager.options if isinstance(manager, Step) else {}
     spec = getattr(run, "spec", None)
-    if spec is None or spec.kind == "graph":
+    if spec is None or spec.flow is not None:
         return manager
     if spec.output is not None:
         raise GraphError(

@@ -84,7 +84,7 @@ class RunStep(_Step, Inside):
     def given(self, value: object, original: object) -> object:
         """As for any step; an agent that is given neither text nor a mapping reads it as JSON."""
         value = super().given(value, original)
-        if self.inner.spec.kind == "graph" or isinstance(value, str | dict | BaseModel) or value == original:
+        if self.inner.spec.flow is not None or isinstance(value, str | dict | BaseModel) or value == original:
             return value
         return str(as_json(value, f"what comes to step {self.name!r}"))
 

@@ -171,7 +171,7 @@ class Chat:
                     raise Stopped from error
                 act = partial(self._go_on, error.checkpoint)
                 continue
-            if result.status == "completed" and self.place.worker.spec.kind == "graph":
+            if result.status == "completed" and self.place.worker.spec.flow is not None:
                 said = result.checkpoint.output
                 self.screen.row("answer", said if isinstance(said, str) else str(canonical(said)), style="cyan")
             if result.status not in ("completed", "suspended", "running"):
@@ -309,7 +309,7 @@ def chat(
     with open_place(screen, here, makes=True, agent=agent) as place:
         thread_id = clean(thread) if thread else new_name("chat")
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
-        if place.worker.spec.kind != "agent" and not takes_value(place.worker.spec):
+        if place.worker.spec.flow is not None and not takes_value(place.worker.spec):
             raise WrongUsage(
                 f"chat talks to agents, and {place.worker!r} is a graph: begin its runs in your app, and decide here with"
                 " pending, show, approve, reject, respond and edit"

@@ -185,7 +185,7 @@ class Session:
             raise WrongUsage("Give an input")
         self.told, self.states = {}, {}
         spec = self.place.worker.spec
-        self._call("start", text if spec.kind == "agent" or takes_value(spec) else _object(text))
+        self._call("start", text if spec.flow is None or takes_value(spec) else _object(text))
         self._show()
 
     def move(self, method: str, rest: str) -> None:

@@ -42,7 +42,7 @@ class Within:
         spec = self.spec
         try:
             given = given_to(self.outer, self.node, parent, self.call)
-            if spec.kind == "graph" and self.node.into is None and "arg" not in (self.call.args or {}):
+            if spec.flow is not None and self.node.into is None and "arg" not in (self.call.args or {}):
                 given = canonical(given)  # values of registered types, as text: see `StateSchema.accept`
             history = None
             if self.node.history is not None:
@@ -99,9 +99,9 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
             asked, content = told["input"], told["output"]
         except (ValueError, TypeError, KeyError) as error:  # a bearer may bring anything
             raise make_failure(node.name, "its result does not say what it was asked") from error
-    if inner.kind == "graph" and inner.takes_value:
+    if inner.flow is not None and inner.takes_value:
         value: Any = inner.output.value(content)
-    elif inner.kind == "graph":
+    elif inner.flow is not None:
         value = inner.schema.read(JsonText(content)) if callable(node.out) else json.loads(content)
     else:
         try:

@@ -356,7 +356,7 @@ class GraphSpec:
             yield _edit(spec, state, channels, runner.ledger.nested, at=at, by=by)
         for call in state.calls if self.modify is not None else ():
             nested = spec.nested(state, call) if call.stopped and call.result is None else None
-            if nested is not None and nested.spec.kind == "graph":
+            if nested is not None and nested.spec.flow is not None:
                 known = (*decisions, *runner.state.decisions)
                 inner = (*place, names_of(state)[call.id])
                 yield from self._edits(child_of(runner, call, nested), inner, at, by, known)

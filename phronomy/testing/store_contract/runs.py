@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phronomy.agents.agent import Agent
 from phronomy.errors import (
@@ -15,7 +15,6 @@ from phronomy.errors import (
     ThreadBusy,
 )
 from phronomy.observability.announcements import Announcements
-from phronomy.observability.events import Event
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Approve, Principal, Reject
@@ -24,6 +23,9 @@ from phronomy.stores.rows import Append, BranchFilter, PendingFilter
 from phronomy.testing.scripted import ScriptedModel, call
 from phronomy.testing.store_contract.base import StoreTests, branch_of, everything, refused
 from phronomy.tools.tool import tool
+
+if TYPE_CHECKING:
+    from phronomy.observability.events import Event
 
 PAY = call("pay", {"amount": 5.0}, id="c1")
 SHIP = call("pay", {"amount": 7.5, "to": "Ben"}, id="c2")
