@@ -228,7 +228,7 @@ def test_edited_arguments_are_validated_and_shown_and_what_is_hidden_stays(
     same = '{"order_id": 1042, "amount": 49.9, "note": "", "token": "[redacted]"}'
     assert run("edit", item.id, "--yes", "--args", same) == cli.PENDING
     assert "The arguments are as they were.\n" in said()
-    monkeypatch.setattr(decide, "confirmed", lambda *given: True)  # somebody who sees it says yes
+    monkeypatch.setattr(decide, "confirm", lambda *given: True)  # somebody who sees it says yes
     assert run("edit", item.id, "--args", '{"order_id": 7, "note": "\\u202e", "token": "[redacted]"}') == cli.DONE
     shown = said()
     assert (
@@ -297,7 +297,7 @@ def test_edit_opens_the_editor_with_the_arguments(
     monkeypatch.setenv(
         "VISUAL", editor(place, 'cp "$2" seen.json; ls -ld "$(dirname "$2")" > mode; sed -i s/49.9/20/ "$2"')
     )
-    monkeypatch.setattr(decide, "confirmed", lambda *given: True)  # somebody who sees it says yes
+    monkeypatch.setattr(decide, "confirm", lambda *given: True)  # somebody who sees it says yes
     assert run("edit", item.id) == cli.DONE
     assert json.loads((place / "seen.json").read_text()) == {
         "order_id": 1042,
@@ -359,7 +359,7 @@ def test_what_changes_between_showing_and_deciding_is_an_error(
     def digests(*texts: str) -> tuple[str, ...]:
         return tuple(call_digest(item.tool, text) for text in texts)
 
-    monkeypatch.setattr(decide, "confirmed", tampered)
+    monkeypatch.setattr(decide, "confirm", tampered)
     rest = ["--args", '{"order_id": 1042, "amount": 20}'] if command == "edit" else []
     capsys.readouterr()
     assert run(command, item.id, *rest) == cli.FAILED
@@ -385,7 +385,7 @@ def test_decided_elsewhere_between_showing_and_deciding(
             agent.resume(here.checkpoint_id, decisions={item.id: Approve()}, by="olga", channel="web")
         return True
 
-    monkeypatch.setattr(decide, "confirmed", meanwhile)
+    monkeypatch.setattr(decide, "confirm", meanwhile)
     assert run("approve", item.id) == cli.FAILED
     assert "phronomy: error: this was decided before: approved by olga (web) at " in capsys.readouterr().err
     assert refunds() == ["1042 49.9 s3cret"]

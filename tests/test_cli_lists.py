@@ -558,7 +558,7 @@ def test_what_another_worker_has_taken_meanwhile_is_left_to_it(
     def taken(*_: Any, **__: Any) -> Any:
         raise RunBusy("held", run_id=late.run_id, owner="another")
 
-    monkeypatch.setattr(recover, "carried_on", taken)
+    monkeypatch.setattr(recover, "carry_on", taken)
     assert run("recover", "--yes", "--json", app="till:make") == cli.DONE
     assert json.loads(said()) == []
     assert run("recover", late.run_id, "--yes", "--json", app="till:make") == cli.FAILED

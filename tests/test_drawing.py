@@ -18,7 +18,7 @@ from test_rows import chain, write
 
 from phronomy import Agent, CheckpointNotFound, ConfigurationError, MemoryStore, ModelError, Principal, Reject, tool
 from phronomy.observability.drawings.drawing import flow_mermaid, flow_svg, tree_mermaid, tree_svg
-from phronomy.observability.drawings.picture import Arrow, Box, Picture, shown
+from phronomy.observability.drawings.picture import Arrow, Box, Picture, on_one_line
 from phronomy.observability.drawings.svg import Layout
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import pending_of
@@ -367,14 +367,14 @@ def test_whatever_a_name_holds_an_svg_is_well_formed_and_holds_it_as_text(flow: 
     }  # fmt: skip
     assert {name for each in root.iter() for name in each.attrib}.isdisjoint({"href", "onload", "onclick", "style"})
     first = {lines[0] for lines in texts(text)}
-    assert first >= {shown(name) for name in nodes if name not in ("__start__", "__end__")}
+    assert first >= {on_one_line(name) for name in nodes if name not in ("__start__", "__end__")}
     assert len(ElementTree.tostring(root)) > 0
 
 
 def test_no_text_is_shown_that_would_not_show() -> None:
-    assert shown("a\u202e\x1b\nb\ud800 \t c") == "a\ufffd\ufffd b\ufffd c"
-    assert shown("x" * 49) == "x" * 47 + "\u2026"
-    assert shown("x" * 48) == "x" * 48
+    assert on_one_line("a\u202e\x1b\nb\ud800 \t c") == "a\ufffd\ufffd b\ufffd c"
+    assert on_one_line("x" * 49) == "x" * 47 + "\u2026"
+    assert on_one_line("x" * 48) == "x" * 48
 
 
 # The layout

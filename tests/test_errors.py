@@ -43,7 +43,7 @@ from phronomy import (
     open_store,
     tool,
 )
-from phronomy.cli.apps import found as cli_found
+from phronomy.cli.apps import find as cli_found
 from phronomy.debugger.debugger import Debugger
 from phronomy.foundation.quoting import kept_id, quoted, quoted_id, quoted_name, quoted_word
 from phronomy.observability.drawings.drawing import tree_mermaid

@@ -65,7 +65,7 @@ _COMMANDS: Final = {
 
 @dataclass
 class Invocation:
-    """What holds for a whole command line."""
+    """The options of a whole command line."""
 
     debug: bool = False
     command: str = ""

@@ -1,4 +1,4 @@
-"""What a command works on: the agent, its deps and the store that the options name, and the run that an id means."""
+"""The objects that a command works on: the agent, its deps and its store, as the options name them, and the run of an id."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Place:
 
 
 @contextmanager
-def opened(
+def open_place(
     screen: Screen | None,
     where: Where | Here,
     *,
     makes: bool = False,
-    agent: Runs[Any, Any] | None = None,
+    agent: Runs[Any, object] | None = None,
 ) -> Iterator[Place]:
     """The place that the options name, or the environment does. That something is loaded is shown on `screen`.
 
@@ -84,7 +84,7 @@ def opened(
     deps = where.deps if isinstance(where, Here) else None
     given = [f"--app {shlex.quote(app)}"] if app else []
     given += [f"--deps {shlex.quote(deps)}"] if deps else []
-    given += [f"--store {_shown(store)}"] if store else []
+    given += [f"--store {_mask_url(store)}"] if store else []
     given += [f"--tenant {shlex.quote(tenant)}"] if tenant is not None else []
     tenant = tenant if tenant is not None else os.environ.get("PHRONOMY_TENANT") or None
     url = store or os.environ.get("PHRONOMY_STORE") or None
@@ -109,12 +109,12 @@ def opened(
             )
         if tenant is not None:
             agent.store = agent.store.for_tenant(tenant)
-        with brought(screen, deps) as made:
+        with bring_deps(screen, deps) as made:
             yield Place(store=agent.store, agent=agent, options=tuple(given), deps=made)
         return
     if not makes:
         _refuse_missing(url)
-    with _opened_store(screen, url, tenant) as kept, brought(screen, deps) as made:
+    with _opened_store(screen, url, tenant) as kept, bring_deps(screen, deps) as made:
         if agent is not None:
             agent.store = kept
         yield Place(store=kept, agent=agent, options=tuple(given), deps=made)
@@ -147,7 +147,7 @@ def _refuse_missing(url: str) -> None:
         raise StoreError(f"{path} is no store of phronomy's. Nothing was made in it")
 
 
-def _shown(url: str) -> str:
+def _mask_url(url: str) -> str:
     """The URL, where it cannot hold a password."""
     return shlex.quote(url) if url.lower().startswith(("sqlite:", "memory:")) else "URL"
 
@@ -155,7 +155,7 @@ def _shown(url: str) -> str:
 # The agent
 
 
-def load_agent(app: str) -> Runs[Any, Any]:
+def load_agent(app: str) -> Runs[Any, object]:
     """The agent that `module:attribute` names: an `Agent`, a class of agents, a compiled graph, or a function that gives one.
 
     What the app prints on the way goes to standard error. Raises `WrongUsage` if it is not there, `ConfigurationError`.
@@ -164,8 +164,8 @@ def load_agent(app: str) -> Runs[Any, Any]:
         return _made(app, _named(app, "--app is module:agent"))
 
 
-def _named(place: str, form: str) -> Any:
-    """What `module:attribute` names; modules of the current directory can be named."""
+def _named(place: str, form: str) -> object:
+    """Imports the object that `module:attribute` names; modules of the current directory can be named."""
     module_name, _, attribute = place.partition(":")
     if not (module_name and attribute):
         raise WrongUsage(f"{form}, not {place!r}")
@@ -179,7 +179,7 @@ def _named(place: str, form: str) -> Any:
     return found
 
 
-def _imported(name: str, attribute: str) -> Any:
+def _imported(name: str, attribute: str) -> object:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -191,7 +191,7 @@ def _imported(name: str, attribute: str) -> Any:
         raise _broken(f"module {name} cannot be imported", error) from error
 
 
-def _made(app: str, found: Any) -> Runs[Any, Any]:
+def _made(app: str, found: object) -> Runs[Any, object]:
     if isinstance(found, Runs):
         return found
     if not (inspect.isroutine(found) or (isinstance(found, type) and issubclass(found, Agent))):
@@ -205,7 +205,7 @@ def _made(app: str, found: Any) -> Runs[Any, Any]:
 
 
 def _called(place: str, found: Any, nothing: str) -> Any:
-    """What a function without parameters gives. A coroutine is closed, and is nothing that anybody wants here."""
+    """Calls a function without parameters. A coroutine is closed and refused, since an object is needed here."""
     try:
         inspect.signature(found).bind()
     except TypeError:
@@ -229,7 +229,7 @@ def _broken(what: str, error: BaseException) -> ConfigurationError:
 
 
 @contextmanager
-def brought(screen: Screen | None, place: str | None) -> Iterator[Any]:
+def bring_deps(screen: Screen | None, place: str | None) -> Iterator[object]:
     """The deps that `module:function` gives: made once, for all that the command runs. Without a name, None.
 
     What a function of `contextlib.contextmanager` gives is entered, and left when the command is over. Raises as `load_agent`
@@ -250,7 +250,7 @@ def brought(screen: Screen | None, place: str | None) -> Iterator[Any]:
             _leave(place, manager)
 
 
-def _made_deps(place: str, found: Any) -> Any:
+def _made_deps(place: str, found: object) -> object:
     if not (inspect.isroutine(found) or isinstance(found, type)):
         raise WrongUsage(f"{place} is a {type(found).__name__}: a function that gives the deps is needed")
     made = _called(place, found, "no deps")
@@ -263,14 +263,14 @@ def _made_deps(place: str, found: Any) -> Any:
     return made
 
 
-def _entered(place: str, manager: AbstractContextManager[Any]) -> Any:
+def _entered(place: str, manager: AbstractContextManager[object]) -> object:
     try:
         return manager.__enter__()
     except (Exception, SystemExit) as error:
         raise _broken(f"{place} gives no deps", error) from error
 
 
-def _leave(place: str, manager: AbstractContextManager[Any]) -> None:
+def _leave(place: str, manager: AbstractContextManager[object]) -> None:
     """Leave what was entered. Neither what it returns nor what it raises hides an error of the command."""
     kind, error, trace = sys.exc_info()
     try:
@@ -285,7 +285,7 @@ def _leave(place: str, manager: AbstractContextManager[Any]) -> None:
 
 
 def data_directory(platform: str, environ: Mapping[str, str], home: Path) -> Path:
-    """Where a program keeps its data for a user: https://specifications.freedesktop.org/basedir-spec/latest/ and its likes."""
+    """Gives the directory of a user's data: https://specifications.freedesktop.org/basedir-spec/latest/ and its likes."""
     if platform == "win32":
         given = environ.get("LOCALAPPDATA", "")
         return (Path(given) if given else home / "AppData" / "Local") / "phronomy"
@@ -322,7 +322,7 @@ def new_name(kind: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What an id means: a checkpoint, its branch, and of what waits there the part that the id is about.
+    """The object of an id: a checkpoint, its branch, and the pending approvals there that the id is about.
 
     Of a pending id that was decided it is where that waited, with the request, where it was shown, and what the audit trail says.
     """
@@ -334,8 +334,8 @@ class Found:
     decided: AuditRecord | None = None
 
 
-def found(store: Store, id: str) -> Found:
-    """What a pending id, a checkpoint id, a run id or a branch id means. Raises `CheckpointNotFound`, `WrongUsage`."""
+def find(store: Store, id: str) -> Found:
+    """Finds the checkpoint of a pending id, a checkpoint id, a run id or a branch id. Raises `CheckpointNotFound`, `WrongUsage`."""
     rows = store.select_pending(PendingFilter(pending_id=id))
     if len(rows) > 1:
         places = ", ".join(row.checkpoint_id for row in rows)
@@ -355,7 +355,7 @@ def found(store: Store, id: str) -> Found:
 
 
 def _decided(store: Store, id: str) -> Found:
-    """What a pending id means that was decided. Raises `CheckpointNotFound`."""
+    """Finds the checkpoint of a pending id that was decided. Raises `CheckpointNotFound`."""
     if (record := decision_on(store, id)) is None:
         raise not_found("pending approval, checkpoint or run", id)
     try:
@@ -372,7 +372,7 @@ def _decided(store: Store, id: str) -> Found:
 
 
 def how_decided(meant: Found, store: Store) -> str:
-    """How the pending approval that is meant was decided, and what has become of its run: to stand behind what names it."""
+    """Describes the decision on a pending approval and the status of its run, as the end of a sentence that names it."""
     assert meant.decided is not None
     return f"{was_decided(meant.decided)}; {PROGRESS[_progress(meant, store)]}"
 
@@ -381,13 +381,13 @@ def _progress(meant: Found, store: Store) -> Progress:
     return progress_of(meant.branch, live=meant.branch.is_held(store.clock()))
 
 
-def asked(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
+def find_pending(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
     """The one pending approval that an id means, and the checkpoint that it waits at.
 
     Raises as `found` does, `WrongUsage` if there are several, `UnknownPending` if nothing waits, and `CheckpointAlreadyResumed` for a
     pending id that was decided.
     """
-    meant = found(store, id)
+    meant = find(store, id)
     if meant.decided is not None:
         decisions = store.head(meant.branch.id)[1].decisions
         raise CheckpointAlreadyResumed(
@@ -403,7 +403,7 @@ def asked(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
         if len(rows) > 1:
             raise _several(id, [row.pending_id for row in rows])
         if rows:
-            return asked(store, rows[0].pending_id)
+            return find_pending(store, rows[0].pending_id)
         items = ()
     if len(items) > 1:
         waiting = {row.pending_id for row in store.pending_rows(run_id=checkpoint.run_id)}

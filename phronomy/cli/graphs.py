@@ -1,4 +1,4 @@
-"""What the command line shows of runs of graphs: their nodes, their state, and which node, at whatever depth, asks."""
+"""Views of runs of graphs for the command line: their nodes, their state, and the node that asks, at whatever depth."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def channels(checkpoint: Checkpoint) -> dict[str, Any]:
     """The state of a run of a graph, by channel."""
     from phronomy.graph.state.joins import channels_in  # noqa: PLC0415  # as above
 
-    found: Any = json.loads(channels_in(checkpoint.json_text("state")))
+    found: object = json.loads(channels_in(checkpoint.json_text("state")))
     return found if isinstance(found, dict) else {}
 
 
 def nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """The nodes of the open wave, and how each stands."""
+    """Gives the nodes of the open wave with the status of each."""
     calls = (call for call in checkpoint.calls if not call.gate and not call.name.startswith(f"{AFTER}:"))
     return [(call.name, _stands(call)) for call in calls]
 
@@ -48,7 +48,7 @@ def place_of(checkpoint: Checkpoint, path: str) -> str:
 
 
 def heading(item: PendingApproval) -> str:
-    """What is asked, in a line."""
+    """Gives the question of a pending approval in one line."""
     name = item.tool_name
     if item.why == "question":
         return f"Question from {name}"
@@ -67,7 +67,7 @@ def heading(item: PendingApproval) -> str:
 
 
 def update_in(content: str) -> str:
-    """What a node has given, of the text of its result."""
+    """Reads the update of a node from the text of its result."""
     try:
         told = json.loads(content)
     except ValueError:

@@ -34,7 +34,7 @@ _OF_NO_SCRIPT: Final = frozenset(
 
 def escaped(text: str) -> str:
     """The text with everything written out that a terminal would act on or not show, and that looks like something else."""
-    return shown(text, written_out, known=plain_scripts(text))
+    return with_visible_letters(text, written_out, known=plain_scripts(text))
 
 
 def written_out(char: str) -> str:
@@ -49,7 +49,7 @@ def as_json(char: str) -> str:
     return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2))
 
 
-def shown(text: str, write: Callable[[str], str], *, known: Set[str]) -> str:
+def with_visible_letters(text: str, write: Callable[[str], str], *, known: Set[str]) -> str:
     """The text, with what cannot be shown as it is written by `write`. Words of `known` scripts are not taken for Latin ones."""
     if text.isascii() and text.isprintable():
         return text
@@ -78,7 +78,7 @@ def _is_seen(char: str, before: str) -> bool:
 
 
 def _foreign(word: str, known: Set[str]) -> list[int]:
-    """Where in a word there are letters of another script than most of it; all, if they only look like Latin ones."""
+    """Finds the letters of a word that are of another script than most of it; all letters, if they only look like Latin ones."""
     if word.isascii() or word.startswith("\\"):
         return []
     places = [(at, _script(char)) for at, char in enumerate(word) if char.isalpha()]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, get_type_hints
 
 import typer
 
 
 class After(StrEnum):
-    """What follows a rejection: the values of `Then`, as an option knows them."""
+    """The continuation after a rejection: the values of `Then`, as an option knows them."""
 
     CONTINUE = "continue"
     BLOCK = "block"
@@ -21,7 +21,7 @@ class After(StrEnum):
 
 
 class Standing(StrEnum):
-    """How a run stands: the values of `BranchStatus`, as an option knows them."""
+    """The status of a run: the values of `BranchStatus`, as an option knows them."""
 
     RUNNING = "running"
     SUSPENDED = "suspended"
@@ -132,7 +132,7 @@ def command(run: Callable[..., int]) -> Callable[..., int]:
     parameters.append(debug)
 
     @wraps(run)
-    def begun(context: typer.Context, *, debug: bool, **given: Any) -> int:
+    def begun(context: typer.Context, *, debug: bool, **given: object) -> int:
         screen = context.obj.begin(context, debug=debug)
         for name, kind in groups.items():
             given[name] = kind(**{field.name: given.pop(field.name) for field in fields(kind)})

@@ -31,7 +31,7 @@ def paged(text: str) -> bool:
 
 
 def _command() -> list[str] | None:
-    """What starts the pager, None if there is none."""
+    """Gives the command that starts the pager, None if there is none."""
     commands = [[name] for name in USUAL]
     with suppress(ValueError):  # it has an open quotation
         commands.insert(0, shlex.split(os.environ.get("PAGER", "")))

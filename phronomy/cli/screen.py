@@ -18,8 +18,9 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from phronomy.cli.letters import as_json, escaped, plain_scripts, shown, written_out
+from phronomy.cli.letters import as_json, escaped, plain_scripts, with_visible_letters, written_out
 from phronomy.cli.pager import paged
+from phronomy.cli.words import INTERRUPTED, PENDING
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -42,7 +43,7 @@ class _Console(Console):
 
 
 class Screen:
-    """A terminal, or what stands in for one.
+    """A terminal, or a pipe in its place.
 
     Whatever it is given may come from a model or a customer: it is printed escaped, without any markup, and never cut, but
     for what is `brief`.
@@ -82,7 +83,7 @@ class Screen:
                 self._print(self._out, (label, style), (part, ""))
                 label = " " * len(label)
 
-    def value(self, label: str, value: Any, *, columns: int, note: str = "") -> None:
+    def value(self, label: str, value: object, *, columns: int, note: str = "") -> None:
         """Print a JSON value with its type, beside its label: every character of it, folded where the line ends."""
         text = json.dumps(value, ensure_ascii=False)
         left = self._label(label, kind_of(value), columns, text)
@@ -107,7 +108,7 @@ class Screen:
         self._print(self._out, (self._label(label, "secret", columns, told), "bold"), (told, "yellow"))
 
     def _label(self, label: str, kind: str, columns: int, text: str) -> str:
-        """What a text stands behind. Where there is little room beside it, it is on a line of its own, and the text is set in."""
+        """Formats the label before a text: on a line of its own where there is little room, with the text set in."""
         left = f"  {escaped(label):<{columns}}  {kind:<10}"
         room = self._width - len(left)
         if room >= NARROW or 0 < len(text) <= room:
@@ -162,6 +163,12 @@ class Screen:
         """Print one line on standard error, however long it is."""
         self._print(self._err, (escaped(text), ""))
 
+    def complain_of_end(self, error: KeyboardInterrupt | EOFError, state: str) -> int:
+        """Print on standard error that nobody answers any more, and the state that this leaves. The exit status."""
+        interrupted = isinstance(error, KeyboardInterrupt)
+        self.complain(f"{'Interrupted' if interrupted else 'The input has ended'}. {state}")
+        return INTERRUPTED if interrupted else PENDING
+
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Print rows under their heads, a line each; one under the other where the terminal is too narrow for that."""
         cells = [tuple(map(escaped, row)) for row in rows]
@@ -178,12 +185,12 @@ class Screen:
             ).rstrip()
             self._print(self._out, (line, "" if row in cells else "bold"))
 
-    def document(self, value: Any) -> None:
+    def document(self, value: object) -> None:
         """Print a value as JSON, in ASCII alone, on standard output."""
         text = json.dumps(value, indent=2)
         self._print(self._out, (text, ""))
 
-    def line(self, value: Any) -> None:
+    def line(self, value: object) -> None:
         """Print a value as one line of JSON, in ASCII alone, on standard output."""
         self._print(self._out, (json.dumps(value, separators=(",", ":")), ""))
 
@@ -196,12 +203,12 @@ class Screen:
         return Flow(self._put, label, self._width, style)
 
     def spinner(self) -> Spinner:
-        """What shows that something goes on, until something is printed."""
+        """The sign that work goes on, until something is printed."""
         shown = _is_terminal(sys.stderr) and not self._err.is_dumb_terminal
         return Spinner(self._err if shown else None)
 
     def ask(self, question: str, *, afresh: bool = False) -> str:
-        """What the human types in answer. With `afresh`, nothing counts that was typed before the question was there.
+        """Asks the human for a line. With `afresh`, nothing counts that was typed before the question was there.
 
         Raises `EOFError` when the input has ended, `KeyboardInterrupt` on Ctrl-C.
         """
@@ -328,7 +335,7 @@ class Flow:
         if not self._word:
             return
         self._known |= plain_scripts(self._word)
-        self._word = shown(self._word, written_out, known=self._known)
+        self._word = with_visible_letters(self._word, written_out, known=self._known)
         if self._column + self._gap + cell_len(self._word) > self._room:
             if self._column:
                 self._next_line()
@@ -374,8 +381,8 @@ def _folded(text: str, room: int) -> Iterator[str]:
     yield text[start:]
 
 
-def kind_of(value: Any) -> str:
-    """What sort of JSON value this is, for people."""
+def kind_of(value: object) -> str:
+    """Names the type of a JSON value, for people."""
     kinds = {bool: "yes or no", int: "integer", float: "number", str: "text", list: "list", dict: "object"}
     return kinds.get(type(value), "nothing")
 
@@ -422,8 +429,8 @@ def _discard_input() -> None:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
-def json_text(value: Any) -> str:
+def json_text(value: object) -> str:
     """A value as JSON for people to read and edit: on lines of its own, without a character that would not be seen for what it is."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     known = plain_scripts(text)
-    return "\n".join(shown(line, as_json, known=known) for line in text.split("\n"))
+    return "\n".join(with_visible_letters(line, as_json, known=known) for line in text.split("\n"))

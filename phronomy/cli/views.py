@@ -1,4 +1,4 @@
-"""What is shown of runs: as documents for machines, and on the screen, with what is secret masked in both."""
+"""Views of runs: documents for machines, and prints on the screen, with secrets masked in both."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ LONGEST: Final = 2_000
 class Mask(Masking):
     """Hides what the command line may not show: nothing with `reveal`. Without the app it knows no tool."""
 
-    def __init__(self, agent: Runs[Any, Any] | None, *, reveal: bool) -> None:
+    def __init__(self, agent: Runs[Any, object] | None, *, reveal: bool) -> None:
         super().__init__(agent.spec if agent is not None else None)
         self._reveal = reveal
         self._unknown = "without --app" if agent is None else "with tools other than the app's"
-        self.what = "node" if agent is not None and agent.spec.kind == "graph" else "tool"
+        self.what = "node" if agent is not None and agent.spec.flow is not None else "tool"
 
     def state(self, checkpoint: Checkpoint) -> dict[str, Any] | None:
         """The state of a run of a graph as it may be seen: hidden, unless the app is that graph. None: it has none."""
@@ -54,7 +54,7 @@ class Mask(Masking):
             else (f"{self._unknown} it is not known which arguments are secret, so all are masked; --reveal shows them")
         )
 
-    def masked(self, args: Mapping[str, Any], tool: Tool | None) -> set[str]:
+    def masked(self, args: Mapping[str, object], tool: Tool | None) -> set[str]:
         return set() if self._reveal else super().masked(args, tool)
 
     def is_open(self, tool: Tool | None) -> bool:
@@ -64,7 +64,7 @@ class Mask(Masking):
 # For machines
 
 
-def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask) -> dict[str, Any]:
+def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask) -> dict[str, object]:
     """A pending approval. `masked` names the arguments whose values are hidden."""
     checkpoint_id, agent = (
         (where.id, where.agent.name) if isinstance(where, Checkpoint) else (where.checkpoint_id, where.agent)
@@ -95,7 +95,7 @@ def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask)
     }
 
 
-def decision_view(decision: Decision) -> dict[str, Any]:
+def decision_view(decision: Decision) -> dict[str, object]:
     """A decision: who took it, when and how. What it put in is not in here."""
     return {
         "pending_id": decision.pending_id,
@@ -128,7 +128,7 @@ def message_view(message: Message, names: Mapping[str, str], mask: Mask) -> dict
     }
 
 
-def run_view(meant: Found, mask: Mask) -> dict[str, Any]:
+def run_view(meant: Found, mask: Mask) -> dict[str, object]:
     """A run at a checkpoint, with what waits there and the tail of its conversation."""
     checkpoint = meant.checkpoint
     names = names_of(checkpoint)
@@ -158,7 +158,7 @@ def run_view(meant: Found, mask: Mask) -> dict[str, Any]:
     }
 
 
-def checkpoint_view(checkpoint: Checkpoint) -> dict[str, Any]:
+def checkpoint_view(checkpoint: Checkpoint) -> dict[str, object]:
     """A checkpoint of a history."""
     return {
         "checkpoint_id": checkpoint.id,
@@ -174,7 +174,7 @@ def checkpoint_view(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def info_view(info: CheckpointInfo) -> dict[str, Any]:
+def info_view(info: CheckpointInfo) -> dict[str, object]:
     """A checkpoint of a list."""
     return {
         "checkpoint_id": info.id,
@@ -187,7 +187,7 @@ def info_view(info: CheckpointInfo) -> dict[str, Any]:
     }
 
 
-def diff_view(found: CheckpointDiff) -> dict[str, Any]:
+def diff_view(found: CheckpointDiff) -> dict[str, object]:
     """A difference between two checkpoints, without what was said."""
     numbers = {"before_id", "after_id", "differs", "status", "calls", "pending", "usage", "steps", "turns", "elapsed"}
     return {
@@ -198,8 +198,8 @@ def diff_view(found: CheckpointDiff) -> dict[str, Any]:
     }
 
 
-def branch_view(branch: Branch) -> dict[str, Any]:
-    """A branch, and how it stands."""
+def branch_view(branch: Branch) -> dict[str, object]:
+    """Gives a branch and its status as a document."""
     return {
         "run_id": branch.run_id,
         "branch_id": branch.id,
@@ -224,12 +224,8 @@ def names_of(checkpoint: Checkpoint) -> dict[str, str]:
 
 
 def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, mask: Mask, now: float) -> None:
-    """What is asked: the tool first, then every argument as the tool would get it, then who asks and since when."""
-    screen.say(heading(item), style="bold yellow")
-    masked = mask.masked_in(item)
-    show_args(screen, item.args, masked)
-    if masked:
-        screen.say(f"({mask.why(item)})")
+    """Prints a pending approval: the tool first, then every argument as the tool would get it, then who asks and since when."""
+    _show_call(screen, heading(item), item, mask)
     if item.why not in ("approval", "question", "breakpoint") or (item.reason and item.why != "approval"):
         screen.row("why", item.reason or item.why, style="yellow")
     elif item.reason:
@@ -257,7 +253,17 @@ def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, 
             screen.aside(label, value)
 
 
-def show_args(screen: Screen, args: Mapping[str, Any], masked: set[str], was: Mapping[str, Any] | None = None) -> None:
+def _show_call(screen: Screen, head: str, item: PendingApproval, mask: Mask) -> None:
+    screen.say(head, style="bold yellow")
+    masked = mask.masked_in(item)
+    show_args(screen, item.args, masked)
+    if masked:
+        screen.say(f"({mask.why(item)})")
+
+
+def show_args(
+    screen: Screen, args: Mapping[str, object], masked: set[str], was: Mapping[str, object] | None = None
+) -> None:
     """Arguments, each with its type; beside those that differ, what they were."""
     columns = max((len(name) for name in args), default=0)
     for name, value in args.items():
@@ -296,7 +302,7 @@ def show_message(screen: Screen, message: Message, names: Mapping[str, str], mas
 
 
 def calls_in(message: Message, mask: Mask) -> Iterator[str]:
-    """What a message asks for."""
+    """Gives the tool calls of a message."""
     for each in message.tool_calls:
         yield cut(f"calls {each.name} {mask.arguments(each.name, each.arguments)}")
 
@@ -340,15 +346,11 @@ def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
 
 
 def show_decided(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
-    """How the pending approval that an id means was decided: what was asked, by whom it was answered, and where."""
+    """Prints the decision on the pending approval of an id: what was asked, who answered, and where."""
     record, item = meant.decided, meant.asked
     assert record is not None
     if item is not None:
-        screen.say(f"Asked: {item.tool_name}", style="bold yellow")
-        masked = mask.masked_in(item)
-        show_args(screen, item.args, masked)
-        if masked:
-            screen.say(f"({mask.why(item)})")
+        _show_call(screen, f"Asked: {item.tool_name}", item, mask)
     screen.say(f"It {how_decided(meant, store)}.", style="bold")
     if record.reason is not None:
         screen.row("reason", record.reason)

@@ -1,4 +1,4 @@
-"""What the command line exits with, and how it says what went wrong and who decided what."""
+"""The exit statuses of the command line, and its sentences about errors, decisions and times."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def explained(error: Exception, command: str) -> str:
 
 
 def status_of(error: Exception) -> int:
-    """What the command line exits with, because of this error."""
+    """Gives the exit status of the command line for an error."""
     decision = error.decision if isinstance(error, CheckpointAlreadyResumed) else None
     if isinstance(error, ApprovalExpired) or (decision is not None and decision.kind == "expire"):
         return LAPSED
@@ -58,7 +58,7 @@ def status_of(error: Exception) -> int:
 
 
 def who_decided(decision: Decision | AuditRecord) -> str:
-    """What was decided, by whom, and when."""
+    """Describes a decision: what, by whom, and when."""
     at = f"{decision.at.astimezone(UTC):%H:%M:%S}"
     if decision.kind == "expire":
         return f"lapsed at {at} UTC"
@@ -89,12 +89,12 @@ def time_of(at: datetime) -> str:
 
 
 def ago(seconds: float) -> str:
-    """How long ago something was, in the largest unit that fits."""
+    """Gives an age in the largest unit that fits."""
     return f"{told} ago" if (told := duration(seconds)) else "just now"
 
 
 def ahead(seconds: float) -> str:
-    """How soon something will be, in the largest unit that fits; "over" if it was."""
+    """Gives the time until a moment, in the largest unit that fits; "over" if it is past."""
     return "over" if seconds <= 0 else f"in {duration(seconds) or 'a moment'}"
 
 
@@ -132,7 +132,7 @@ def moment_of(text: str, now: float) -> float:
 
 
 def login_name() -> str:
-    """Who sits here, as the system knows it."""
+    """Gives the user's name, as the system knows it."""
     try:
         return getpass.getuser()
     except Exception:  # a user id without a name: OSError, KeyError or ImportError, by release and platform

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Generic, NamedTuple, get_args
 
 from typing_extensions import Unpack
@@ -35,7 +36,7 @@ class Frame(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """An expression, and its value where the run stands; or, where it has none, why, as `error`."""
+    """An expression and its value at the current stop; or the reason why it has none, as `error`."""
 
     expression: str
     value: Any
@@ -76,13 +77,13 @@ class Debugger(Generic[Deps, Output]):
         self.breakpoints: Breakpoints = given if isinstance(given, Breakpoints) else Breakpoints(given)
         """Where `go` and every other move stop. May be changed at any time."""
         checked(self.breakpoints, agent.spec, whole=True)
-        self._call: dict[str, Any] = {**options, "hold": None}  # a team may have one, for all of its calls
-        self._manner: dict[str, Any] = {"by": by, "channel": "debugger", "accept_changes": accept_changes}
+        self._call: dict[str, object] = {**options, "hold": None}  # a team may have one, for all of its calls
+        self._manner: dict[str, object] = {"by": by, "channel": "debugger", "accept_changes": accept_changes}
         self._watches: dict[str, Expression] = {}
         self._checkpoint: Checkpoint | None = None
         self._hits: tuple[BreakpointHit, ...] = ()
         self._current: str | None = None
-        self._edits: dict[str, dict[str, Any]] = {}
+        self._edits: dict[str, dict[str, object]] = {}
         self._update: Any = None
 
     def __repr__(self) -> str:
@@ -103,11 +104,8 @@ class Debugger(Generic[Deps, Output]):
     ) -> Result[Output]:
         """Begin a run, and stop before anything of it has happened. As `invoke` otherwise."""
         begun: dict[str, Any] = {"thread_id": thread_id, "messages": messages, "metadata": metadata, "label": label}
-        try:
+        with self._noting_failures():
             result = self.agent.invoke(input, on_pending=on_pending, **begun, **self._stopping("into", ""))
-        except PhronomyError as error:
-            self._failed(error)
-            raise
         return self._arrived(result)
 
     async def astart(
@@ -122,15 +120,12 @@ class Debugger(Generic[Deps, Output]):
     ) -> Result[Output]:
         """As `start`."""
         begun: dict[str, Any] = {"thread_id": thread_id, "messages": messages, "metadata": metadata, "label": label}
-        try:
+        with self._noting_failures():
             result = await self.agent.ainvoke(input, on_pending=on_pending, **begun, **self._stopping("into", ""))
-        except PhronomyError as error:
-            self._failed(error)
-            raise
         return self._arrived(result)
 
     def attach(self, run: Checkpoint | str) -> Checkpoint:
-        """Go on with a run that is there, where it stands now: by checkpoint, checkpoint id, run id or branch id.
+        """Take up a stored run at its newest checkpoint: by checkpoint, checkpoint id, run id or branch id.
 
         Nothing happens to it. Raises `RunBusy` if a worker holds it, and `CheckpointError`.
         """
@@ -164,7 +159,7 @@ class Debugger(Generic[Deps, Output]):
         return await self._amove("over")
 
     def out(self) -> Result[Output]:
-        """Go on until this run is through, to the next point of one around it; from the outermost run as `go` does."""
+        """Go on until this run has finished, to the next point of one around it; from the outermost run as `go` does."""
         return self._move("out")
 
     async def aout(self) -> Result[Output]:
@@ -235,11 +230,11 @@ class Debugger(Generic[Deps, Output]):
         """As `reject`."""
         return await self._amove(go_on, self._answer(id, Reject, reason=reason, then=then))
 
-    def respond(self, content: Any, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
+    def respond(self, content: object, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
         """Give the result of what waits, in its place, and go on."""
         return self._move(go_on, self._answer(id, Respond, content=content))
 
-    async def arespond(self, content: Any, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
+    async def arespond(self, content: object, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
         """As `respond`."""
         return await self._amove(go_on, self._answer(id, Respond, content=content))
 
@@ -253,7 +248,7 @@ class Debugger(Generic[Deps, Output]):
 
     # Changing
 
-    def set(self, *, input: Any = None, args: Mapping[str, Any] | None = None, state: Any = None) -> None:
+    def set(self, *, input: object = None, args: Mapping[str, object] | None = None, state: Any = None) -> None:
         """Change what the run goes on with, from the current stop: it takes effect with the move that passes it.
 
         `input` stands in for the run's, before the model has seen it; `args` are those of the call that are to be others; `state` is
@@ -286,8 +281,8 @@ class Debugger(Generic[Deps, Output]):
 
     @property
     def edits(self) -> dict[str, Any]:
-        """What was set at the current stop and has not taken effect: `input` or `args`, and `state`."""
-        found: dict[str, Any] = {}
+        """The changes that were set at the current stop and have not taken effect: `input` or `args`, and `state`."""
+        found: dict[str, object] = {}
         if (item := self.pending) is not None and item.id in self._edits:
             edits = self._edits[item.id]
             found = dict(edits) if item.tool.source == "breakpoint" else {"args": dict(edits)}
@@ -297,19 +292,19 @@ class Debugger(Generic[Deps, Output]):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """Where the run stands. Raises `ConfigurationError` before anything was begun."""
+        """The checkpoint at which the run has stopped. Raises `ConfigurationError` before anything was begun."""
         if self._checkpoint is None:
             raise ConfigurationError("nothing is debugged yet: start a run, or attach to one")
         return self._checkpoint
 
     @property
     def status(self) -> str:
-        """How the run stands: `suspended`, `running` (it was left between two stops), or an end."""
+        """The status of the run: `suspended`, `running` (it was left between two stops), or an end."""
         return self.checkpoint.status
 
     @property
     def hits(self) -> list[BreakpointHit]:
-        """The breakpoints that the run stands at: several, where several calls wait."""
+        """The breakpoints that the run waits at: several, where several calls wait."""
         return list(self._hits)
 
     @property
@@ -360,16 +355,16 @@ class Debugger(Generic[Deps, Output]):
 
     @property
     def watches(self) -> list[Watched]:
-        """What is watched, where the run stands. What cannot be worked out there says why, and is never raised."""
+        """The watched expressions and their values at the current stop. One that cannot be evaluated has an error instead."""
         return [self._seen(each) for each in self._watches.values()]
 
     def evaluate(self, expression: str) -> Watched:
-        """The value of an expression where the run stands. Raises as `watch` does."""
+        """Evaluate an expression at the current stop. Raises as `watch` does."""
         return self._seen(Expression(expression, NAMES))
 
     @property
     def context(self) -> BreakpointContext:
-        """What expressions and predicates see at the current stop."""
+        """The values that expressions and predicates see at the current stop."""
         part, item, hit = self._part(), self.pending, self.hit
         graph, output = part.kind == "graph", part.output if isinstance(part.output, str) else None
         facts: dict[str, Any] = {"type": self.status, "output": output}
@@ -401,26 +396,20 @@ class Debugger(Generic[Deps, Output]):
         self, pace: Pace, answers: Mapping[str, Answer] | None = None, to: Breakpoint | None = None
     ) -> Result[Output]:
         options = self._going(pace, answers, to)
-        try:
+        with self._noting_failures():
             result = self.agent.resume(self.checkpoint, **options)
-        except PhronomyError as error:
-            self._failed(error)
-            raise
         return self._arrived(result)
 
     async def _amove(
         self, pace: Pace, answers: Mapping[str, Answer] | None = None, to: Breakpoint | None = None
     ) -> Result[Output]:
         options = self._going(pace, answers, to)
-        try:
+        with self._noting_failures():
             result = await self.agent.aresume(self.checkpoint, **options)
-        except PhronomyError as error:
-            self._failed(error)
-            raise
         return self._arrived(result)
 
     def _going(self, pace: Pace, answers: Mapping[str, Answer] | None, to: Breakpoint | None) -> dict[str, Any]:
-        """What `resume` is called with. Raises `NothingDecided` where only what no move passes is left."""
+        """Makes the options of `resume`. Raises `NothingDecided` if all that waits is of a kind that no move passes."""
         if pace not in get_args(Pace):
             raise ConfigurationError(f"go_on is one of {', '.join(get_args(Pace))}, not {quoted_word(pace)}")
         if to is not None and not isinstance(to, Breakpoint):
@@ -440,7 +429,7 @@ class Debugger(Generic[Deps, Output]):
         return {**options, **self._manner, "decisions": passed or None}
 
     def _passed(self, pace: Pace) -> Iterator[str]:
-        """The stops that a move goes on from."""
+        """Gives the ids of the stops that a move passes."""
         path = self._path()
         for hit in self._hits:
             match pace:
@@ -462,13 +451,18 @@ class Debugger(Generic[Deps, Output]):
         self._stand(result.checkpoint)
         return result
 
-    def _failed(self, error: PhronomyError) -> None:
-        """Take note of where a run stands whose move has raised: where it stood, unless the error says otherwise."""
-        result, checkpoint = getattr(error, "result", None), getattr(error, "checkpoint", None)
-        if isinstance(result, Result):
-            self._arrived(result)
-        elif isinstance(checkpoint, Checkpoint):
-            self._stand(checkpoint)
+    @contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        """Takes the place of the run from the error that a move raises, if the error carries one."""
+        try:
+            yield
+        except PhronomyError as error:
+            result, checkpoint = getattr(error, "result", None), getattr(error, "checkpoint", None)
+            if isinstance(result, Result):
+                self._arrived(result)
+            elif isinstance(checkpoint, Checkpoint):
+                self._stand(checkpoint)
+            raise
 
     def _stand(self, checkpoint: Checkpoint) -> Checkpoint:
         """Take this as the place, and what is new there as the current stop: breakpoints first, which a move passes."""
@@ -517,7 +511,7 @@ class Debugger(Generic[Deps, Output]):
         return found
 
     def _path(self) -> str:
-        """Where the run is nested that the current stop is in."""
+        """Gives the path of the run that the current stop is in."""
         item = self.pending
         return item.path if item is not None else ""
 
@@ -529,7 +523,7 @@ class Debugger(Generic[Deps, Output]):
         return self._parts().get(self._path(), self.checkpoint)
 
     def _at(self) -> str:
-        """What the innermost run is at, in a few words."""
+        """Describes the place of the innermost run in a few words."""
         item, hit = self.pending, self.hit
         if item is None:
             return self.status

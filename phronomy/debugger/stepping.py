@@ -1,10 +1,10 @@
-"""How a debugger steps: at which points each of its moves stops, and which checkpoints `back` counts."""
+"""The steps of a debugger: the points at which each of its moves stops, and the checkpoints that `back` counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from phronomy.engine.spec import Spec
 from phronomy.engine.stop_points import is_inside, specs_in
@@ -37,8 +37,8 @@ class Stepping(Breakpoint):
         return True
 
 
-def stepping(pace: Pace, path: str, root: Spec, call: Mapping[str, Any]) -> list[Breakpoint]:
-    """What stops a run at the end of a move that begins at this path; nothing where only breakpoints do.
+def stepping(pace: Pace, path: str, root: Spec, call: Mapping[str, object]) -> list[Breakpoint]:
+    """Makes the breakpoints that end a move which begins at this path; none if only the user's breakpoints end it.
 
     `root` and `call` are the agent or graph of the outermost run, and the options of the call.
     """
@@ -71,7 +71,7 @@ def stepping(pace: Pace, path: str, root: Spec, call: Mapping[str, Any]) -> list
     return [Stepping(when)]
 
 
-def _guarded(option: str, root: Spec, call: Mapping[str, Any]) -> set[str]:
+def _guarded(option: str, root: Spec, call: Mapping[str, object]) -> set[str]:
     """The agents that have guardrails of this kind."""
     found = {spec.name for spec in specs_in(root) if getattr(spec, option)}
     if option in call:

@@ -1,4 +1,4 @@
-"""What a node may return beside a plain update: where to go on, and whether to."""
+"""The signals that a node may return instead of a plain update: which nodes follow, and whether any do."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What tells of a run: events, hooks, announcements, OpenTelemetry, timelines and drawings."""
+"""Observing runs: events, hooks, announcements, OpenTelemetry, timelines and drawings."""

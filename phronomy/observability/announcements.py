@@ -67,7 +67,7 @@ METHODS: Final = {
 
 
 class _Outbox:
-    """What of a branch has not been announced, and how far one has come with it."""
+    """The events of a branch that were not announced yet, and the place up to which they were."""
 
     def __init__(self, store: Store, branch_id: str) -> None:
         self._store = store
@@ -110,7 +110,7 @@ def announce(store: Store, branch_id: str, listeners: Sequence[Announcements]) -
             if box.seq > box.first:
                 box.close()
     except Exception as error:
-        _left(branch_id, error)
+        _log_failure(branch_id, error)
 
 
 async def aannounce(store: Store, branch_id: str, listeners: Sequence[Announcements]) -> None:
@@ -125,8 +125,8 @@ async def aannounce(store: Store, branch_id: str, listeners: Sequence[Announceme
             if box.seq > box.first:
                 await in_store(store, box.close)
     except Exception as error:
-        _left(branch_id, error)
+        _log_failure(branch_id, error)
 
 
-def _left(branch_id: str, error: Exception) -> None:
+def _log_failure(branch_id: str, error: Exception) -> None:
     _log.error("announcing branch %s raised %s; recover_all tells the rest", branch_id, type(error).__name__)

@@ -1,4 +1,4 @@
-"""Events: what happens in a run, as it happens, for whoever watches it.
+"""The events of a run, as they happen or read off its log.
 
 All but pieces of replies and of nodes are read off the store's log, so the same events can be read again later, with the same ids:
 a page that lost its connection asks for those after the last it has seen (`replay`). `seq` is the place in the log of the branch that
@@ -28,7 +28,7 @@ from phronomy.stores.rows import Lineage
 
 
 class _Event(Record):
-    """What every event has. `path` names the nested run it is of, empty for the run itself."""
+    """The fields of every event. `path` names its nested run, empty for the run itself."""
 
     wire_adds: ClassVar[tuple[str, ...]] = ("id",)
 
@@ -42,12 +42,12 @@ class _Event(Record):
 
     @property
     def id(self) -> str:
-        """Where the event stands in its branch, as text: the `id:` of a server-sent event, and what `replay` goes on after."""
+        """The place of the event in its branch, as text: the `id:` of a server-sent event, and what `replay` goes on after."""
         return f"{self.seq}.{self.part}"
 
     @property
     def key(self) -> str:
-        """What to tell the event from every other by, whatever the run: the same each time it is told."""
+        """An id of the event that is unique over all runs, and the same each time it is told."""
         return f"{self.branch_id}:{self.id}"
 
 
@@ -285,7 +285,7 @@ class Reader:
                 self._told[part.path] = told | {call.id for call in part.calls if call.result is not None}
 
     def outcome(self, seq: int, path: str, outcome: Outcome) -> list[Event]:
-        """What a journal entry says."""
+        """Gives the events of a journal entry."""
         self._at(seq)
         before = self._before.get(path)
         match outcome:
@@ -308,7 +308,7 @@ class Reader:
                 return []
 
     def checkpoint(self, seq: int, now: Checkpoint) -> list[Event]:
-        """What a checkpoint says that the one before it, and the journal between, did not."""
+        """Gives the events of a checkpoint that neither the one before it nor the journal between has given."""
         self._at(seq)
         before = self._before.get(now.path)
         if before is not None and before.run_id != now.run_id:
@@ -347,12 +347,12 @@ class Reader:
         return made
 
     def asking(self, path: str, model: str) -> Event:
-        """That the model is asked now."""
+        """Gives the event that the model is asked now."""
         made: Event = self._make(ModelStarted, path, model=model)
         return made
 
     def failed(self, error: BaseException) -> Event:
-        """That the run stopped on this error."""
+        """Gives the event that the run stopped on this error."""
         last = self._before.get("")
         name, id = type(error).__name__, last.id if last is not None else None
         told = str(error) if isinstance(error, PhronomyError) else ""  # what others say may quote anything
@@ -424,12 +424,12 @@ class Reader:
 
 
 def _new_messages(before: Checkpoint | None, now: Checkpoint) -> tuple[Message, ...]:
-    """What was said since; what a run begins with is none of it."""
+    """Gives the messages since the checkpoint before, without those that a run begins with."""
     return now.messages[len(before.messages) :] if before is not None else ()
 
 
 def _replies(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
-    """What the model said since, without an answer that guardrails have not let through; with one that they have by now."""
+    """Gives the model's new messages, without an answer that guardrails hold back, and with one that they have let through by now."""
     new = [message for message in _new_messages(before, now) if message.role == "assistant"]
     if now.unguarded == "output":
         return new[:-1]
@@ -438,7 +438,7 @@ def _replies(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
 
 
 def _said(before: Checkpoint | None, outcome: Guarded) -> dict[str, Any]:
-    """What an event tells of guardrails: what they looked at is not in it."""
+    """Gives the facts of an event about guardrails, without the text that they looked at."""
     facts: dict[str, Any] = {"stage": outcome.stage, "said": outcome.said}
     if outcome.id is not None:
         facts["call_id"] = _call(before, outcome.id)["call_id"]
@@ -448,7 +448,7 @@ def _said(before: Checkpoint | None, outcome: Guarded) -> dict[str, Any]:
 
 
 def _waits(now: Checkpoint) -> bool:
-    """Whether the run stands still here until a human decides."""
+    """Whether the run waits here until a human decides."""
     if now.rejecting or now.ending is not None or not now.pending:
         return False
     return not any(call.status in ("new", "asking", "ready", "started") for call in now.calls)
@@ -466,7 +466,7 @@ def _is_copy(before: Checkpoint | None, now: Checkpoint) -> bool:
 
 
 def _call(before: Checkpoint | None, id: str) -> dict[str, str]:
-    """How the call of this id is called by the provider, and what it is for."""
+    """Gives the provider's id and the tool name of the call with this id."""
     for call in before.calls if before is not None else ():
         if call.id == id:
             return {"call_id": call.call_id, "tool_name": call.tool.name if call.tool is not None else call.name}
@@ -495,7 +495,7 @@ def replay(store: Store, branch_id: str, *, after: str | None = None) -> Iterato
 
 
 def events_of(lineage: Lineage) -> Iterator[Event]:
-    """The events of a branch, without those of the logs that it goes on from."""
+    """Gives the events of a branch, without those of its parents' logs."""
     reader = Reader(lineage.branch.id)
     rows = rows_of(lineage.entries)
     own = lineage.branch.id

@@ -1,4 +1,4 @@
-"""What a model is asked and replies, as attributes and JSON of the semantic conventions for generative AI. Pure.
+"""Requests to a model and its replies, as attributes and JSON of the semantic conventions for generative AI. Pure.
 
 The shapes are those of https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai.
 """
@@ -33,7 +33,7 @@ _REASONS: Final = {"function_call": "tool_call", "tool_calls": "tool_call"}
 def settings_of(settings: ModelSettings) -> dict[str, Any]:
     """The attributes of how a model is asked."""
     extra = settings.extra
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, kind in _SETTINGS.items():
         value = getattr(settings, name, None)
         if _is_number(value := extra.get(name) if value is None else value):
@@ -51,7 +51,7 @@ def settings_of(settings: ModelSettings) -> dict[str, Any]:
 def facts_of(reply: ModelReply) -> dict[str, Any]:
     """The attributes of what a model says of its reply, beside the reply itself."""
     said = {"id": reply.id, "model": reply.model}
-    found: dict[str, Any] = {f"gen_ai.response.{name}": clean(text) for name, text in said.items() if text}
+    found: dict[str, object] = {f"gen_ai.response.{name}": clean(text) for name, text in said.items() if text}
     if reply.finish_reason:
         found["gen_ai.response.finish_reasons"] = [clean(reply.finish_reason)]
     return found
@@ -67,34 +67,34 @@ def used(usage: Usage) -> dict[str, int]:
     return {f"gen_ai.usage.{name}": count for name, count in counts.items()}
 
 
-def text_message(role: str, text: str) -> dict[str, Any]:
+def text_message(role: str, text: str) -> dict[str, object]:
     """A message of one text."""
     return {"role": role, "parts": [_text_part(text)]}
 
 
-def instructions(system: str) -> list[dict[str, Any]]:
-    """What the model is told before the conversation."""
+def instructions(system: str) -> list[dict[str, object]]:
+    """Gives the instructions of a request, in the form of the conventions."""
     return [_text_part(system)]
 
 
-def definitions(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def definitions(tools: Sequence[Mapping[str, Any]]) -> list[dict[str, object]]:
     """The tools as the model is told of them: the same without a level between."""
     return [{"type": tool.get("type", "function"), **deepcopy(tool.get("function", {}))} for tool in tools]
 
 
-def conversation(messages: Sequence[Message], masks: Masking) -> list[dict[str, Any]]:
-    """What a model is shown, without the values that its tools redact."""
+def conversation(messages: Sequence[Message], masks: Masking) -> list[dict[str, object]]:
+    """Gives the messages of a request, without the values that its tools redact."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     return [_message(message, masks, names) for message in messages]
 
 
 def answer(message: Message, masks: Masking, reason: str | None) -> dict[str, Any]:
-    """What a model said, and why it stopped there."""
+    """Gives the reply of a model, and the reason why it stopped."""
     reason = reason or ("tool_call" if message.tool_calls else "stop")
     return {**_message(message, masks, {}), "finish_reason": _REASONS.get(reason, reason)}
 
 
-def _message(message: Message, masks: Masking, names: Mapping[str, str]) -> dict[str, Any]:
+def _message(message: Message, masks: Masking, names: Mapping[str, str]) -> dict[str, object]:
     if message.tool_call_id is not None:
         id = message.tool_call_id
         told = masks.result(names.get(id, ""), told_text(message.content))
@@ -106,7 +106,7 @@ def _message(message: Message, masks: Masking, names: Mapping[str, str]) -> dict
     return {"role": message.role, "parts": parts}
 
 
-def _parts(content: Any) -> Iterator[dict[str, Any]]:
+def _parts(content: Any) -> Iterator[dict[str, object]]:
     """The parts of a content: texts and images by address in the form of the conventions, others as they are."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}] if content else []
@@ -124,11 +124,11 @@ def _parts(content: Any) -> Iterator[dict[str, Any]]:
             yield {"type": "unknown", "content": part}
 
 
-def _text_part(text: str) -> dict[str, Any]:
+def _text_part(text: str) -> dict[str, object]:
     return {"type": "text", "content": text}
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> object:
     """Arguments as the model wrote them: the JSON value, or the text where it is none."""
     try:
         return json.loads(text)
@@ -136,6 +136,6 @@ def _parsed(text: str) -> Any:
         return text
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
+def _is_number(value: object) -> TypeGuard[float]:
     """Whether this is a number that an attribute can hold: one that cannot be sent takes all spans beside it along."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.records.checkpoint import Checkpoint
@@ -100,7 +100,7 @@ class Hooks:
         The settings of a request are those that the model is asked with, its own included.
         """
 
-    def _drives(self, at: Checkpoint, masks: Callable[[], Any]) -> AbstractContextManager[Mapping[str, str] | None]:
+    def _drives(self, at: Checkpoint, masks: Callable[[], object]) -> AbstractContextManager[Mapping[str, str] | None]:
         """As `driving`, for those who show arguments: `masks` gives what hides those that the tools of the run redact."""
         return self.driving(at)
 
@@ -139,15 +139,18 @@ def tell(hooks: Hooks, event: Event) -> None:
         getattr(hooks, method)(event)
 
 
-class Inside:
+T = TypeVar("T")
+
+
+class Inside(Generic[T]):
     """The managers that hooks put around something. What they raise is logged, and changes nothing."""
 
-    def __init__(self, managers: Mapping[Hooks, Callable[[], AbstractContextManager[Any]]]) -> None:
+    def __init__(self, managers: Mapping[Hooks, Callable[[], AbstractContextManager[T | None]]]) -> None:
         self._managers = managers
-        self._entered: list[tuple[Hooks, AbstractContextManager[Any]]] = []
+        self._entered: list[tuple[Hooks, AbstractContextManager[T | None]]] = []
 
-    def __enter__(self) -> tuple[Any, ...]:
-        given: list[Any] = []
+    def __enter__(self) -> tuple[T, ...]:
+        given: list[T | None] = []
         for hook, make in self._managers.items():
             try:
                 manager = make()
@@ -174,6 +177,6 @@ def raised(hook: Hooks, error: Exception, when: str) -> None:
     _log.error("hook %s raised %s %s", type(hook).__name__, type(error).__name__, when)
 
 
-def around_call(hooks: tuple[Hooks, ...], branch_id: str, path: str, call_id: str) -> Inside:
-    """What hooks put around the body of a call."""
+def around_call(hooks: tuple[Hooks, ...], branch_id: str, path: str, call_id: str) -> Inside[object]:
+    """Enters the context managers that hooks put around the body of a call."""
     return Inside({hook: partial(hook.running, branch_id, path, call_id) for hook in hooks})

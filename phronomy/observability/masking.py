@@ -58,16 +58,16 @@ class Masking:
         return self.masked(item.args, tool)
 
     def asked(self, item: PendingApproval) -> dict[str, Any]:
-        """What a human is asked about, as it may be seen."""
+        """Gives the arguments of a pending approval, masked."""
         hidden = self.masked_in(item)
         return {name: HIDDEN if name in hidden else value for name, value in item.args.items()}
 
-    def args(self, args: Mapping[str, Any], tool: Tool | None) -> dict[str, Any]:
+    def args(self, args: Mapping[str, object], tool: Tool | None) -> dict[str, Any]:
         """The arguments as they may be seen."""
         hidden = self.masked(args, tool)
         return {name: HIDDEN if name in hidden else value for name, value in args.items()}
 
-    def masked(self, args: Mapping[str, Any], tool: Tool | None) -> set[str]:
+    def masked(self, args: Mapping[str, object], tool: Tool | None) -> set[str]:
         """The names of the arguments that may not be seen."""
         return set(args) if tool is None else set(args) & self._secret(tool)
 
@@ -103,14 +103,14 @@ class Masking:
 
 
 def _tools_in(spec: Toolbox) -> Iterator[Tool]:
-    """All that may ask in runs of this spec: its tools or nodes, what stands in for them, and those of the runs inside."""
+    """Gives everything that may ask in runs of this spec: its tools or nodes, their fallbacks, and those of the runs inside."""
     for each in toolboxes_in(spec):
         for tool in each.tools.values():
             yield from (tool, *tool.fallback)
 
 
 def _interrupt_point(item: PendingApproval) -> Tool | None:
-    """What stands behind a node and waits, if it is one."""
+    """Gives the interrupt point after a node that this item waits at, if it is one."""
     if item.tool.source != AFTER:
         return None
     made = InterruptPoint(item.tool_name)

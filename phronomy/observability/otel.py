@@ -1,4 +1,4 @@
-"""What telemetry makes of events, by OpenTelemetry's API. A process that has no `Telemetry` never loads this.
+"""The spans and metrics that telemetry makes of events, by OpenTelemetry's API. A process that has no `Telemetry` never loads this.
 
 Names of attributes, spans and metrics are those of the semantic conventions for generative AI
 (https://github.com/open-telemetry/semantic-conventions-genai, in development); what these do not know is under `phronomy.`.
@@ -124,12 +124,12 @@ class Meters:
 
 @dataclass(frozen=True)
 class Shown:
-    """What was said, as far as it may be exported."""
+    """Puts texts of a run into spans, as far as they may be exported."""
 
     content: bool
-    redact: Callable[[str, Any], Any] | None
+    redact: Callable[[str, Any], object] | None
 
-    def put(self, span: Span, name: str, make: Callable[[], Any]) -> None:
+    def put(self, span: Span, name: str, make: Callable[[], object]) -> None:
         """Set an attribute to a value, if that may be seen. It is made only then."""
         if not self.content or not span.is_recording():
             return
@@ -157,7 +157,7 @@ class _Open:
 
 
 class _Run:
-    """What is known of a branch of a run, and what is open in it; nothing is open while it stands still.
+    """The facts of a branch of a run and its open spans; none is open while the run waits.
 
     `agents` are who runs it, by path, `last` the span of its last drive and `note` the same as text, `waiting` what waits for a
     human, `decided` what did. Open are the drive and the runs nested in it, by path, replies by path, and attempts at calls; `inside`
@@ -231,7 +231,7 @@ class Recorder:
 
     @contextmanager
     def driving(self, at: Checkpoint) -> Iterator[Mapping[str, str]]:
-        """The span of a drive that goes on from this checkpoint. What is given is what `at.metadata` shows after it."""
+        """Opens the span of a drive that begins at this checkpoint, and gives the metadata that the next checkpoints keep."""
         run = self._run(at.branch_id)
         with run.lock:
             run.agents = {part.path: part.speaker for part in (*at.nested, at)}
@@ -329,7 +329,7 @@ class Recorder:
         return opened
 
     def _around(self, run: _Run, event: _Place) -> Context:
-        """What a nested run is in: the call that it is behind, or else the nearest run around it that has a span."""
+        """Gives the span around a nested run: that of its call, or else of the nearest run around it that has one."""
         if (call := run.inside.get(event.path)) is not None:
             return trace.set_span_in_context(call.span, run.outside)
         path = event.path.rpartition("/")[0]
@@ -375,7 +375,7 @@ class Recorder:
     def _rest(self, run: _Run, status: str, error: str | None = None) -> None:
         """End the drive, and whatever is open in it."""
         for path, call_id in list(run.calls):
-            self._left(run, path, call_id, error, status)
+            self._end_attempt(run, path, call_id, error, status)
         run.inside.clear()
         for path in sorted({*run.chats, *run.drives}, reverse=True):
             self._close(run.chats.pop(path, None), error)
@@ -384,7 +384,7 @@ class Recorder:
                 opened.span.set_attributes({"phronomy.run.status": status, **used})
                 self._close(opened, error)
 
-    def _left(self, run: _Run, path: str, call_id: str, error: str | None, status: str = "failed") -> None:
+    def _end_attempt(self, run: _Run, path: str, call_id: str, error: str | None, status: str = "failed") -> None:
         """End an attempt at a call, and what is open in it."""
         opened = run.calls.pop((path, call_id), None)
         if opened is None:
@@ -392,7 +392,7 @@ class Recorder:
         inside = next((inside for inside, call in run.inside.items() if call is opened), "")
         for within, inner in list(run.calls):
             if within == inside:
-                self._left(run, within, inner, error, status)
+                self._end_attempt(run, within, inner, error, status)
         self._close(run.chats.pop(inside, None), error)
         if (drive := run.drives.pop(inside, None)) is not None:
             drive.span.set_attribute("phronomy.run.status", status)
@@ -432,7 +432,7 @@ class Recorder:
             case ToolCallStarted():
                 self._entered(run, event)
             case ToolCallFailed():
-                self._left(run, event.path, event.call_id, kind_of(event.error))
+                self._end_attempt(run, event.path, event.call_id, kind_of(event.error))
             case ToolCallSettled():
                 self._settled(run, event)
 
@@ -533,7 +533,7 @@ class Recorder:
 
 
 def model_of(name: str) -> tuple[str, dict[str, str]]:
-    """The name of a model, and its attributes: what stands before it, as in `openai/gpt-4o`, is the provider."""
+    """Gives the name of a model and its attributes: the part before the slash, as in `openai/gpt-4o`, is the provider."""
     provider, slash, model = name.partition("/")
     if not (provider and slash and model):
         return name, {"gen_ai.request.model": name}
@@ -555,11 +555,11 @@ def _to_another(caller: SpanContext, within: SpanContext) -> list[Link]:
     return [Link(caller)] if caller.is_valid and caller.trace_id != within.trace_id else []
 
 
-def _arguments(event: ToolCallStarted, masks: Masking) -> dict[str, Any] | None:
+def _arguments(event: ToolCallStarted, masks: Masking) -> dict[str, object] | None:
     """The arguments of a call as they may be seen."""
     args = event.args
     return None if args is None else masks.args(args, masks.named(event.tool_name))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -71,7 +71,7 @@ class Telemetry(Hooks):
         self._recorder.hear(event)
 
     def driving(self, at: Checkpoint) -> AbstractContextManager[Mapping[str, str] | None]:
-        """The span of a drive; it is noted in the checkpoints, for whoever goes on to link to."""
+        """Opens the span of a drive, which its checkpoints note, so that the next drive can link to it."""
         return self._recorder.driving(at)
 
     def _drives(self, at: Checkpoint, masks: Callable[[], Any]) -> AbstractContextManager[Mapping[str, str] | None]:

@@ -62,7 +62,7 @@ _log = logging.getLogger("phronomy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """What happened in a run, along one branch of it: the newest `max_events` entries, oldest first.
+    """The history of a run, along one branch of it: the newest `max_events` entries, oldest first.
 
     `branch_id` is the branch that it was read of; entries before its fork are of the branch that it goes on from. Nothing in it
     can change. Raises `ConfigurationError` for entries that do not follow one another, and for a bound below 1.
@@ -94,7 +94,7 @@ class Timeline:
 
     @property
     def dropped(self) -> int:
-        """How many entries there were before the oldest that is kept."""
+        """The number of entries before the oldest that is kept."""
         return self.entries[0].id if self.entries else 0
 
     def query(
@@ -191,7 +191,7 @@ class Timeline:
 
 
 def timeline(store: Store, run: Checkpoint | str, *, max_events: int = NEWEST) -> Timeline:
-    """What happened in a run that is stored, along one branch: by run id or branch id, or up to a checkpoint, or its id.
+    """Read the history of a stored run, along one branch: by run id or branch id, or up to a checkpoint, or its id.
 
     A run id means the run's own branch; of a fork, what its parent did up to the fork comes first. The newest `max_events` entries
     are kept. Raises `CheckpointNotFound`, and `ConfigurationError` for a bound below 1.
@@ -251,7 +251,7 @@ class TimelineRecorder(Hooks):
             return tuple(entry for _, entry in self._kept)
 
     def timeline(self, branch_id: str) -> Timeline:
-        """What is kept of a branch; a run's id means its own branch. Raises `CheckpointNotFound` if that is nothing."""
+        """Give the kept entries of a branch; a run's id means its own branch. Raises `CheckpointNotFound` if that is nothing."""
         with self._lock:
             entries = tuple(entry for id, entry in self._kept if id == branch_id)
         if not entries:
@@ -280,7 +280,7 @@ class TimelineRecorder(Hooks):
                     _log.error("listener %s raised %s on %s", name, type(error).__name__, entry.type)
 
     def _unheard(self, event: Event, last: int) -> tuple[TimelineEntry, ...]:
-        """What the store has of the branch between place `last` of its log and the event."""
+        """Reads from the store the entries of the branch between place `last` of its log and the event."""
         if self._store is None:
             return ()
         found = timeline(self._store, event.branch_id, max_events=self._max_events)
@@ -314,7 +314,7 @@ class _Line:
 
     def miss(self, entries: Iterable[TimelineEntry], at: datetime) -> list[TimelineEntry]:
         """The entries that can be told before the next event, which others than those that are heard have made."""
-        return self._told(None, at) + [self._narrator.take(entry) for entry in entries]
+        return self._release(None, at) + [self._narrator.take(entry) for entry in entries]
 
     def hear(self, event: Event, at: datetime) -> list[TimelineEntry]:
         """The entries that can be told now."""
@@ -323,7 +323,7 @@ class _Line:
         self.seq = max(event.seq, self.seq)
         found: list[TimelineEntry] = []
         if self._held and event.seq != self._held[0].seq:  # no checkpoint came: they are of the journal
-            found += self._told(None, at)
+            found += self._release(None, at)
         self._held.append(event)
         match event:
             case RunStarted() | ModelReplied() | Decided() | HandedOver() | ApprovalRequested():
@@ -335,15 +335,15 @@ class _Line:
             case ToolCallSettled() | ToolCallFailed():
                 self._running.discard((event.path, event.call_id))
             case CheckpointSaved() | Suspended() | Ended() | Failed():
-                return found + self._told(event.checkpoint_id, at)
+                return found + self._release(event.checkpoint_id, at)
             case _:
                 pass
-        return found + self._told(None, at)
+        return found + self._release(None, at)
 
     def _ran(self, event: ToolCallSettled) -> bool:
         return (event.path, event.call_id) in self._running and event.kind in ("completed", "failed")
 
-    def _told(self, checkpoint_id: str | None, at: datetime) -> list[TimelineEntry]:
+    def _release(self, checkpoint_id: str | None, at: datetime) -> list[TimelineEntry]:
         held, self._held = self._held, []
         found: list[TimelineEntry] = []
         for event in held:
@@ -369,7 +369,7 @@ def _lineage(store: Store, id: str) -> Lineage:
 
 
 def _entries_of(lineage: Lineage) -> Iterator[TimelineEntry]:
-    """The entries of a branch and of what it goes on from, as far as that is of the same run."""
+    """Gives the entries of a branch and of its parents, as far as they are of the same run."""
     branch = lineage.branch
     reader, narrator, times = Reader(branch.id), Narrator(), _Times()
     rows = rows_of(lineage.entries)
@@ -402,7 +402,7 @@ def _entries_of(lineage: Lineage) -> Iterator[TimelineEntry]:
 
 
 def _branched(narrator: Narrator, ahead: Sequence[Entry], row: Checkpoint) -> TimelineEntry:
-    """That a branch begins here, at the first entry of `ahead`, which `row` is the checkpoint of."""
+    """Tells that a branch begins here, at the first entry of `ahead`, whose checkpoint is `row`."""
     first = next((entry for entry in ahead if entry.path == "" and entry.checkpoint_id is not None), ahead[0])
     return narrator.add(
         "branched",

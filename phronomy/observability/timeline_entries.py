@@ -1,4 +1,4 @@
-"""What a timeline is made of: its entries, and how they are told from events, of a live run or of a stored one.
+"""The entries of a timeline, and the narrator that makes them of events, of a live run or of a stored one.
 
 Entries are made from events alone, by the same code for both, so both number and name them alike.
 """
@@ -204,7 +204,7 @@ class Narrator:
             case _:
                 pass
 
-    def _facts(self, event: Event, label: str | None) -> Iterator[tuple[EntryType, dict[str, Any]]]:
+    def _facts(self, event: Event, label: str | None) -> Iterator[tuple[EntryType, dict[str, object]]]:
         match event:
             case RunStarted():
                 yield "run_started", {}
@@ -236,8 +236,8 @@ class Narrator:
 
     def _of_call(
         self, event: ToolCallStarted | ToolCallFailed | ToolCallSettled
-    ) -> Iterator[tuple[EntryType, dict[str, Any]]]:
-        named: dict[str, Any] = {"call_id": event.call_id, "tool": event.tool_name}
+    ) -> Iterator[tuple[EntryType, dict[str, object]]]:
+        named: dict[str, object] = {"call_id": event.call_id, "tool": event.tool_name}
         match event:
             case ToolCallStarted():
                 yield "tool_started", {**named, "attempt": event.attempt}
@@ -249,20 +249,20 @@ class Narrator:
                 if (event.path, event.call_id) not in self._gates:
                     yield "tool_settled", {**named, "kind": event.kind}
 
-    def _suspended(self, event: Suspended, *, is_copy: bool) -> Iterator[tuple[EntryType, dict[str, Any]]]:
+    def _suspended(self, event: Suspended, *, is_copy: bool) -> Iterator[tuple[EntryType, dict[str, object]]]:
         ids = [item.id for item in event.pending]
         if not is_copy or ids != self._stopped:  # one on demand waits for nothing else
             yield "suspended", {"pending_ids": ids}
 
-    def _ended(self, event: Ended) -> Iterator[tuple[EntryType, dict[str, Any]]]:
+    def _ended(self, event: Ended) -> Iterator[tuple[EntryType, dict[str, object]]]:
         for path, facts in self._waits.values():
             if f"{path}/".startswith(f"{event.path}/".lstrip("/")):  # nobody decided it: the run was ended
                 yield "breakpoint_cancelled", {**facts, "kind": event.type}
         yield "ended", {"status": event.type, **_used(event.usage)}
 
-    def _decided(self, decision: Decision) -> tuple[EntryType, dict[str, Any]]:
+    def _decided(self, decision: Decision) -> tuple[EntryType, dict[str, object]]:
         by = decision.by.id if decision.by is not None else None
-        facts: dict[str, Any] = {
+        facts: dict[str, object] = {
             **{"pending_id": decision.pending_id, "kind": decision.kind, "by": by, "channel": decision.channel},
             "edited": decision.args is not None,
         }
@@ -278,7 +278,7 @@ class Narrator:
                 return "breakpoint_cancelled", facts
 
 
-def _asked(pending: PendingApproval) -> tuple[EntryType, dict[str, Any]]:
+def _asked(pending: PendingApproval) -> tuple[EntryType, dict[str, object]]:
     what = {"pending_id": pending.id, "call_id": pending.call_id, "tool": pending.tool_name}
     if pending.why == "breakpoint":
         gate = pending.tool.source in _GATES or None
@@ -292,7 +292,7 @@ def _asked(pending: PendingApproval) -> tuple[EntryType, dict[str, Any]]:
     }
 
 
-def _used(usage: Usage) -> dict[str, Any]:
+def _used(usage: Usage) -> dict[str, object]:
     return {name: getattr(usage, name) for name in _USED}
 
 

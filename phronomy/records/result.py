@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message, Usage
 
-Output = TypeVar("Output", default=str)
+Output = TypeVar("Output", default=str, covariant=True)  # noqa: PLC0105  # it is in the signatures that users read
 
 ResultStatus: TypeAlias = Literal["completed", "suspended", "rejected", "cancelled", "superseded", "skipped", "running"]
 """How a run stands. `running`: it was left between two boundaries by `step`, or another worker carries it on."""

@@ -1,4 +1,4 @@
-"""What a team has done so far, read off the chain of its thread: nothing of it is stored twice."""
+"""The record of a team's work in a thread, read off its checkpoints: nothing of it is stored twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from phronomy.stores.rows import Lineage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
-    """What an agent, a graph or a pattern of a team has done in a thread: `runs` counts them, `tokens` are of its own model calls.
+    """The work of one agent, graph or pattern of a team in a thread: `runs` counts them, `tokens` are of its own model calls.
 
     `status` and `last_...` are of the last run that it had a part in: `running`, `suspended`, `failed`, or how that ended.
     `last_error` is the kind of what failed in it.
@@ -44,7 +44,7 @@ class HandoffState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalState:
-    """Where a team stands in a thread.
+    """The state of a team in a thread.
 
     `tokens` are of all its runs, `status` is that of the last one: `running`, `suspended`, `failed`, or how it ended. `members` are
     by name: those of the team, and the agents inside them. `handoffs` were made, `pending_handoffs` wait for somebody. `turns` says
@@ -63,18 +63,18 @@ class LocalState:
 
     @property
     def handoff_count(self) -> int:
-        """How many handoffs were made."""
+        """The number of handoffs."""
         return len(self.handoffs)
 
     @property
     def past(self) -> Past:
-        """What of it is read off a log, for a branch that has lost it."""
+        """The part that is read off a log, to store with a branch whose log was deleted."""
         return Past(tokens=self.tokens, runs=self.runs, members=dict(self.members), handoffs=list(self.handoffs))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Past:
-    """What a team had done in a thread before the log of it begins."""
+    """The work of a team in a thread before its log begins."""
 
     tokens: int = 0
     runs: int = 0
@@ -83,7 +83,7 @@ class Past:
 
 
 class Told:
-    """What the log of a thread comes to, after what came before it."""
+    """Sums up the log of a thread, on top of the past before it."""
 
     def __init__(self, past: Past) -> None:
         self.members: dict[str, MemberState] = dict(past.members)
@@ -98,7 +98,7 @@ class Told:
 
     @property
     def tokens(self) -> int:
-        """How many tokens were used."""
+        """The tokens that all members used."""
         return self._tokens + self._used.total_tokens
 
     def hear(self, event: Event) -> None:
@@ -183,7 +183,7 @@ def _kind(error: str) -> str:
 
 
 def told_of(lineage: Lineage, past: Past | None) -> Told:
-    """What happened in a thread, up to the head of this branch; the log begins with the end of the past, if there is one."""
+    """Reads the work of a thread up to the head of this branch; the log begins with the end of the past, if there is one."""
     told, reader, rows = Told(past or Past()), Reader(lineage.branch.id), rows_of(lineage.entries)
     lost: list[Checkpoint] | None = None if past is None else []
     known: set[tuple[str, str]] = set()

@@ -25,7 +25,7 @@ from phronomy.foundation.checks import is_series
 from phronomy.foundation.json_text import canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.flow.graph import OF_NODES, Graph, GraphOptions
-from phronomy.graph.flow.node import Inside, is_name
+from phronomy.graph.flow.node import Inside, is_name, refuse_unknown
 from phronomy.graph.flow.routes import Route, Routes
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.flow.waves import channels_of
@@ -50,7 +50,7 @@ from phronomy.tools.tool import Deps
 
 
 class TeamState(BaseModel):
-    """What a thread of an orchestrator keeps: `facts`, the `memory` of what was asked and answered, whose turn it is in each pool.
+    """The state of a thread of an orchestrator: `facts`, the `memory` of what was asked and answered, whose turn it is in each pool.
 
     `member` is who works in the present run, `input` what it was asked, `output` what came of it. `past` is what was done before
     the thread was restored without its timeline.
@@ -67,11 +67,11 @@ class TeamState(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is asked, and of whom."""
+    """The input of one run, and the member that it is for."""
 
     member: str
-    input: Any = field(repr=False)
-    facts: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    input: object = field(repr=False)
+    facts: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 class Member(Inside):
@@ -99,11 +99,11 @@ class OrchestratorSpec(GraphSpec):
         return True
 
     @property
-    def output(self) -> Any:
+    def output(self) -> object:
         """How the output at the end is read."""
         return _Reading
 
-    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+    def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, object]:
         """The state that a run begins with: what the thread keeps, and what is asked. Raises `ConfigurationError`."""
         task = input if isinstance(input, Task) else Task(self.entry, input)
         given = json.loads(as_json(task.input, f"{self.name!r}: what is asked"))
@@ -112,12 +112,10 @@ class OrchestratorSpec(GraphSpec):
         facts = json.loads(as_json(dict(task.facts), f"{self.name!r}: facts"))
         member, turns = task.member, {}
         if member in self.pools:
-            kept = parent is not None and parent.kind == "graph" and parent.agent.name == self.name
-            before: dict[str, Any] = {}
-            if kept and parent is not None:
-                self._check_kept(channels_of(parent))
-                before = json.loads(channels_of(parent))
-            count = (before.get("turns") or {}).get(member, 0)
+            count = 0
+            if (kept := self.kept_of(parent)) is not None:
+                self.check_kept(kept)
+                count = (json.loads(kept).get("turns") or {}).get(member, 0)
             turns = {member: count + 1}
             member = self.pools[member][count % len(self.pools[member])]
         node = self.nodes.get(member)
@@ -155,24 +153,20 @@ class Orchestrator(Graph[Deps, Any]):
 
     def __init__(
         self,
-        agents: Sequence[Agent[Any, Any]] | Mapping[str, Agent[Any, Any]],
+        agents: Sequence[Agent[Any, object]] | Mapping[str, Agent[Any, object]],
         *,
         handoffs: Iterable[tuple[str, str | Handoff]] = (),
-        patterns: Mapping[str, Graph[Any, Any]] | None = None,
+        patterns: Mapping[str, Graph[Any, object]] | None = None,
         pools: Mapping[str, Sequence[str]] | None = None,
         entry: str | None = None,
         memory: Memory | None = Memory(max_messages=20),  # noqa: B008  # it is frozen
-        on_breakpoint: Callable[..., Any] | None = None,
+        on_breakpoint: Callable[..., object] | None = None,
         hold: Hold | None = None,
         **options: Unpack[GraphOptions],
     ) -> None:
         options = cast(GraphOptions, {**self._of_class(), **options})
         name: str = options.setdefault("name", "team")
-        if unknown := options.keys() - GraphOptions.__annotations__.keys():
-            known = (*_PARAMETERS, *GraphOptions.__annotations__)
-            raise GraphError(
-                f"{name!r}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}"
-            )
+        refuse_unknown(repr(name), options, (*_PARAMETERS, *GraphOptions.__annotations__))
         if not isinstance(memory, Memory | None):
             raise ConfigurationError(f"{name!r}: memory is a Memory or None, not {type(memory).__name__}")
         if not isinstance(hold, Hold | None):
@@ -189,7 +183,7 @@ class Orchestrator(Graph[Deps, Any]):
         schema = StateSchema(TeamState, name=name)
         nodes: dict[str, Any] = {}
         for each, member in self._members.items():
-            takes: dict[str, Any] = {"messages": _history(memory)} if each in team else {}
+            takes: dict[str, object] = {"messages": _history(memory)} if each in team else {}
             takes |= {"input": _asked, "output": _answered(each, member.spec)}
             nodes[each] = Member(each, member, schema, takes)
         start = Route(path=_member, is_async=False, targets={each: each for each in nodes}, is_open=False)
@@ -200,7 +194,7 @@ class Orchestrator(Graph[Deps, Any]):
         known = {each.name: getattr(spec, each.name) for each in fields(spec)}
         return OrchestratorSpec(**known, entry=self._entry, pools=self._pools)
 
-    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, Any]:
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, object]:
         if self.hold is not None and method is not None and "hold" not in options and method.removeprefix("a") in _HELD:
             options["hold"] = self.hold
         return super()._for_call(options, method)
@@ -212,19 +206,19 @@ class Orchestrator(Graph[Deps, Any]):
 
     # Running
 
-    def run(self, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any) -> Result[Any]:
+    def run(self, input: object, *, facts: Mapping[str, object] | None = None, **options: Any) -> Result[Any]:
         """Have the entry work on this; the options are those of `invoke`. `facts` are added to those of the thread.
 
         Raises as `invoke` does.
         """
         return self.invoke(self._task(self._entry, input, facts), **options)
 
-    async def arun(self, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any) -> Result[Any]:
+    async def arun(self, input: object, *, facts: Mapping[str, object] | None = None, **options: Any) -> Result[Any]:
         """As `run`."""
         return await self.ainvoke(self._task(self._entry, input, facts), **options)
 
     def run_agent(
-        self, agent: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, agent: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
         """Have this agent work on it, or whoever of a pool has its turn.
 
@@ -233,36 +227,36 @@ class Orchestrator(Graph[Deps, Any]):
         return self.invoke(self._task(agent, input, facts, of="agent"), **options)
 
     async def arun_agent(
-        self, agent: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, agent: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
         """As `run_agent`."""
         return await self.ainvoke(self._task(agent, input, facts, of="agent"), **options)
 
     def run_pattern(
-        self, pattern: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, pattern: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
         """Have this pattern work on it. Raises as `run` does, and `ConfigurationError` for a name of none."""
         return self.invoke(self._task(pattern, input, facts, of="pattern"), **options)
 
     async def arun_pattern(
-        self, pattern: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, pattern: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
         """As `run_pattern`."""
         return await self.ainvoke(self._task(pattern, input, facts, of="pattern"), **options)
 
     def stream_member(
-        self, member: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, member: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Stream[Any]:
         """As `run_agent` and `run_pattern`, as a stream of events; `stream` is that of the entry."""
         return self.stream(self._task(member, input, facts), **options)
 
     def astream_member(
-        self, member: str, input: Any, *, facts: Mapping[str, Any] | None = None, **options: Any
+        self, member: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> AsyncStream[Any]:
         """As `stream_member`."""
         return self.astream(self._task(member, input, facts), **options)
 
-    def _task(self, member: str, input: Any, facts: Mapping[str, Any] | None, *, of: str = "member") -> Task:
+    def _task(self, member: str, input: object, facts: Mapping[str, object] | None, *, of: str = "member") -> Task:
         kinds = {
             "agent": [*(name for name, each in self._members.items() if isinstance(each, Agent)), *self._pools],
             "pattern": [name for name, each in self._members.items() if not isinstance(each, Agent)],
@@ -277,7 +271,7 @@ class Orchestrator(Graph[Deps, Any]):
     # Looking
 
     def local_state(self, at: Checkpoint | str) -> LocalState:
-        """Where the team stands in the thread of a checkpoint, a run or a branch. Raises `CheckpointNotFound`, `CheckpointError`."""
+        """Gives the team's state in the thread of a checkpoint, run or branch. Raises `CheckpointNotFound`, `CheckpointError`."""
         store = self._store_of(at)
         if isinstance(at, Checkpoint):
             head, lineage = at, store.lineage(checkpoint_id=at.id)
@@ -308,7 +302,7 @@ class Orchestrator(Graph[Deps, Any]):
         )
 
     def _carry(self, store: Store, given: Checkpoint, first: Checkpoint) -> Checkpoint:
-        """What is read off the timeline goes along with a branch that is to have none of it."""
+        """Stores the team's past with a branch whose log will not hold it."""
         schema, text = self.spec.schema, first.__dict__["state"]
         past = self._local(given, store.lineage(checkpoint_id=given.id)).past
         channels = schema.reduce(channels_of(first), [("past", schema.update(None, {"past": past}))])
@@ -332,7 +326,7 @@ Orchestrator._spelt = spelling.Options(
 
 def _copies(
     where: str, agents: Any, handoffs: Iterable[Any], memory: Memory | None, options: GraphOptions
-) -> dict[str, Agent[Any, Any]]:
+) -> dict[str, Agent[Any, object]]:
     """Copies of the agents by name, with the ways between them: those that were given stay as they are. Raises `ConfigurationError`."""
     listed = dict(agents) if isinstance(agents, Mapping) else None
     if listed is None and is_series(agents):
@@ -378,16 +372,16 @@ class _Team:
     """
 
     def __init__(
-        self, name: str, memory: Memory | None, listed: Mapping[str, Agent[Any, Any]], options: GraphOptions
+        self, name: str, memory: Memory | None, listed: Mapping[str, Agent[Any, object]], options: GraphOptions
     ) -> None:
         self._name = name
         self._memory = memory
         self._options = options
-        self._known: list[tuple[Agent[Any, Any], Agent[Any, Any]]] = []
-        self._others: list[Agent[Any, Any]] = []
+        self._known: list[tuple[Agent[Any, object], Agent[Any, object]]] = []
+        self._others: list[Agent[Any, object]] = []
         self.made = {name: self._copy(agent, name) for name, agent in listed.items()}
 
-    def _copy(self, agent: Agent[Any, Any], name: str) -> Agent[Any, Any]:
+    def _copy(self, agent: Agent[Any, object], name: str) -> Agent[Any, object]:
         made = copy.copy(agent)
         made.__dict__.update(_spec=None, _fixed_for=None, _copied_for=None)
         made.name = name
@@ -423,7 +417,7 @@ class _Team:
             each.handoffs = tuple(self.onward(way) for way in as_handoffs(f"agent {each.name!r}", each.handoffs))
 
 
-def _checked_patterns(where: str, patterns: Any, team: Mapping[str, Any]) -> dict[str, Any]:
+def _checked_patterns(where: str, patterns: object, team: Mapping[str, object]) -> dict[str, object]:
     """The patterns by name. Raises `ConfigurationError`."""
     if not isinstance(patterns, Mapping):
         raise ConfigurationError(f"{where!r}: patterns are given by name, as in patterns={{'letter': sequential(...)}}")
@@ -442,7 +436,7 @@ def _checked_patterns(where: str, patterns: Any, team: Mapping[str, Any]) -> dic
 
 
 def _checked_pools(
-    where: str, pools: Any, team: Mapping[str, Any], members: Mapping[str, Any]
+    where: str, pools: object, team: Mapping[str, object], members: Mapping[str, object]
 ) -> dict[str, tuple[str, ...]]:
     """The pools by name, with whose turn comes after whose. Raises `ConfigurationError`."""
     if not isinstance(pools, Mapping):
@@ -463,24 +457,24 @@ def _member(state: TeamState) -> str:
     return state.member
 
 
-def _asked(state: TeamState) -> Any:
+def _asked(state: TeamState) -> object:
     return state.input
 
 
-def _said(role: str, value: Any) -> dict[str, Any]:
-    """What the memory keeps of what was asked or answered: content that a message can have."""
+def _said(role: str, value: object) -> dict[str, object]:
+    """Makes the message that the memory keeps of a question or an answer."""
     if role == "user" and isinstance(value, list | dict | str):
         with suppress(ConfigurationError):
             return {"role": role, "content": read_input(value)[1].content}
     return {"role": role, "content": value if isinstance(value, str) else str(canonical(value))}
 
 
-def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, Any]]:
-    """What the thread keeps of what a member was asked, and of what came of it."""
-    inner: Iterator[Spec] = specs_in(spec) if spec.kind == "graph" else iter(())
+def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, object]]:
+    """Makes the function that gives the update after a member's run: its question and its answer, for the memory."""
+    inner: Iterator[Spec] = specs_in(spec) if spec.flow is not None else iter(())
     guarded = any(each.input_guardrails for each in inner)
 
-    def answered(told: tuple[Any, Any]) -> dict[str, Any]:
+    def answered(told: tuple[object, object]) -> dict[str, object]:
         asked, value = told
         if isinstance(spec, GraphSpec) and not spec.takes_value:
             plain = json.loads(spec.schema.dump(value))
@@ -494,7 +488,7 @@ def _answered(name: str, spec: Spec) -> Callable[[Any], dict[str, Any]]:
 
 
 def _history(memory: Memory | None) -> Callable[[TeamState], list[Message]]:
-    """What of the conversation an agent is given before what it is asked."""
+    """Makes the function that gives an agent its history: the messages of the memory."""
 
     def history(state: TeamState) -> list[Message]:
         before = [Message(**each) for each in state.memory]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, Field
 
 from phronomy.concurrency.superfluous import UNNEEDED
 from phronomy.concurrency.workers import in_either
 from phronomy.conversation.output import InvalidOutput
+from phronomy.engine.spec import Advancing
 from phronomy.errors import CheckpointError, ConfigurationError, NodeFailed
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.json_text import JsonText
@@ -40,7 +41,7 @@ _NAMED: Final[Mapping[str, TurnKind]] = {
 
 
 class PatternState(BaseModel):
-    """Where a run of a pattern stands.
+    """The state of a run of a pattern.
 
     `pattern` is its kind, `input` what it was asked, `output` what it has come to so far, and at its end its output. `turns` are what
     its steps have come to, in order: the `step`, the `kind` of its end (`completed`; `skipped` by a human, its input passed on;
@@ -54,7 +55,7 @@ class PatternState(BaseModel):
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What each step gave last, by name."""
+        """The last output of each step, by name."""
         return {turn["step"]: turn["output"] for turn in self.turns if turn["kind"] in ("completed", "skipped")}
 
     @property
@@ -78,7 +79,7 @@ class Ways(Routes):
         """Whether something decides where to go on: where a pattern begins, its scheme does."""
         return node == START
 
-    def drawn(self) -> Any:
+    def drawn(self) -> Iterator[tuple[str, str, str | None, bool]]:
         """The edges as they are drawn."""
         return self.scheme.drawn()
 
@@ -89,7 +90,7 @@ class Reading:
     def __init__(self, steps: Sequence[FunctionStep | RunStep | None]) -> None:
         self._types = [_type_of(step) for step in steps]
 
-    def value(self, text: str) -> Any:
+    def value(self, text: str) -> object:
         """The value in a text."""
         kinds = {id(getattr(each, "hint", each)): each for each in self._types}
         one = next(iter(kinds.values())) if len(kinds) == 1 else None
@@ -105,7 +106,7 @@ def _type_of(step: FunctionStep | RunStep | None) -> Any:
     if not isinstance(step, RunStep):
         return None
     spec = step.inner.spec
-    return spec.output if spec.kind != "graph" or isinstance(spec, PatternSpec) else None
+    return spec.output if spec.flow is None or isinstance(spec, PatternSpec) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +126,7 @@ class PatternSpec(GraphSpec):
         return True
 
     @property
-    def output(self) -> Any:
+    def output(self) -> object:
         """How the output at the end is read."""
         return Reading([self.step(name) for name in self.scheme.last])
 
@@ -136,12 +137,12 @@ class PatternSpec(GraphSpec):
 
     @cached
     def _ref(self) -> AgentRef:
-        shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
+        shape: dict[str, object] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
         facts = {"tools": shape, "instructions": "", "model": "", "pattern": self.scheme.kind}
         return AgentRef(name=self.name, fingerprint=facts)
 
-    def advance(self, state: Checkpoint, deps: Any) -> Any:
-        """What follows from a wave that is through."""
+    def advance(self, state: Checkpoint, deps: object) -> Advancing:
+        """Prepares the step from a settled wave to the next one."""
         return Advance(self, state)
 
     def lost(self, state: Checkpoint) -> list[str]:
@@ -155,7 +156,7 @@ class PatternSpec(GraphSpec):
             return [str(error), *super().lost(state)]
         return super().lost(state)
 
-    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+    def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, object]:
         """The state that a run of this input begins with: each run begins afresh. Raises `ConfigurationError`."""
         if self.update is not None or self.modify is not None:
             raise ConfigurationError(f"pattern {self.name!r}: only resume changes the state")
@@ -243,7 +244,7 @@ def wave_of(state: Checkpoint) -> list[Call]:
 
 
 def known_of(state: Checkpoint, scheme: Scheme) -> Known:
-    """What the scheme is told of the run. Raises `CheckpointError` for turns that are none of its own."""
+    """Reads from a checkpoint the facts that the scheme decides by. Raises `CheckpointError` for turns of another scheme."""
     found: dict[str, Any] = json.loads(channels_of(state))
     try:
         turns = [Turn(**turn) for turn in found.get("turns", [])]
@@ -278,7 +279,7 @@ def _kind_of(call: Call) -> TurnKind | None:
 
 
 class Advance:
-    """What follows from a wave in which every step has settled."""
+    """The step from a wave in which every step has settled to the next one."""
 
     def __init__(self, spec: PatternSpec, state: Checkpoint) -> None:
         self._spec = spec
@@ -326,7 +327,7 @@ class Advance:
         return Advanced(state=text, calls=calls, at=at)
 
     def _read(self, call: Call) -> tuple[Turn, str, str | None]:
-        """What a step has come to; its signal, if it gave one, with the reason."""
+        """Reads the turn of a settled step; its signal, if it gave one, with the reason."""
         assert call.result is not None
         kind, content = call.result.kind, call.result.content
         if is_unneeded(call):
@@ -346,8 +347,8 @@ class Advance:
 
     def _ended(
         self, wave: Sequence[Call], read: Sequence[tuple[Turn, str, str | None]]
-    ) -> tuple[Any, str | None] | None:
-        """How the run ends, if a human refused a step, or a step gave the run up."""
+    ) -> tuple[Literal["rejected", "cancelled"], str | None] | None:
+        """Gives the end of the run and its reason, if a human rejected a step or a step aborted the run."""
         for call, (_, signal, reason) in zip(wave, read, strict=True):
             assert call.result is not None
             if signal == "abort":
@@ -359,12 +360,12 @@ class Advance:
         return None
 
     def _gates(self, wave: Sequence[Call], read: Sequence[tuple[Turn, str, str | None]]) -> dict[str, str | None]:
-        """What holds back all that follows: the steps that paused the run, or after which it stops."""
+        """Gives the interrupt points after this wave: the steps that paused the run, or after which it stops."""
         paused = {call.name: reason for call, (_, signal, reason) in zip(wave, read, strict=True) if signal == "pause"}
         after = self._spec.stops_at.after & {turn.step for turn, _, _ in read if turn.gave}
         return {name: paused.get(name) for name in self._spec.routes.in_order({*paused, *after})}
 
-    def _send(self, name: str, value: Any, original: Any) -> Send:
+    def _send(self, name: str, value: object, original: object) -> Send:
         """The opening of a step with what it is given. Raises `StepFailed`."""
         step = self._spec.step(name)
         assert step is not None, "a scheme names its own steps"
@@ -376,10 +377,10 @@ class Advance:
             raise StepFailed({name: f"its transform raised {type(error).__name__}"}) from error
         return Send(name, JsonText(f'{{"arg":{text}}}'))
 
-    def _with(self, turns: Iterable[Turn], output: Any) -> JsonText:
+    def _with(self, turns: Iterable[Turn], output: object) -> JsonText:
         """The state with these turns, and this output."""
         schema, state = self._spec.schema, self._state
-        update: dict[str, Any] = {"turns": [turn._asdict() for turn in turns]}
+        update: dict[str, object] = {"turns": [turn._asdict() for turn in turns]}
         if output is not KEPT:
             update["output"] = json.loads(as_json(output, f"the output of pattern {self._spec.name!r}"))
         channels = schema.reduce(channels_of(state), [(START, schema.update(START, update))])
@@ -387,15 +388,15 @@ class Advance:
         return state_with(channels, arrivals_in(before), given_in(before))
 
 
-def _value_in(step: RunStep, content: str, *, told: bool) -> Any:
-    """What a run in a step has given: an agent without an output type gives text."""
+def _value_in(step: RunStep, content: str, *, told: bool) -> object:
+    """Reads the output of a run in a step: that of an agent without an output type is text."""
     spec = step.inner.spec
-    if spec.kind != "graph" and spec.output is None:
+    if spec.flow is None and spec.output is None:
         return content
-    return _json_or_text(content) if told or spec.kind != "graph" else json.loads(content)
+    return _json_or_text(content) if told or spec.flow is None else json.loads(content)
 
 
-def _json_or_text(content: str) -> Any:
+def _json_or_text(content: str) -> object:
     try:
         return json.loads(content)
     except ValueError:
@@ -403,7 +404,7 @@ def _json_or_text(content: str) -> Any:
 
 
 def used_by(checkpoint: Checkpoint) -> Usage:
-    """What a run has used, with what runs inside it have used that are not through."""
+    """Sums the usage of a run and of the unfinished runs inside it."""
     parts = {part.path: part for part in (checkpoint, *checkpoint.nested)}
     usage = checkpoint.usage
     for path, part in parts.items():

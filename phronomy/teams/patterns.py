@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, create_model, model_validator
 from typing_extensions import Unpack
 
+from phronomy.agents.agent import Agent
+from phronomy.agents.spec import AgentSpec
 from phronomy.conversation.output import OutputType
 from phronomy.errors import CheckpointError, GraphError
 from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_count, is_number, is_series
 from phronomy.foundation.quoting import quoted_name, quoted_word
 from phronomy.graph.flow.graph import Graph, GraphOptions, NodeOptions
+from phronomy.graph.flow.node import refuse_unknown
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.state.state import StateSchema
 from phronomy.graph.state.streams import is_generator
@@ -38,7 +41,7 @@ class Step(spelling.Given, elsewhere=spelling.where_made("Step", NodeOptions.__a
     options: dict[str, Any]
 
     def __init__(
-        self, run: Any, *, transform: Callable[[Any], Any] | None = None, **options: Unpack[NodeOptions]
+        self, run: object, *, transform: Callable[[Any], object] | None = None, **options: Unpack[NodeOptions]
     ) -> None:
         self.run = run
         self.options = {"transform": transform, **options}
@@ -56,16 +59,16 @@ class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annot
     """
 
     needs: Sequence[str]
-    when: Callable[[Any], Any] | None
+    when: Callable[[Any], object] | None
     priority: int
 
     def __init__(
         self,
-        run: Any,
+        run: object,
         needs: Sequence[str] = (),
         *,
-        when: Callable[[Any], Any] | None = None,
-        transform: Callable[[Any], Any] | None = None,
+        when: Callable[[Any], object] | None = None,
+        transform: Callable[[Any], object] | None = None,
         priority: int = 0,
         **options: Unpack[NodeOptions],
     ) -> None:
@@ -77,7 +80,7 @@ class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternProgress:
-    """How far a run of a pattern is: `done` turns of `total` (None: nobody knows), in per cent, and the `tokens` used so far."""
+    """The progress of a run of a pattern: `done` turns of `total` (None: nobody knows), in per cent, and the `tokens` used so far."""
 
     done: int
     total: int | None
@@ -93,7 +96,9 @@ class Pattern(Graph[Deps, Any]):
     A human's refusal ends it as rejected: nobody else does the work. A pattern may be a step of another, or a node of a graph.
     """
 
-    def __init__(self, scheme: Scheme, steps: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, scheme: Scheme, steps: Mapping[str, FunctionStep | RunStep], options: Mapping[str, object]
+    ) -> None:
         self._scheme = scheme
         nodes = {name: steps[name] for name in scheme.names}
         ways = Ways(nodes=scheme.names, edges={}, scheme=scheme)
@@ -114,7 +119,7 @@ class Pattern(Graph[Deps, Any]):
         return self._scheme.names
 
     def progress(self, checkpoint: Checkpoint) -> PatternProgress:
-        """How far the run of a checkpoint of this pattern is. Raises `CheckpointError` for one of something else."""
+        """Gives the progress of the run of a checkpoint of this pattern. Raises `CheckpointError` for one of something else."""
         state = self.state_of(checkpoint)
         if state.pattern != self.kind:
             raise CheckpointError(f"checkpoint {checkpoint.id} is of a pattern of another kind: {state.pattern!s:.40}")
@@ -130,8 +135,8 @@ _SCHEMA: Final = StateSchema(PatternState, name="pattern")
 
 
 def sequential(
-    *steps: Any,
-    transform: Callable[[Any], Any] | None = None,
+    *steps: object,
+    transform: Callable[[Any], object] | None = None,
     on_error: Literal["fail", "skip"] = "fail",
     **options: Unpack[GraphOptions],
 ) -> Pattern:
@@ -152,8 +157,8 @@ def sequential(
 
 
 def parallel(
-    *steps: Any,
-    merge: Callable[[dict[str, Any]], Any] | None = None,
+    *steps: object,
+    merge: Callable[[dict[str, Any]], object] | None = None,
     min_success: int | None = None,
     **options: Unpack[GraphOptions],
 ) -> Pattern:
@@ -170,7 +175,7 @@ def parallel(
     return Pattern(schemes.Parallel(names=tuple(nodes), least=min_success, merge=merge), nodes, options)
 
 
-def race(*steps: Any, min_success: int = 1, **options: Unpack[GraphOptions]) -> Pattern:
+def race(*steps: object, min_success: int = 1, **options: Unpack[GraphOptions]) -> Pattern:
     """All steps side by side, each with the input: the first to succeed wins, and the others are cancelled.
 
     The output is what the winner gave; with `min_success` above 1, a dict of what the first so many gave, by name. Failures are
@@ -185,9 +190,9 @@ def race(*steps: Any, min_success: int = 1, **options: Unpack[GraphOptions]) -> 
 
 
 def round_robin(
-    *steps: Any,
+    *steps: object,
     rounds: int | None = None,
-    until: Callable[[Any], Any] | None = None,
+    until: Callable[[Any], object] | None = None,
     **options: Unpack[GraphOptions],
 ) -> Pattern:
     """The steps take turns, each with what the one before gave, for so many `rounds`, or `until` this is true of what one gave.
@@ -207,10 +212,10 @@ def round_robin(
 
 
 def dag(
-    nodes: Mapping[str, Any],
+    nodes: Mapping[str, object],
     *,
     on_error: Literal["fail", "skip_downstream", "continue"] = "fail",
-    merge: Callable[[dict[str, Any]], Any] | None = None,
+    merge: Callable[[dict[str, Any]], object] | None = None,
     **options: Unpack[GraphOptions],
 ) -> Pattern:
     """Steps that need each other, by name: `DagNode`s, or plain steps that need nothing. What is ready runs side by side, in waves.
@@ -231,8 +236,8 @@ def dag(
 
 
 def supervisor(
-    manager: Any,
-    workers: Mapping[str, Any] | Sequence[Any],
+    manager: object,
+    workers: Mapping[str, object] | Sequence[object],
     *,
     max_rounds: int = 10,
     on_error: Literal["fail", "tell"] = "fail",
@@ -265,8 +270,8 @@ def supervisor(
 
 
 def reflect(
-    writer: Any,
-    critic: Any,
+    writer: object,
+    critic: object,
     *,
     max_rounds: int = 2,
     threshold: float | None = None,
@@ -294,16 +299,12 @@ def reflect(
 # Reading what a factory is given
 
 
-def _where(kind: str, options: Mapping[str, Any]) -> str:
-    if unknown := options.keys() - GraphOptions.__annotations__.keys():
-        known = ", ".join(GraphOptions.__annotations__)
-        raise GraphError(
-            f"pattern {kind}: there is no option {spelling.told(unknown, GraphOptions.__annotations__)}; there are {known}"
-        )
+def _where(kind: str, options: Mapping[str, object]) -> str:
+    refuse_unknown(f"pattern {kind}", options, GraphOptions.__annotations__)
     return f"pattern {options.get('name', kind)!r}"
 
 
-def _listed(where: str, steps: Sequence[Any]) -> Mapping[str, Any] | list[Any]:
+def _listed(where: str, steps: Sequence[object]) -> Mapping[str, object] | list[object]:
     """The steps, of one argument each, or all in one: a mapping by name, or a list. Raises `GraphError`."""
     found: Any = list(steps)
     if len(found) == 1 and (isinstance(found[0], Mapping) or is_series(found[0])):
@@ -313,18 +314,18 @@ def _listed(where: str, steps: Sequence[Any]) -> Mapping[str, Any] | list[Any]:
     return found  # type: ignore[no-any-return]
 
 
-def _run_of(step: Any) -> Any:
+def _run_of(step: object) -> Any:
     return step.run if isinstance(step, Step) else step
 
 
-def _plain_runs(steps: Mapping[str, Any] | list[Any]) -> Mapping[str, Any] | list[Any]:
+def _plain_runs(steps: Mapping[str, object] | Sequence[object]) -> Mapping[str, object] | list[object]:
     if isinstance(steps, Mapping):
         return {name: _run_of(step) for name, step in steps.items()}
     return [_run_of(step) for step in steps]
 
 
 def _nodes(
-    where: str, steps: Mapping[str, Any] | list[Any], *, needed: bool = True, first: bool = False
+    where: str, steps: Mapping[str, object] | Sequence[object], *, needed: bool = True, first: bool = False
 ) -> dict[str, FunctionStep | RunStep]:
     """The nodes of the steps: those which the pattern goes on without if they fail are not `needed`, but for the `first`."""
     named = names_for(_plain_runs(steps), where=where)
@@ -337,12 +338,12 @@ def _nodes(
     return found
 
 
-def _plain(where: str, option: str, function: Any) -> None:
+def _plain(where: str, option: str, function: object) -> None:
     if function is not None and (not callable(function) or is_async(function) or is_generator(function)):
         raise GraphError(f"{where}: {option} is a plain function")
 
 
-def _one_of(where: str, option: str, value: Any, known: tuple[str, ...]) -> None:
+def _one_of(where: str, option: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise GraphError(f"{where}: {option} is {', '.join(map(repr, known))}, not {quoted_word(value)}")
 
@@ -352,7 +353,7 @@ def _enough(where: str, least: Any, steps: int) -> None:
         raise GraphError(f"{where}: min_success is a whole number from 1 to {steps}, the number of its steps")
 
 
-def _edge(where: str, name: str, node: Any, nodes: Mapping[str, Any]) -> Edge:
+def _edge(where: str, name: str, node: object, nodes: Mapping[str, object]) -> Edge:
     if not isinstance(node, DagNode):
         return Edge()
     needs = tuple(node.needs) if is_series(node.needs) else None
@@ -387,12 +388,12 @@ def _check_order(where: str, edges: Mapping[str, Edge]) -> None:
 class _Managing:
     """An agent as a manager: itself, but that it is asked for an assignment or the answer."""
 
-    def __init__(self, agent: Any, output: OutputType) -> None:
+    def __init__(self, agent: Agent[Any, object], output: OutputType) -> None:
         self._agent = agent
         self._output = output
 
     @property
-    def spec(self) -> Any:
+    def spec(self) -> AgentSpec:
         """The configuration of the agent, with the output that is asked for."""
         return replace(self._agent.spec, output=self._output)
 
@@ -405,17 +406,17 @@ class _Assignment(BaseModel):
     answer: str | None = Field(default=None, description="The answer to the task; null while there is work to do.")
 
     @model_validator(mode="after")
-    def _is_one_of_two(self) -> Any:
+    def _is_one_of_two(self) -> Self:
         if (self.worker is None) == (self.answer is None) or (self.worker is not None and not self.instruction):
             raise ValueError("give a worker with an instruction, or an answer, not both")
         return self
 
 
-def _managing(where: str, manager: Any, staff: tuple[str, ...]) -> Any:
+def _managing(where: str, manager: object, staff: tuple[str, ...]) -> object:
     """The manager as a step. Raises `GraphError`."""
     run, options = _run_of(manager), manager.options if isinstance(manager, Step) else {}
     spec = getattr(run, "spec", None)
-    if spec is None or spec.kind == "graph":
+    if spec is None or spec.flow is not None:
         return manager
     if spec.output is not None:
         raise GraphError(

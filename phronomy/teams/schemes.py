@@ -1,4 +1,4 @@
-"""Who works next in a pattern: one scheme for each kind, a pure function of what the steps have given so far.
+"""The schemes that choose the next steps of a pattern: one for each kind, a pure function of the turns so far.
 
 A scheme is asked when every step of a wave has settled. Some call functions of the user's, which may raise; the driver deals with that.
 Nothing is kept between two questions: all that a scheme counts is in the turns, and so in the checkpoint.
@@ -20,7 +20,7 @@ TurnKind = Literal["completed", "skipped", "failed", "left_out", "cancelled"]
 """How the turn of a step ended: it has given something · a human skipped it · it failed, and the pattern goes on without · it
 was not needed, or not possible · another was faster."""
 
-KEPT: Final[Any] = object()
+KEPT: Final[object] = object()
 """The output stays what it is."""
 
 
@@ -33,11 +33,11 @@ class StepFailed(Exception):
 
 
 class Turn(NamedTuple):
-    """What one step has come to: `output` is what it gave, `why` says it of one that gave nothing."""
+    """The result of one step: its `output`, or `why` it has none."""
 
     step: str
     kind: TurnKind
-    output: Any = None
+    output: object = None
     why: str | None = None
 
     @property
@@ -47,18 +47,18 @@ class Turn(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the run was asked, what it has come to so far, and what its steps have given, in order."""
+    """The input of the run, its output so far, and the turns of its steps, in order."""
 
-    input: Any
-    output: Any
+    input: object
+    output: object
     turns: Sequence[Turn]
 
 
 class Going(NamedTuple):
-    """What comes next: the steps of the next wave with what each is given (none: the end), the output so far, and more turns."""
+    """The next move of a pattern: the steps of the next wave with their inputs (none: the end), the output so far, and more turns."""
 
-    steps: Sequence[tuple[str, Any]] = ()
-    output: Any = KEPT
+    steps: Sequence[tuple[str, object]] = ()
+    output: object = KEPT
     turns: Sequence[Turn] = ()
 
 
@@ -71,7 +71,7 @@ class Over(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """How a kind of pattern goes on. `names` are its steps, in order."""
+    """The rule of a kind of pattern, which chooses the next steps. `names` are its steps, in order."""
 
     kind: ClassVar[str]
     names: tuple[str, ...]
@@ -88,11 +88,11 @@ class Scheme:
 
     @property
     def total(self) -> int | None:
-        """How many turns there are to be; None where that is not known."""
+        """The number of turns that a run takes; None if it is not known."""
         return len(self.names)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
-        """What comes next; `wave` are the latest turns, none at the beginning. Raises `StepFailed`."""
+        """Chooses the next move; `wave` are the latest turns, none at the beginning. Raises `StepFailed`."""
         raise NotImplementedError
 
     def expected(self, place: int) -> Sequence[str]:
@@ -100,7 +100,7 @@ class Scheme:
         return self.names
 
     def over(self, wave: Mapping[str, TurnKind | None]) -> Over | None:
-        """Whether the rest of a wave is not needed: how each of its steps stands, None where it is not through."""
+        """Whether the rest of a wave is superfluous, given the result of each of its steps (None: it has not finished)."""
         return None
 
     def limit(self, known: Known, opens: Iterable[str]) -> tuple[str, int] | None:
@@ -112,7 +112,7 @@ class Scheme:
         raise NotImplementedError
 
 
-def as_text(value: Any) -> str:
+def as_text(value: object) -> str:
     """A value in words: text as it is, any other as JSON."""
     return value if isinstance(value, str) else str(canonical(value))
 
@@ -157,7 +157,7 @@ class Parallel(Scheme):
 
     kind = "parallel"
     least: int | None = None
-    merge: Callable[[dict[str, Any]], Any] | None = None
+    merge: Callable[[dict[str, Any]], object] | None = None
 
     @property
     def acts(self) -> bool:
@@ -190,8 +190,8 @@ def out_of_reach(wave: Mapping[str, TurnKind | None], least: int) -> Over | None
     return Over(f"{least} of {len(wave)} steps cannot succeed any more", failed=True) if hopes < least else None
 
 
-def called(what: str, function: Callable[..., Any], *given: Any) -> Any:
-    """What a function of the user's makes of this. Raises `StepFailed`."""
+def called(what: str, function: Callable[..., object], *given: object) -> object:
+    """Calls a function of the user's. Raises `StepFailed`."""
     try:
         return function(*given)
     except Exception as error:
@@ -235,7 +235,7 @@ class RoundRobin(Scheme):
 
     kind = "round_robin"
     rounds: int | None = None
-    until: Callable[[Any], Any] | None = None
+    until: Callable[[Any], object] | None = None
 
     @property
     def acts(self) -> bool:
@@ -263,21 +263,21 @@ class RoundRobin(Scheme):
 
 @dataclass(frozen=True, kw_only=True)
 class Edge:
-    """What a step of a DAG waits for, and on what condition it runs."""
+    """The steps that a step of a DAG waits for, and the condition on which it runs."""
 
     needs: tuple[str, ...] = ()
-    when: Callable[[Any], Any] | None = None
+    when: Callable[[Any], object] | None = None
     priority: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dag(Scheme):
-    """Each step once all that it needs is through."""
+    """Runs each step once all steps that it needs have finished."""
 
     kind = "dag"
     edges: Mapping[str, Edge]
     on_error: Literal["fail", "skip_downstream", "continue"] = "fail"
-    merge: Callable[[dict[str, Any]], Any] | None = None
+    merge: Callable[[dict[str, Any]], object] | None = None
 
     @property
     def acts(self) -> bool:
@@ -296,7 +296,7 @@ class Dag(Scheme):
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         through = {turn.step: turn for turn in known.turns}
         out: list[Turn] = []
-        found: dict[str, Any] = {}
+        found: dict[str, object] = {}
         while True:
             ready = [name for name in self.names if self._is_due(name, through) and name not in found]
             for name in ready:
@@ -322,11 +322,11 @@ class Dag(Scheme):
     def _is_due(self, name: str, through: Mapping[str, Turn]) -> bool:
         return name not in through and all(each in through for each in self.edges[name].needs)
 
-    def _given(self, name: str, known: Known, through: Mapping[str, Turn]) -> Any:
+    def _given(self, name: str, known: Known, through: Mapping[str, Turn]) -> object:
         needs = self.edges[name].needs
         return {each: through[each].output for each in needs if through[each].gave} if needs else known.input
 
-    def _against(self, name: str, value: Any, through: Mapping[str, Turn]) -> str | None:
+    def _against(self, name: str, value: object, through: Mapping[str, Turn]) -> str | None:
         """Why a step is left out; None if it runs."""
         edge = self.edges[name]
         lost = [each for each in edge.needs if through[each].kind == "failed" or _is_after_failure(through[each])]
@@ -389,9 +389,9 @@ class Supervisor(Scheme):
             raise StepFailed({manager: f"it named {worker[:80]!r}; the workers are {', '.join(self.names[1:])}"})
         return Going([(worker, instruction)])
 
-    def _asked(self, known: Known) -> dict[str, Any]:
-        """What the manager is asked: all of it each time, since each of its turns is a run of its own."""
-        done: list[dict[str, Any]] = []
+    def _asked(self, known: Known) -> dict[str, object]:
+        """Makes the input of the manager: the whole story each time, since each of its turns is a run of its own."""
+        done: list[dict[str, object]] = []
         for turn in known.turns:
             if turn.step == self.names[0]:
                 worker, instruction, _ = said_by(turn.step, turn.output)
@@ -416,8 +416,8 @@ class Supervisor(Scheme):
         yield self.names[0], END, "answer", True
 
 
-def said_by(manager: str, said: Any) -> tuple[str | None, Any, Any]:
-    """Who works next on what, or the answer. Raises `StepFailed` for what says neither."""
+def said_by(manager: str, said: object) -> tuple[str | None, object, object]:
+    """Reads a manager's reply: the next worker and its task, or the answer. Raises `StepFailed` for a reply that has neither."""
     if not isinstance(said, dict) or not isinstance(worker := said.get("worker"), str | None):
         raise StepFailed(
             {manager: "it said neither who works next nor the answer: give worker and instruction, or answer"}
@@ -462,9 +462,9 @@ class Reflect(Scheme):
             return Going(output=drafts[best if self.on_exhausted == "accept_best" else -1])
         return Going([(writer, {"task": known.input, "draft": drafts[-1], "feedback": feedback})])
 
-    def _so_far(self, known: Known) -> tuple[list[Any], list[tuple[bool, float, str]]]:
+    def _so_far(self, known: Known) -> tuple[list[object], list[tuple[bool, float, str]]]:
         """The drafts, and what was said of each."""
-        drafts: list[Any] = []
+        drafts: list[object] = []
         judged: list[tuple[bool, float, str]] = []
         for turn in known.turns:
             if turn.step != self.names[0]:
@@ -475,7 +475,7 @@ class Reflect(Scheme):
                 drafts.append(turn.output)
         return drafts, judged
 
-    def _judged(self, said: Any) -> tuple[bool, float, str]:
+    def _judged(self, said: object) -> tuple[bool, float, str]:
         """Whether a draft passes, its score (below 0 where there is none), and the feedback."""
         found = _object_in(said)
         passed, score = (found.get("passed"), found.get("score")) if found is not None else (None, None)
@@ -505,7 +505,7 @@ class Reflect(Scheme):
 _FORM: Final = 'JSON alone: {"passed": true or false, "score": a number or null, "feedback": "what to do better"}'
 
 
-def _object_in(said: Any) -> dict[str, Any] | None:
+def _object_in(said: object) -> dict[str, object] | None:
     """The JSON object in what a critic said."""
     if isinstance(said, dict):
         return said

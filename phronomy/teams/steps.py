@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -29,7 +29,7 @@ OPTIONS: Final = (
 """What a step may be given of the options of a node."""
 
 
-def as_json(value: Any, what: str) -> JsonText:
+def as_json(value: object, what: str) -> JsonText:
     """A value as the steps pass it on. Raises `ConfigurationError` for what has no JSON form."""
     try:
         plain = value.model_dump(mode="json") if isinstance(value, BaseModel) else to_jsonable_python(value)
@@ -42,25 +42,25 @@ def as_json(value: Any, what: str) -> JsonText:
 
 
 class _Step:
-    """What both kinds of step share: a `transform` makes what the step is given of what comes to it."""
+    """The common part of both kinds of step: a `transform` makes the step's input of the value that comes to it."""
 
     name: str
-    transform: Callable[[Any], Any] | None = None
+    transform: Callable[[Any], object] | None = None
 
-    def given(self, value: Any, original: Any) -> Any:
-        """What the step is given. Raises what the transform raises, and `ConfigurationError`."""
+    def given(self, value: object, original: object) -> object:
+        """Makes the input of the step. Raises what the transform raises, and `ConfigurationError`."""
         if self.transform is None:
             return value
         return self.transform(value)
 
-    def check_response(self, content: Any) -> None:
-        """A human who stands in for a step gives whatever it would have given."""
+    def check_response(self, content: object) -> None:
+        """Checks that a human's response for a step is an output that the step could give."""
 
 
 class FunctionStep(_Step, Node):
     """A function of what comes to it as a step."""
 
-    def told(self, value: Any) -> str:
+    def write_result(self, value: object) -> str:
         """The text of what the function returned: the value, and the signal, if it gave one. Raises `InvalidUpdate`."""
         signal, reason = "continue", None
         if isinstance(value, Replan):
@@ -70,7 +70,7 @@ class FunctionStep(_Step, Node):
             reason = self._reason(type(value), getattr(value, "reason", None))
             value = value.update
         if hasattr(type(value), "__await__"):
-            return super().told(value)  # which refuses it
+            return super().write_result(value)  # which refuses it
         try:
             text = as_json(value, f"what step {self.name!r} gave")
         except ConfigurationError as error:
@@ -81,16 +81,16 @@ class FunctionStep(_Step, Node):
 class RunStep(_Step, Inside):
     """An agent, a graph or another pattern as a step."""
 
-    def given(self, value: Any, original: Any) -> Any:
+    def given(self, value: object, original: object) -> object:
         """As for any step; an agent that is given neither text nor a mapping reads it as JSON."""
         value = super().given(value, original)
-        if self.inner.spec.kind == "graph" or isinstance(value, str | dict | BaseModel) or value == original:
+        if self.inner.spec.flow is not None or isinstance(value, str | dict | BaseModel) or value == original:
             return value
         return str(as_json(value, f"what comes to step {self.name!r}"))
 
 
 def step_of(
-    name: str, run: Any, schema: StateSchema, options: Mapping[str, Any], *, where: str, needed: bool
+    name: str, run: Any, schema: StateSchema, options: Mapping[str, object], *, where: str, needed: bool
 ) -> FunctionStep | RunStep:
     """The node for a step; the pattern goes on without one that is not `needed`, if it fails. Raises `GraphError`."""
     where = f"{where}, step {name!r}"
@@ -119,7 +119,7 @@ def step_of(
     return step
 
 
-def names_for(runs: Mapping[str, Any] | list[Any], *, where: str) -> list[tuple[str, Any]]:
+def names_for(runs: Mapping[str, object] | Sequence[object], *, where: str) -> list[tuple[str, object]]:
     """A name for each step, in order: as given, or its own, with a number where several have it. Raises `GraphError`."""
     if isinstance(runs, Mapping):
         for name in runs:
@@ -128,7 +128,7 @@ def names_for(runs: Mapping[str, Any] | list[Any], *, where: str) -> list[tuple[
                     f"{where}: {quoted_name(name)} cannot name a step: give it 1 to 64 letters, digits, '_' and '-'"
                 )
         return list(runs.items())
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for place, run in enumerate(runs, 1):
         name = own = _name_of(run) or f"step{place}"
         number = 1
@@ -139,7 +139,7 @@ def names_for(runs: Mapping[str, Any] | list[Any], *, where: str) -> list[tuple[
     return list(found.items())
 
 
-def _name_of(run: Any) -> str:
+def _name_of(run: object) -> str:
     if isinstance(run, Runs):
         called = str(run.spec.name)
     else:
@@ -148,7 +148,7 @@ def _name_of(run: Any) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]+", "_", called)[:64].strip("_")
 
 
-def about(run: Any) -> str:
-    """What a step is for, in the words of whoever made it."""
+def about(run: object) -> str:
+    """Gives the description of a step, in the words of its author."""
     told = getattr(run, "description", None) if isinstance(run, Runs) else inspect.getdoc(run)
     return str(told or "").strip().partition("\n")[0]

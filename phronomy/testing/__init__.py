@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from phronomy.foundation import lazy_names
 from phronomy.testing.scripted import ScriptedModel, ScriptExhausted, call, check_history, say
@@ -39,7 +39,7 @@ _LAZY = {
 
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         if name == "StoreContract" and (pytest := sys.modules.get("pytest")) is not None:
             # An assertion that fails then shows its values, as in a test file. Modules that are loaded already stay as they are.
             parts = [f"{__name__}.{path.stem}" for path in Path(__file__).parent.glob("_store_*.py")]

@@ -11,9 +11,9 @@ import itertools
 import json
 import threading
 import traceback
-from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator, Sequence
 from contextlib import aclosing, closing, contextmanager
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar
 
 from phronomy.errors import (
     AuthenticationError,
@@ -44,7 +44,7 @@ STREAMED = ("stream", "astream")
 
 USER = Message(role="user", content="Refund order 1042, secret-canary-77")
 REQUEST = ModelRequest(messages=(USER,))
-TOOL: dict[str, Any] = {
+TOOL: dict[str, object] = {
     "type": "function",
     "function": {"name": "refund", "parameters": {"type": "object", "properties": {"order_id": {"type": "integer"}}}},
 }
@@ -64,7 +64,7 @@ class ModelContract:
         """The model under test, talking to `base_url` with `key`: three attempts in all, and no pause between them."""
         raise NotImplementedError("override make_model")
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, Never, T]) -> T:
         """Run something async to its end, in a fresh event loop."""
         return asyncio.run(work)
 
@@ -144,8 +144,14 @@ class ModelContract:
         finally:
             await self.let_go(model)
 
+    def recovers(self, way: str, script: Sequence[object], *, requests: int) -> None:
+        """Ask, and expect the last reply of the script, `"Hello"`, after so many requests."""
+        with self.served(script) as (server, model):
+            assert self.ask(model, REQUEST, way)[0].message.text == "Hello"
+            assert len(server.requests) == requests
+
     def fails(
-        self, way: str, script: Any, kind: type[ModelError], *, requests: int, status: int | None
+        self, way: str, script: object, kind: type[ModelError], *, requests: int, status: int | None
     ) -> tuple[ModelError, list[Delta | ModelReply]]:
         """The error that asking ends in, looked at from all sides, and what was given before it."""
         given: list[Delta | ModelReply] = []
@@ -300,9 +306,7 @@ class ModelContract:
     def test_a_rate_limit_is_waited_for(self, way: str) -> None:
         """`Retry-After` is honoured, and left to the caller where it is long."""
         limited = Fault(status=429, headers={"Retry-After": "0"})
-        with self.served([limited, "Hello"]) as (server, model):
-            assert self.ask(model, REQUEST, way)[0].message.text == "Hello"
-            assert len(server.requests) == 2
+        self.recovers(way, [limited, "Hello"], requests=2)
         error, _ = self.fails(way, [limited] * 3, RateLimitError, requests=3, status=429)
         assert isinstance(error, RateLimitError) and error.retry_after == 0.0
         long = Fault(status=429, headers={"Retry-After": "3600"})
@@ -311,9 +315,7 @@ class ModelContract:
 
     def test_a_fault_of_the_server_is_tried_again(self, way: str) -> None:
         """Three times in all."""
-        with self.served([Fault(status=500), Fault(status=503), "Hello"]) as (server, model):
-            assert self.ask(model, REQUEST, way)[0].message.text == "Hello"
-            assert len(server.requests) == 3
+        self.recovers(way, [Fault(status=500), Fault(status=503), "Hello"], requests=3)
         self.fails(way, [Fault(status=500)] * 3, ModelError, requests=3, status=500)
 
     def test_a_key_that_is_not_accepted_is_not_tried_again(self, way: str) -> None:
@@ -344,16 +346,12 @@ class ModelContract:
 
     def test_a_reset_connection_is_tried_again(self, way: str) -> None:
         """And has no status."""
-        with self.served([Fault.reset(), "Hello"]) as (server, model):
-            assert self.ask(model, REQUEST, way)[0].message.text == "Hello"
-            assert len(server.requests) == 2
+        self.recovers(way, [Fault.reset(), "Hello"], requests=2)
         self.fails(way, [Fault.reset()] * 3, ModelConnectionError, requests=3, status=None)
 
     def test_an_answer_that_is_cut_is_tried_again_only_while_nothing_was_given(self, way: str) -> None:
         """Half a reply is no reply, and a piece that was given out is not given again."""
-        with self.served([Fault.cut(TEXT, after=self.opening), "Hello"]) as (server, model):
-            assert self.ask(model, REQUEST, way)[0].message.text == "Hello"
-            assert len(server.requests) == 2
+        self.recovers(way, [Fault.cut(TEXT, after=self.opening), "Hello"], requests=2)
         tries = 1 if way in STREAMED else 3
         script = [Fault.cut(TEXT, after=self.opening + 2)] * 3
         _, given = self.fails(way, script, ModelConnectionError, requests=tries, status=None)
@@ -367,17 +365,13 @@ class ModelContract:
 
     def test_an_empty_stream_is_tried_again(self, streamed: str) -> None:
         """Nothing was given out."""
-        with self.served([Fault.stream(), "Hello"]) as (server, model):
-            assert self.ask(model, REQUEST, streamed)[0].message.text == "Hello"
-            assert len(server.requests) == 2
+        self.recovers(streamed, [Fault.stream(), "Hello"], requests=2)
         self.fails(streamed, [Fault.stream()] * 3, ModelConnectionError, requests=3, status=None)
 
     def test_an_error_inside_a_stream_is_what_it_says(self, streamed: str) -> None:
         """Tried again while nothing was given."""
         busy = {"error": {"message": "overloaded: secret-canary-77", "code": 503}}
-        with self.served([Fault.stream(busy), "Hello"]) as (server, model):
-            assert self.ask(model, REQUEST, streamed)[0].message.text == "Hello"
-            assert len(server.requests) == 2
+        self.recovers(streamed, [Fault.stream(busy), "Hello"], requests=2)
         late = [Fault.stream(self.piece("Half"), busy)]
         _, given = self.fails(streamed, late, ModelError, requests=1, status=503)
         assert given == [TextDelta(text="Half")]
@@ -414,7 +408,7 @@ class ModelContract:
         """The provider need not say it all."""
         left = threading.Event()
 
-        def endless() -> Generator[dict[str, Any]]:
+        def endless() -> Generator[dict[str, object]]:
             try:
                 yield from itertools.repeat(self.piece("more " * 100))
             finally:
@@ -453,13 +447,13 @@ def calls_in(deltas: list[Delta]) -> list[tuple[str, str, str]]:
     return [(one[0], one[1], one[2]) for _, one in sorted(found.items())]
 
 
-def chunk(finish_reason: str | None = None, **delta: Any) -> dict[str, Any]:
+def chunk(finish_reason: str | None = None, **delta: object) -> dict[str, object]:
     """One event of a stream."""
     choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
     return {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m", "choices": [choice]}
 
 
-def fragment(index: int, arguments: str, *, id: str | None = None, name: str | None = None) -> dict[str, Any]:
+def fragment(index: int, arguments: str, *, id: str | None = None, name: str | None = None) -> dict[str, object]:
     """One event of a stream with a fragment of a call."""
     function = {"arguments": arguments} if name is None else {"name": name, "arguments": arguments}
     head = {"index": index} if id is None else {"index": index, "id": id, "type": "function"}

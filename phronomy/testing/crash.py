@@ -66,7 +66,7 @@ _HUNG: Final = 71
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What a sweep came to.
+    """The result of a sweep.
 
     `places` are those that the unharmed scenario passes, `kills` the workers that were killed, `faults` those that got a typed error
     when `strike` struck, `recoveries` the workers that carried on. `unknown` counts the calls put to a human because nobody knew their
@@ -96,7 +96,7 @@ class Report:
 
 
 class LawBroken(Portable, AssertionError):
-    """What must hold after a crash did not. The message says what, and at which places; `report` is the sweep's."""
+    """A law did not hold after a crash. The message says which, and at which places; `report` is the sweep's."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -109,11 +109,11 @@ def sweep(
     *,
     store: Opener,
     recover: Play | None = None,
-    check: Callable[[Scene], Any] | None = None,
+    check: Callable[[Scene], object] | None = None,
     deaths: int = 1,
     every: int = 1,
-    strike: Callable[[], Any] | None = None,
-    mend: Callable[[], Any] | None = None,
+    strike: Callable[[], object] | None = None,
+    mend: Callable[[], object] | None = None,
     parallel: int = 2,
     timeout: float = 60.0,
 ) -> Report:
@@ -161,7 +161,7 @@ def _check(plays: tuple[Play, Play], store: Opener) -> None:
 
 @dataclass(kw_only=True)
 class _Attempt:
-    """What came of one place."""
+    """The result of one crash at one place."""
 
     reached: bool = False
     killed: int = 0
@@ -184,10 +184,10 @@ class _Sweep:
     folder: Path
     plays: tuple[Play, Play]
     opener: Opener
-    check: Callable[[Scene], Any] | None
+    check: Callable[[Scene], object] | None
     deaths: int
-    fault: Callable[[], Any] | None
-    mend: Callable[[], Any] | None
+    fault: Callable[[], object] | None
+    mend: Callable[[], object] | None
     timeout: float
 
     def __post_init__(self) -> None:
@@ -293,7 +293,7 @@ class _Sweep:
         return Found(self._store.for_tenant(self._tenant(n)))
 
     def _checked(self, n: int | None, witness: Witness) -> list[str]:
-        """What the user's own check says."""
+        """Runs the user's own check, and gives its complaint."""
         if self.check is None or self._store is None:
             return []
         store = self._store.for_tenant(self._tenant(n))
@@ -306,7 +306,7 @@ class _Sweep:
     # The processes
 
     def _run(self, attempts: Iterable[_Steps], parallel: int) -> list[_Attempt]:
-        """What the attempts come to, so many of them side by side. One thread waits for all: a process is joined by whoever made it."""
+        """Runs the attempts, so many of them side by side. One thread waits for all, since only its maker can join a process."""
         came: list[_Attempt] = []
         more = iter(attempts)
         live = [_Worker(self, steps) for steps in itertools.islice(more, parallel)]
@@ -351,7 +351,7 @@ class _Worker:
 
     @property
     def signs(self) -> Iterator[Any]:
-        """What to wait for: the end of the process, and a word from it."""
+        """Gives the objects to wait for: the end of the process, and a word from it."""
         yield self._process.sentinel
         if self._line is not None:
             yield self._line
@@ -407,14 +407,14 @@ def _processes(plays: tuple[Play, Play]) -> Any:
     return context
 
 
-def _module(play: Any) -> str:
+def _module(play: object) -> str:
     while isinstance(play, partial):
         play = play.func
     return str(getattr(play, "__module__", type(play).__module__))
 
 
 def _name(play: Play) -> str:
-    """What a scenario is called in a report."""
+    """Names a scenario in a report."""
     if isinstance(play, partial):
         given = ", ".join([*map(str, play.args), *(f"{key}={value}" for key, value in play.keywords.items())])
         return f"{play.func.__name__}({given})"

@@ -1,4 +1,4 @@
-"""What must hold after a crash, whatever was killed when: judged from the store, and from what was told outside of it."""
+"""The laws that hold after a crash, whatever was killed when: judged from the store, and from the witness outside of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OVER = (CallSettled, CallFailed, CallUnknown, CallWaits)
 
 
 class Found:
-    """What a store holds: the branches, their checkpoints, what was asked and decided in them, and the calls that were begun."""
+    """The content of a store: the branches, their checkpoints, their pending approvals and decisions, and the calls that were begun."""
 
     def __init__(self, store: Store) -> None:
         self.branches: dict[str, Branch] = {branch.id: branch for branch in store.branches()}
@@ -57,7 +57,7 @@ class Found:
 
     @property
     def unknown(self) -> int:
-        """How many calls were put to a human because nobody knew their outcome."""
+        """The number of calls that a human was asked about because their outcome is unknown."""
         return len({id for asked in self.asked.values() for id, item in asked.items() if item.why == "outcome_unknown"})
 
     def approval(self, pending_id: str) -> Decision | None:
@@ -86,7 +86,7 @@ class Found:
 
 
 def at_the_crash(found: Found, witness: Witness) -> Iterator[str]:
-    """What is broken when a worker has just died, and nobody has recovered anything yet."""
+    """Gives the laws that are broken when a worker has just died, and nobody has recovered anything yet."""
     yield from _kept(found, witness)
     for each in witness.entered():
         if each.run_id in _removed(witness) or each.run_id not in {item.run_id for item in found.branches.values()}:
@@ -97,7 +97,7 @@ def at_the_crash(found: Found, witness: Witness) -> Iterator[str]:
 
 
 def at_the_end(before: Found, found: Found, witness: Witness) -> Iterator[str]:
-    """What is broken when everything was recovered; `before` is what the store held at the crash."""
+    """Gives the laws that are broken when everything was recovered; `before` is the content of the store at the crash."""
     yield from _kept(found, witness)
     yield from _ended(found, witness)
     yield from _entered_once(found, witness)
@@ -143,7 +143,7 @@ def _kept(found: Found, witness: Witness) -> Iterator[str]:
 
 
 def _approved(found: Found, entered: Entered) -> Iterator[str]:
-    """What needed approval was approved, exactly as it was entered."""
+    """Checks that each call that needed approval was approved, exactly as it was entered."""
     what = f"{entered.tool} was entered (key {entered.key})"
     if entered.pending_id is None:
         if entered.gate == "always":

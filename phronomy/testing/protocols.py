@@ -1,4 +1,4 @@
-"""What the loopback server speaks: two protocols, each with what it refuses, its whole answers, and its streams. Pure.
+"""The two protocols of the loopback server, each with its refusals, its whole answers, and its streams. Pure.
 
 Both are as strict as the providers are. Chat completions: https://platform.openai.com/docs/api-reference/chat. Responses:
 https://platform.openai.com/docs/api-reference/responses and https://platform.openai.com/docs/api-reference/responses-streaming.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -35,7 +35,7 @@ class Answer(ABC):
     @classmethod
     @abstractmethod
     def turns(cls, body: dict[str, Any]) -> list[Turn]:
-        """What was said, by turns. Raises `ValueError` for what a provider would object to in the request."""
+        """Reads the turns of a request. Raises `ValueError` for a request that a provider would refuse."""
 
     @abstractmethod
     def whole(self, body: dict[str, Any]) -> dict[str, Any]:
@@ -88,12 +88,12 @@ class Completion(Answer):
             yield {**head, "choices": [], "usage": self._usage()}
         yield "[DONE]"
 
-    def _head(self, body: dict[str, Any], kind: str) -> dict[str, Any]:
+    def _head(self, body: Mapping[str, object], kind: str) -> dict[str, object]:
         return {"id": "chatcmpl-scripted", "object": kind, "created": 0, "model": body["model"]}
 
-    def _usage(self) -> dict[str, Any]:
+    def _usage(self) -> dict[str, object]:
         used = self.usage
-        counts: dict[str, Any] = {
+        counts: dict[str, object] = {
             "prompt_tokens": used.input_tokens,
             "completion_tokens": used.output_tokens,
             "total_tokens": used.total_tokens,
@@ -105,7 +105,7 @@ class Completion(Answer):
         return counts
 
 
-def _history(body: dict[str, Any], name: str) -> list[Any]:
+def _history(body: Mapping[str, object], name: str) -> list[Any]:
     if not isinstance(body.get("model"), str):
         raise ValueError("you must provide a model parameter")
     said = body.get(name)
@@ -124,7 +124,7 @@ def _is_call(call: Any) -> bool:
     )
 
 
-def _texts(value: dict[str, Any], *names: str) -> bool:
+def _texts(value: Mapping[str, object], *names: str) -> bool:
     return all(isinstance(value.get(name), str) for name in names)
 
 
@@ -143,7 +143,7 @@ def _deltas(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _is_part(part: Any, kinds: Container[Any]) -> bool:
+def _is_part(part: object, kinds: Container[object]) -> bool:
     return isinstance(part, dict) and part.get("type") in kinds
 
 
@@ -266,7 +266,7 @@ class Response(Answer):
 
 
 def _turn(item: Any, where: str) -> Turn:
-    """Who said the item, the calls that it makes, and the call that it answers."""
+    """Gives the role of an item, the calls that it makes, and the call that it answers."""
     kind = item.get("type", "message" if "role" in item else None) if isinstance(item, dict) else None
     if not isinstance(kind, str):
         raise ValueError(f"{where} has no type that is known")
@@ -324,7 +324,7 @@ def _parts(content: list[dict[str, Any]], at: dict[str, Any]) -> Iterator[dict[s
         yield {"type": "response.content_part.done", **here, "part": part}
 
 
-def _arguments(item: dict[str, Any], at: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _arguments(item: dict[str, Any], at: Mapping[str, object]) -> Iterator[dict[str, object]]:
     for piece in pieces(item["arguments"]):
         yield {"type": "response.function_call_arguments.delta", **at, "delta": piece}
     said = {"name": item["name"], "arguments": item["arguments"]}

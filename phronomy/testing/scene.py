@@ -38,13 +38,13 @@ Play: TypeAlias = "str | Callable[[Scene], Any]"
 
 
 class Line(Protocol):
-    """What a worker asks whoever started it through to strike."""
+    """The connection by which a worker asks the process that started it to strike."""
 
-    def send(self, obj: Any, /) -> None:
+    def send(self, obj: object, /) -> None:
         """Send an object to the other end."""
         ...
 
-    def recv(self) -> Any:
+    def recv(self) -> object:
         """The next object from the other end; waits for it."""
         ...
 
@@ -79,7 +79,7 @@ class Witness:
     def __init__(self, file: str) -> None:
         self._file = file
 
-    def say(self, what: str, **facts: Any) -> None:
+    def say(self, what: str, **facts: object) -> None:
         """Add a line."""
         line = json.dumps({"what": what, **facts}) + "\n"
         descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -196,8 +196,8 @@ def mine(store: Store, fuse: Fuse, witness: Witness) -> None:
     object.__setattr__(store, "__class__", Mined)
 
 
-def _facts(change: Append, *, seq: int) -> dict[str, Any]:
-    """What is told of a write."""
+def _facts(change: Append, *, seq: int) -> dict[str, object]:
+    """Gives the facts of a write for the witness."""
     trail = [json.loads(row.body) for row in change.audit]
     decided = [[record.get("pending_id"), record["kind"]] for record in trail]
     return {"branch": change.branch_id, "seq": seq, "head": change.head, "decided": decided}
@@ -249,7 +249,7 @@ def watch_tools(fuse: Fuse, witness: Witness) -> None:
         setattr(Tool, name, function)
 
 
-def _call_facts(tool: Tool, context: ToolContext[Any]) -> dict[str, Any]:
+def _call_facts(tool: Tool, context: ToolContext[object]) -> dict[str, object]:
     return {
         "tool": tool.name,
         "source": tool.source,
@@ -268,7 +268,7 @@ def _call_facts(tool: Tool, context: ToolContext[Any]) -> dict[str, Any]:
 
 
 class Scene:
-    """What a scenario, its recovery and its check are given: a store of their own, and what happened outside of it.
+    """The argument of a scenario, its recovery and its check: a store of their own, and a record of acts outside of it.
 
     `recovering` says that a worker was here before, and was killed or has ended.
     """
@@ -286,10 +286,10 @@ class Scene:
 
     @property
     def acts(self) -> list[dict[str, Any]]:
-        """What `act` was told so far, by any worker, in order."""
+        """The facts that `act` was given so far, by any worker, in order."""
         return [line["facts"] for line in self._witness.lines("act")]
 
-    def act(self, **facts: Any) -> None:
+    def act(self, **facts: object) -> None:
         """Have an effect on the world: a line of JSON in a file outside of the store, with a place to die before it and after it."""
         self._fuse.place("before an act")
         self._witness.say("act", facts=facts)
@@ -309,7 +309,7 @@ class Scene:
         return next((each for each in reversed(mine) if each.key in keys), None)
 
     def answers(self, checkpoint: Checkpoint) -> dict[str, Answer]:
-        """What a careful human says to all that a checkpoint waits for: approve; and where nobody knows the outcome, look.
+        """Gives a careful human's answer to each pending approval: approve; and for an unknown outcome, look first.
 
         A call whose body was not entered may run; one that was entered gets its result as it was, or a note that it was entered.
         """
@@ -323,7 +323,7 @@ class Scene:
         return found
 
     def settle(
-        self, agent: Agent[Any, Any], *, answers: Callable[[Checkpoint], dict[str, Answer]] | None = None
+        self, agent: Agent[Any, object], *, answers: Callable[[Checkpoint], dict[str, Answer]] | None = None
     ) -> None:
         """Bring all runs of an agent to their end: recover what was lost, and answer whatever waits as `answers` does."""
         while True:
@@ -337,7 +337,7 @@ class Scene:
                 agent.resume(checkpoint.id, decisions=(answers or self.answers)(checkpoint) or None)
 
     async def asettle(
-        self, agent: Agent[Any, Any], *, answers: Callable[[Checkpoint], dict[str, Answer]] | None = None
+        self, agent: Agent[Any, object], *, answers: Callable[[Checkpoint], dict[str, Answer]] | None = None
     ) -> None:
         """As `settle`."""
         while True:
@@ -350,7 +350,7 @@ class Scene:
             for checkpoint in waiting:
                 await agent.aresume(checkpoint.id, decisions=(answers or self.answers)(checkpoint) or None)
 
-    def _open(self, agent: Agent[Any, Any]) -> list[Checkpoint]:
+    def _open(self, agent: Agent[Any, object]) -> list[Checkpoint]:
         found = [each for each in self.store.branches() if each.status in OPEN and each.agent == agent.spec.name]
         return [self.store.head(each.id)[1] for each in found]
 
@@ -360,7 +360,7 @@ class Scene:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a worker process is to do: play this, on the store of this tenant, and die at place `at` (None: nowhere).
+    """The job of a worker process: play this, on the store of this tenant, and die at place `at` (None: nowhere).
 
     `later` is how many seconds the store's clock is ahead, so that leases of workers before have run out.
     """
@@ -379,22 +379,22 @@ def opened(store: Opener) -> Store:
     return open_store(store) if isinstance(store, str) else store()
 
 
-def resolved(play: Play) -> Callable[[Scene], Any]:
+def resolved(play: Play) -> Callable[[Scene], object]:
     """The function that is meant. Raises `ConfigurationError` for a name that names none."""
     if callable(play):
         return play
     module, _, name = play.partition(":")
     try:
-        function: Any = getattr(import_module(module), name)
+        function: object = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError):
         function = None
     if not callable(function):
         raise ConfigurationError(f"{play!r} names no function: write 'module:function'")
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def work(job: Job, line: Line | None) -> None:
-    """What a worker process does."""
+    """Runs the job of a worker process."""
     witness = Witness(job.file)
     fuse = Fuse(job.at, witness, line)
     try:
@@ -417,5 +417,5 @@ def work(job: Job, line: Line | None) -> None:
     witness.say("ended", places=fuse.passed)
 
 
-async def _awaited(work: Awaitable[Any]) -> None:
+async def _awaited(work: Awaitable[object]) -> None:
     await work

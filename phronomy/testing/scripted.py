@@ -7,10 +7,10 @@ import inspect
 import itertools
 import json
 import threading
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from phronomy.errors import ConfigurationError
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
@@ -62,7 +62,7 @@ The function gives any of these, and may be async where the model is asked by `a
 """
 
 
-def call(name: str, args: dict[str, Any] | str | None = None, *, id: str | None = None) -> ScriptedCall:
+def call(name: str, args: Mapping[str, object] | str | None = None, *, id: str | None = None) -> ScriptedCall:
     """A call of a tool; `args` is a mapping, or the very text that the model is to write."""
     # No canonical text here: a script may also say what no record could hold, such as NaN.
     text = args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False)
@@ -101,7 +101,7 @@ class ScriptedModel:
 
     keeps_time = True
 
-    def __init__(self, replies: Sequence[Reply] | Callable[[ModelRequest], Any], *, name: str = "scripted") -> None:
+    def __init__(self, replies: Sequence[Reply] | Callable[[ModelRequest], object], *, name: str = "scripted") -> None:
         self.name = name
         self.requests: list[ModelRequest] = []
         self._script = Script(replies)
@@ -160,12 +160,12 @@ class ScriptedModel:
             item = await ain_time(partial(_called, item), request, request.settings.timeout)
         return self._give(item, request)
 
-    def _take(self, request: ModelRequest) -> Any:
+    def _take(self, request: ModelRequest) -> object:
         self.requests.append(request)
         check_history(request.messages)
         return self._script.take([message.role for message in request.messages], _last(request.messages))
 
-    def _give(self, item: Any, request: ModelRequest) -> tuple[ModelReply, BaseException | None]:
+    def _give(self, item: object, request: ModelRequest) -> tuple[ModelReply, BaseException | None]:
         reply = reply_of(item, used=(call.id for message in request.messages for call in message.tool_calls))
         return reply, item.cut if isinstance(item, ScriptedMessage) else None
 
@@ -173,7 +173,7 @@ class ScriptedModel:
 class Script:
     """The replies of a script and the place in them, whatever they are replies to."""
 
-    def __init__(self, replies: Sequence[Any] | Callable[[Any], Any], *, by_turn: bool = False) -> None:
+    def __init__(self, replies: Sequence[object] | Callable[[Any], object], *, by_turn: bool = False) -> None:
         if isinstance(replies, str) or not (callable(replies) or isinstance(replies, Sequence)):
             raise ConfigurationError("a script is a list of replies, or one function that gives each")
         self._replies = replies if callable(replies) else tuple(replies)
@@ -184,7 +184,7 @@ class Script:
     def __repr__(self) -> str:
         return "a function" if callable(self._replies) else f"{len(self._replies)} replies"
 
-    def take(self, roles: Sequence[str], last: str) -> Any:
+    def take(self, roles: Sequence[str], last: str) -> object:
         """The next reply, given the roles of the history; `last` says what the last message was, for the error."""
         if callable(self._replies):
             return self._replies
@@ -200,8 +200,8 @@ class Script:
         return self._replies[place]
 
 
-def reply_of(item: Any, *, used: Iterable[str]) -> ModelReply:
-    """The reply that an item of a script stands for; `used` are the call ids that the history holds."""
+def reply_of(item: object, *, used: Iterable[str]) -> ModelReply:
+    """Makes the reply of an item of a script; `used` are the call ids that the history holds."""
     if isinstance(item, BaseException) or (isinstance(item, type) and issubclass(item, BaseException)):
         raise item
     if isinstance(item, ModelReply):
@@ -221,7 +221,7 @@ def reply_of(item: Any, *, used: Iterable[str]) -> ModelReply:
         ToolCall(id=next(free) if one.id is None else one.id, name=one.name, arguments=one.arguments)
         for one in item.calls
     )
-    content: Any = item.text if calls else item.text or ""
+    content: object = item.text if calls else item.text or ""
     return ModelReply(
         message=Message(role="assistant", content=content, tool_calls=calls, provider=item.provider),
         usage=item.usage,
@@ -260,7 +260,7 @@ def check_history(messages: Sequence[Message]) -> None:
 
 
 def history_problem(turns: Iterable[tuple[str, Sequence[str], str | None]]) -> str | None:
-    """What is wrong with a history, or None. A turn: its role, the ids of calls made, the id of the call answered."""
+    """Describes the error in a history, or gives None. A turn: its role, the ids of calls made, the id of the call answered."""
     seen: set[str] = set()
     waiting: list[str] = []
     for number, (role, made, answered) in enumerate(turns):
@@ -286,16 +286,16 @@ def _uncut(reply: ModelReply, cut: BaseException | None) -> ModelReply:
     return reply
 
 
-async def _called(function: Callable[[ModelRequest], Any], request: ModelRequest) -> Any:
+async def _called(function: Callable[[ModelRequest], object], request: ModelRequest) -> object:
     item = function(request)
     return await item if inspect.isawaitable(item) else item
 
 
-def _is_function(item: Any) -> bool:
+def _is_function(item: object) -> TypeGuard[Callable[[ModelRequest], object]]:
     return callable(item) and not isinstance(item, type)
 
 
-def _close(item: Awaitable[Any]) -> None:
+def _close(item: Awaitable[object]) -> None:
     if inspect.iscoroutine(item):
         item.close()
 

@@ -46,12 +46,12 @@ class Fault:
         return cls(resets=True)
 
     @classmethod
-    def stream(cls, *events: Any, ends: bool = True) -> Fault:
+    def stream(cls, *events: object, ends: bool = True) -> Fault:
         """A stream of just these events: text as it is, anything else as JSON. With `ends=False` the connection is cut."""
         return cls(status=200, events=events, ends=ends)
 
     @classmethod
-    def cut(cls, reply: Any, *, after: int = 2) -> Fault:
+    def cut(cls, reply: object, *, after: int = 2) -> Fault:
         """A reply that is cut off: a stream after so many events, a whole answer in its middle."""
         return cls(status=200, reply=reply, after=after, ends=False)
 
@@ -65,13 +65,13 @@ class ChatServer:
     `reasoning_content`. `requests` holds the parsed bodies, in order of arrival.
     """
 
-    def __init__(self, script: Sequence[Any] | Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(self, script: Sequence[object] | Callable[[dict[str, Any]], object]) -> None:
         self.requests: list[dict[str, Any]] = []
         self._script = Script(script)
         self._server: _Server | None = None
 
     @classmethod
-    def by_turn(cls, replies: Sequence[Any]) -> ChatServer:
+    def by_turn(cls, replies: Sequence[object]) -> ChatServer:
         """A server that keeps no place in its script: each user message starts it from the top."""
         server = cls(replies)
         server._script = Script(replies, by_turn=True)
@@ -79,7 +79,7 @@ class ChatServer:
 
     @property
     def base_url(self) -> str:
-        """Where it listens, as a client wants it: up to and with `/v1`."""
+        """The URL of the server, as a client wants it: up to and with `/v1`."""
         if self._server is None:
             raise RuntimeError("the server is not running: use it in a `with` block, or call start()")
         return f"http://127.0.0.1:{self._server.server_port}/v1"
@@ -106,7 +106,7 @@ class ChatServer:
         self.close()
 
     def _answer(self, body: dict[str, Any], spoken: type[Answer]) -> Fault | Answer:
-        """What to answer to the body of a request in the protocol."""
+        """Gives the answer to the body of a request in the protocol."""
         self.requests.append(body)
         try:
             turns = spoken.turns(body)
@@ -146,7 +146,7 @@ def _refusal(message: str) -> Fault:
     return Fault(status=400, body=_error(message, "invalid_request_error"))
 
 
-def _error(message: str, kind: str) -> dict[str, Any]:
+def _error(message: str, kind: str) -> dict[str, object]:
     return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
 
@@ -166,7 +166,7 @@ class _Server(ThreadingHTTPServer):
             with suppress(OSError):  # the client was faster
                 connection.shutdown(socket.SHUT_RDWR)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """A client that goes away is no news, and a test's output is not the place for it."""
 
 
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _owner(self) -> _Server:
         return cast(_Server, self.server)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
 
     def do_GET(self) -> None:
@@ -248,7 +248,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data if answer.ends else data[: len(data) // 2])
         self.close_connection = self.close_connection or not answer.ends
 
-    def _stream(self, events: Iterable[Any], *, ends: bool) -> None:
+    def _stream(self, events: Iterable[object], *, ends: bool) -> None:
         """Server-sent events in chunked transfer coding, each flushed; without its end the connection is closed."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")

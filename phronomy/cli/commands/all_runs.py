@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from phronomy.agents.agent import Agent
-from phronomy.cli.apps import Found, Place, found, opened
-from phronomy.cli.commands.decide import confirmed, result_view
+from phronomy.cli.apps import Found, Place, find, open_place
+from phronomy.cli.commands.decide import confirm, result_view
 from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view, moment
-from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, ago, login_name
+from phronomy.cli.words import DONE, PENDING, WrongUsage, ago, login_name
 from phronomy.records.decisions import Principal
 from phronomy.runs.runs import Runs
 from phronomy.stores.rows import Branch, PendingRow
@@ -39,7 +39,7 @@ def runs(
 
     --limit keeps the newest. What is running and held by nobody is for `recover`.
     """
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         with screen.reading(machine=json):
             waiting = _by_branch(place.store.pending_rows(thread_id=thread))
             every = place.store.branches(thread_id=thread)
@@ -56,7 +56,7 @@ def runs(
 
 
 def _by_branch(rows: list[PendingRow]) -> defaultdict[str, list[PendingRow]]:
-    """What waits, by the branch that it waits in."""
+    """Groups pending approvals by their branch."""
     found: defaultdict[str, list[PendingRow]] = defaultdict(list)
     for row in rows:
         found[row.branch_id].append(row)
@@ -67,7 +67,7 @@ def _is_wanted(branch: Branch, agent: str | None, statuses: list[Standing] | Non
     return (agent is None or branch.agent == agent) and (not statuses or branch.status in statuses)
 
 
-def _view(branch: Branch, waiting: list[PendingRow], now: float) -> dict[str, Any]:
+def _view(branch: Branch, waiting: list[PendingRow], now: float) -> dict[str, object]:
     return {
         **branch_view(branch),
         "held": branch.is_held(now),
@@ -113,24 +113,20 @@ def cancel(
         raise WrongUsage("--json asks nobody, so it goes with --yes")
     if by == "":
         raise WrongUsage("--by names somebody")
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         with screen.reading(machine=json):
-            meant = found(place.store, id)
+            meant = find(place.store, id)
             waiting = _by_branch(place.store.pending_rows(run_id=meant.branch.run_id))[meant.branch.id]
         worker = _worker(place, meant)
         if not json:
             heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
             screen.table(heads, [_row(meant.branch, waiting, place.store.clock())])
         try:
-            if not (yes or confirmed(screen, "Cancel it?")):
+            if not (yes or confirm(screen, "Cancel it?")):
                 screen.say("Nothing was cancelled.", style="bold")
                 return PENDING
-        except EOFError:
-            screen.complain("The input has ended. Nothing was cancelled.")
-            return PENDING
-        except KeyboardInterrupt:
-            screen.complain("Interrupted. Nothing was cancelled.")
-            return INTERRUPTED
+        except (KeyboardInterrupt, EOFError) as error:
+            return screen.complain_of_end(error, "Nothing was cancelled.")
         with redirect_stdout(sys.stderr):
             result = worker.cancel(meant.branch.id, reason=reason, by=Principal(id=by or login_name()))
         if json:
@@ -142,8 +138,8 @@ def cancel(
     return DONE
 
 
-def _worker(place: Place, meant: Found) -> Runs[Any, Any]:
-    """Who ends the run: the app; without one, of an agent's run, an agent that has nothing. Raises `WrongUsage`."""
+def _worker(place: Place, meant: Found) -> Runs[Any, object]:
+    """Gives the worker that ends the run: the app's, or for an agent's run without an app a bare agent. Raises `WrongUsage`."""
     kind = meant.checkpoint.kind
     if place.agent is None and kind == "agent":
         return Agent(name=meant.branch.agent, model="none", store=place.store)

@@ -15,10 +15,10 @@ from typing import Annotated, Any
 import typer
 
 from phronomy.agents.agent import Agent
-from phronomy.cli.apps import Place, new_name, opened
-from phronomy.cli.commands.decide import Request, edited_in_place, settle, show_edited
-from phronomy.cli.commands.recover import carried_on
-from phronomy.cli.commands.runs import drive, telling
+from phronomy.cli.apps import Place, new_name, open_place
+from phronomy.cli.commands.decide import Request, edit_in_place, settle, show_edited
+from phronomy.cli.commands.recover import carry_on
+from phronomy.cli.commands.runs import Hear, drive, telling
 from phronomy.cli.options import By, Here, Reveal, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, show_tail
@@ -116,7 +116,7 @@ class Chat:
 
     # Runs
 
-    def _picked_up(self) -> Result[Any] | None:
+    def _picked_up(self) -> Result[object] | None:
         """The run of the thread that has not ended, carried on to where it rests. None if all have ended."""
         branch = self._open_branch()
         if branch is None:
@@ -146,15 +146,15 @@ class Chat:
         branches = self.place.store.branches(thread_id=self.thread_id)
         return next((each for each in reversed(branches) if each.status not in ENDED), None)
 
-    def _said(self, text: str) -> Result[Any] | None:
-        """What the agent has made of a message."""
+    def _said(self, text: str) -> Result[object] | None:
+        """Sends a message, and gives the result of the run."""
         try:
             return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id))
         except ThreadBusy:
             self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
             return self._picked_up()
 
-    def _going(self, act: Callable[[Any], Result[Any]]) -> Result[Any]:
+    def _going(self, act: Callable[[Hear], Result[object]]) -> Result[object]:
         """A run, tried again for as long as it fails and the human says so. Raises `RunFailed`."""
         while True:
             try:
@@ -171,15 +171,15 @@ class Chat:
                     raise Stopped from error
                 act = partial(self._go_on, error.checkpoint)
                 continue
-            if result.status == "completed" and self.place.worker.spec.kind == "graph":
+            if result.status == "completed" and self.place.worker.spec.flow is not None:
                 said = result.checkpoint.output
                 self.screen.row("answer", said if isinstance(said, str) else str(canonical(said)), style="cyan")
             if result.status not in ("completed", "suspended", "running"):
                 self.screen.say(f"The run is {result.status}.", style="bold")
             return result
 
-    def _go_on(self, checkpoint: Checkpoint, hear: Any) -> Result[Any]:
-        return carried_on(self.place, checkpoint, hear)
+    def _go_on(self, checkpoint: Checkpoint, hear: Hear) -> Result[object]:
+        return carry_on(self.place, checkpoint, hear)
 
     def _try_again(self) -> bool:
         try:
@@ -189,7 +189,7 @@ class Chat:
 
     # Decisions
 
-    def _decided(self, checkpoint: Checkpoint) -> Result[Any] | None:
+    def _decided(self, checkpoint: Checkpoint) -> Result[object] | None:
         """The run after a decision on the first thing that waits. None: later."""
         screen, pending = self.screen, checkpoint.pending[0]
         request = Request(screen=screen, place=self.place, mask=self.mask, checkpoint=checkpoint, pending=pending)
@@ -213,7 +213,7 @@ class Chat:
         self._say_who(result, pending)
         return result
 
-    def _settled(self, request: Request, answer: Answer) -> Result[Any]:
+    def _settled(self, request: Request, answer: Answer) -> Result[object]:
         """The run after this answer. A text that does not fit, and is JSON, is read as that. Raises as `stream` does."""
         try:
             return self._going(lambda hear: settle(request, answer, hear, by=self.by))
@@ -222,13 +222,13 @@ class Chat:
                 raise
         return self._going(lambda hear: settle(request, read, hear, by=self.by))
 
-    def _say_who(self, result: Result[Any], pending: PendingApproval) -> None:
+    def _say_who(self, result: Result[object], pending: PendingApproval) -> None:
         mine = next((each for each in result.checkpoint.decisions if each.pending_id == pending.id), None)
         if mine is not None:
             self.screen.say(f"({who_decided(mine)})", style="dim")
 
     def _answer(self, request: Request, is_cut: bool) -> Answer | None:
-        """What the human says. None: later."""
+        """Asks the human until there is an answer. None: later."""
         screen, pending, afresh = self.screen, request.pending, True
         args, draw = pending.args, request.draw
         ways, keys = ("[r]eject", "r, s") if pending.external else ("[a]pprove, [r]eject, [e]dit", "a, r, e, s")
@@ -256,7 +256,7 @@ class Chat:
                 case _:
                     screen.say(f"Please answer {keys}{', v' if is_cut else ''} or l.")
 
-    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, Any] | None:
+    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, object] | None:
         """The arguments as the human wants them. None: they cannot be edited here."""
         screen, pending = self.screen, request.pending
         very = self.mask.tool(pending)
@@ -264,7 +264,7 @@ class Chat:
         if tool is None:
             screen.say(f"The app has no tool {pending.tool_name}, so edited arguments cannot be checked.")
             return None
-        return edited_in_place(screen, tool, args, self.mask.masked(args, very))
+        return edit_in_place(screen, tool, args, self.mask.masked(args, very))
 
 
 def _as_json(answer: Answer) -> Respond | None:
@@ -306,10 +306,10 @@ def chat(
     given = [] if model is None else [f"--model {shlex.quote(model)}"]
     if model is not None:
         agent = Agent(name="chat", model=model)
-    with opened(screen, here, makes=True, agent=agent) as place:
+    with open_place(screen, here, makes=True, agent=agent) as place:
         thread_id = clean(thread) if thread else new_name("chat")
         again = " ".join(["phronomy chat", *given, *place.options, f"--thread {shlex.quote(thread_id)}"])
-        if place.worker.spec.kind != "agent" and not takes_value(place.worker.spec):
+        if place.worker.spec.flow is not None and not takes_value(place.worker.spec):
             raise WrongUsage(
                 f"chat talks to agents, and {place.worker!r} is a graph: begin its runs in your app, and decide here with"
                 " pending, show, approve, reject, respond and edit"

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple, get_args
 
 import typer
 
-from phronomy.cli.apps import Place, found, opened
+from phronomy.cli.apps import Place, find, open_place
 from phronomy.cli.graphs import heading
 from phronomy.cli.letters import escaped
 from phronomy.cli.options import Accept, By, Here, Reveal, command
@@ -71,7 +71,7 @@ def debug(
     """
     if input is not None and run is not None:
         raise WrongUsage("INPUT begins a run, and --run goes on with one: give one of them")
-    with opened(screen, here, makes=run is None) as place:
+    with open_place(screen, here, makes=run is None) as place:
         debugger = Debugger(place.worker, by=by or login_name(), accept_changes=accept_changes, deps=place.deps)
         session = Session(screen, place, Mask(place.agent, reveal=reveal), debugger)
         return session.run(input, run)
@@ -94,10 +94,10 @@ class Session:
     screen: Screen
     place: Place
     mask: Mask
-    debugger: Debugger[Any, Any]
+    debugger: Debugger[Any, object]
     told: dict[str, int] = field(default_factory=dict)
     """How many messages of the run at each path were shown."""
-    states: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    states: dict[str, Mapping[str, object]] = field(default_factory=dict)
     numbers: dict[int, Breakpoint] = field(default_factory=dict)
     left: bool = False
 
@@ -110,7 +110,7 @@ class Session:
         try:
             if run is not None:
                 with self.screen.reading():
-                    branch = found(self.place.store, run).branch
+                    branch = find(self.place.store, run).branch
                 self._call("attach", branch.id)
                 show_tail(self.screen, self._part(), self.mask)
                 self._catch_up()
@@ -135,7 +135,7 @@ class Session:
         return line
 
     def _obey(self, line: str) -> None:
-        """Do what a line says. What goes wrong is told, and the run stands where it stood, or where that has left it."""
+        """Obey one line. An error is printed, and the run stays where it was, or where the command has left it."""
         word, _, rest = line.partition(" ")
         if not word or word.startswith("#"):
             return
@@ -158,8 +158,8 @@ class Session:
             self.screen.say("Interrupted: the run stands where it was last stored.", style="yellow")
             self._obey("again")
 
-    def _call(self, method: str, *args: Any, **options: Any) -> Any:
-        """What a method of the debugger gives. An agent with anything async in it runs in an event loop."""
+    def _call(self, method: str, *args: object, **options: object) -> object:
+        """Call a method of the debugger. An agent with anything async in it runs in an event loop."""
         with self.screen.working("The run goes on"):
             try:
                 return getattr(self.debugger, method)(*args, **options)
@@ -185,7 +185,7 @@ class Session:
             raise WrongUsage("Give an input")
         self.told, self.states = {}, {}
         spec = self.place.worker.spec
-        self._call("start", text if spec.kind == "agent" or takes_value(spec) else _object(text))
+        self._call("start", text if spec.flow is None or takes_value(spec) else _object(text))
         self._show()
 
     def move(self, method: str, rest: str) -> None:
@@ -216,7 +216,7 @@ class Session:
         self._show()
 
     def again(self, rest: str) -> None:
-        """Read the run anew, as it stands in the store."""
+        """Read the run again from the store."""
         self._call("attach", self.debugger.checkpoint.branch_id)
         self._show()
 
@@ -284,7 +284,7 @@ class Session:
         """Stop there from now on."""
         made = _breakpoint(rest, f"breakpoint {max(self.numbers, default=0) + 1}")
         self.debugger.breakpoints.add(made)
-        self.screen.row(f"break {self._number(made)}", _told(made))
+        self.screen.row(f"break {self._number(made)}", _describe(made))
 
     def delete(self, rest: str) -> None:
         """Stop there no more."""
@@ -312,9 +312,9 @@ class Session:
     # Looking
 
     def info(self, rest: str) -> None:
-        """What is there: breakpoints, watches, what waits, what was set."""
+        """Print the breakpoints, the watches, the pending approvals and the changes that were set."""
         for number, each in self.numbers.items():
-            self.screen.row(f"break {number}", _told(each))
+            self.screen.row(f"break {number}", _describe(each))
         for watched in self.debugger.watches:
             self._show_value("watch", watched)
         if not self.numbers and not self.debugger.watches:
@@ -348,7 +348,7 @@ class Session:
             self.screen.say(f"  {f'{each.name}{short} {each.usage}':<39} {each.does}")
 
     def leave(self, rest: str) -> None:
-        """Leave the run where it stands."""
+        """Leave the run at its current stop."""
         self.left = True
 
     # Showing
@@ -371,7 +371,7 @@ class Session:
             self.states[part.path] = self.mask.state(part) or {}
 
     def _show(self) -> None:
-        """What is new, and where the run stands."""
+        """Print the news of the run and its current stop."""
         self._show_news()
         item, hit = self.debugger.pending, self.debugger.hit
         if item is not None:
@@ -453,7 +453,7 @@ def _breakpoint(text: str, label: str) -> Breakpoint:
     return Breakpoint(type, found[3], label, **names)
 
 
-def _told(made: Breakpoint) -> str:
+def _describe(made: Breakpoint) -> str:
     """A breakpoint as it is typed."""
     parts = [made.type]
     for name in ("agents", "tools", "nodes", "patterns"):
@@ -465,7 +465,7 @@ def _told(made: Breakpoint) -> str:
 
 
 def _name(item: PendingApproval) -> str:
-    """What an item is about: nothing, where its point says that."""
+    """Names the tool or node of an item; empty if its point says that."""
     return (
         str(item.args.get("tool") or item.args.get("node") or "")
         if item.tool.source == "breakpoint"
@@ -483,7 +483,7 @@ def _is_number(text: str) -> bool:
     return text.isdecimal() and len(text) < 10
 
 
-def _value(text: str) -> Any:
+def _value(text: str) -> object:
     """JSON, or the text itself."""
     try:
         return parse(text)
@@ -491,7 +491,7 @@ def _value(text: str) -> Any:
         return text
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str) -> dict[str, object]:
     """The input of a graph. Raises `WrongUsage`."""
     value = _value(text)
     if not isinstance(value, dict):

@@ -20,8 +20,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from phronomy.cli.apps import Place, asked, opened
-from phronomy.cli.commands.runs import drive, telling
+from phronomy.cli.apps import Place, find_pending, open_place
+from phronomy.cli.commands.runs import Hear, drive, telling
 from phronomy.cli.options import Accept, After, By, Digest, Here, Id, Json, Reveal, Yes, command
 from phronomy.cli.screen import WIDEST, Screen, json_text, kind_of
 from phronomy.cli.views import (
@@ -34,7 +34,7 @@ from phronomy.cli.views import (
     show_request,
     show_tail,
 )
-from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, login_name, who_decided
+from phronomy.cli.words import DONE, PENDING, WrongUsage, login_name, who_decided
 from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed
 from phronomy.foundation.json_text import JsonError, parse
 from phronomy.foundation.quoting import HIDDEN
@@ -50,7 +50,7 @@ VIEW = ("v", "view")
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How a decision is taken: by whom, and whether anybody is asked."""
+    """The options of a decision: by whom, and whether anybody is asked."""
 
     by: By = None
     digest: Digest = None
@@ -66,7 +66,7 @@ class Manner:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What waits, as it was read and shown."""
+    """A pending approval, as it was read and shown."""
 
     screen: Screen
     place: Place
@@ -93,7 +93,7 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
     if manner.json and not manner.yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
     with screen.reading(machine=manner.json):
-        checkpoint, pending = asked(place.store, id)
+        checkpoint, pending = find_pending(place.store, id)
     _check_shown(id, checkpoint, pending, manner)
     _check_here(place, pending, given)
     mask = Mask(place.agent, reveal=manner.reveal)
@@ -107,17 +107,17 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
         is_cut = False
         if not manner.json:
             show_tail(screen, checkpoint, mask)
-            is_cut = _shown(request, draw, manner)
+            is_cut = _show_request(request, draw, manner)
             screen.say()
         if callable(given):
             answer = given(request)
             _check_seen(request, answer, manner)
             if isinstance(answer, Approve) and answer.args is not None and not manner.json:
                 draw = partial(show_edited, pending=pending, mask=mask, args=answer.args)
-                is_cut = _shown(request, draw, manner)
+                is_cut = _show_request(request, draw, manner)
         else:
             answer = given
-        if answer is None or not (manner.yes or confirmed(screen, question, draw if is_cut else None)):
+        if answer is None or not (manner.yes or confirm(screen, question, draw if is_cut else None)):
             how = (
                 ""
                 if answer is None or sys.stdin.isatty()
@@ -130,12 +130,8 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
             return PENDING
         with telling(screen, mask, machine=manner.json) as hear:
             result = settle(request, answer, hear, by=manner.by or login_name(), accept_changes=manner.accept_changes)
-    except KeyboardInterrupt:
-        screen.complain(f"Interrupted. {how_it_stands(place, checkpoint.run_id, pending.id)}")
-        return INTERRUPTED
-    except EOFError:
-        screen.complain(f"The input has ended. {how_it_stands(place, checkpoint.run_id, pending.id)}")
-        return PENDING
+    except (KeyboardInterrupt, EOFError) as error:
+        return screen.complain_of_end(error, how_it_stands(place, checkpoint.run_id, pending.id))
     except BrokenPipeError:
         screen.complain(f"Nobody reads the output any more. {how_it_stands(place, checkpoint.run_id, pending.id)}")
         raise
@@ -181,7 +177,7 @@ def _check_seen(request: Request, answer: Answer | None, manner: Manner) -> None
         )
 
 
-def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_changes: bool = False) -> Result[Any]:
+def settle(request: Request, answer: Answer, hear: Hear, *, by: str, accept_changes: bool = False) -> Result[object]:
     """Decide what was shown, and go on. Raises as `stream` does."""
     try:
         return drive(
@@ -198,7 +194,7 @@ def settle(request: Request, answer: Answer, hear: Any, *, by: str, accept_chang
         raise
 
 
-def _shown(request: Request, draw: Draw, manner: Manner) -> bool:
+def _show_request(request: Request, draw: Draw, manner: Manner) -> bool:
     """Print what is to be decided on: whole, unless a human is asked. Whether something of it is not in sight."""
     if manner.yes:
         draw(request.screen)
@@ -206,7 +202,7 @@ def _shown(request: Request, draw: Draw, manner: Manner) -> bool:
     return request.screen.brief(draw)
 
 
-def confirmed(screen: Screen, question: str, draw: Draw | None = None) -> bool:
+def confirm(screen: Screen, question: str, draw: Draw | None = None) -> bool:
     """Whether the human says so. Without one, nobody does. What `draw` prints can be viewed first."""
     if not screen.interactive:
         return False
@@ -219,13 +215,13 @@ def confirmed(screen: Screen, question: str, draw: Draw | None = None) -> bool:
 
 
 def how_it_stands(place: Place, run_id: str, pending_id: str) -> str:
-    """What has become of a decision that was interrupted, and how to go on."""
+    """Describes the state of a decision that was interrupted, and how to go on."""
     if any(row.pending_id == pending_id for row in place.store.pending_rows(run_id=run_id)):
         return f"Nothing was decided: {pending_id} still waits."
     return f"The decision is recorded and nothing is lost; go on with: {place.command('recover', run_id)}"
 
 
-def report(request: Request, result: Result[Any], manner: Manner) -> int:
+def report(request: Request, result: Result[object], manner: Manner) -> int:
     """Say what the decision has led to. The exit status."""
     checkpoint, screen = result.checkpoint, request.screen
     mine = next((each for each in checkpoint.decisions if each.pending_id == request.pending.id), None)
@@ -239,8 +235,8 @@ def report(request: Request, result: Result[Any], manner: Manner) -> int:
     return PENDING if waits else DONE
 
 
-def result_view(result: Result[Any], mask: Mask) -> dict[str, Any]:
-    """What a run has come to, for machines."""
+def result_view(result: Result[object], mask: Mask) -> dict[str, object]:
+    """Gives the result of a run as a document for machines."""
     checkpoint = result.checkpoint
     waits = checkpoint.pending if result.suspended else ()
     return {
@@ -255,8 +251,8 @@ def result_view(result: Result[Any], mask: Mask) -> dict[str, Any]:
     }
 
 
-def show_end(screen: Screen, result: Result[Any], place: Place) -> None:
-    """What a run has come to, and what there is to do."""
+def show_end(screen: Screen, result: Result[object], place: Place) -> None:
+    """Prints the result of a run, and the commands that go on with it."""
     if result.status == "running":
         screen.say("A worker elsewhere holds the run, and carries it on.", style="bold")
         return
@@ -283,7 +279,7 @@ def _edited(request: Request, given: str | None) -> Answer | None:
     was = request.pending.args
     shown = mask.args(was, very)
     text = given if given is not None else in_editor(json_text(shown))
-    args: dict[str, Any] | None = None
+    args: dict[str, object] | None = None
     while args is None:
         try:
             args = _read(tool, text, shown, was)
@@ -291,7 +287,7 @@ def _edited(request: Request, given: str | None) -> Answer | None:
             if given is not None or not screen.interactive:
                 raise InvalidDecision(f"{error}; nothing was decided", pending_id=request.pending.id) from None
             screen.say(str(error), style="yellow")
-            if not confirmed(screen, "Edit again?"):
+            if not confirm(screen, "Edit again?"):
                 return None
             text = in_editor(text)
     if args == was:
@@ -301,7 +297,7 @@ def _edited(request: Request, given: str | None) -> Answer | None:
     return Approve(args=args)
 
 
-def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapping[str, Any]) -> None:
+def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapping[str, object]) -> None:
     """Edited arguments, as the tool would get them, beside what the model asked for."""
     very, was = mask.tool(pending), pending.args
     screen.say(f"To be run: {pending.tool_name}", style="bold yellow")
@@ -309,23 +305,23 @@ def show_edited(screen: Screen, pending: PendingApproval, mask: Mask, args: Mapp
     screen.say()
 
 
-def _read(tool: Tool, text: str, shown: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments in a text, validated; what stands for a hidden value is that. Raises `JsonError`, `InvalidArguments`."""
+def _read(tool: Tool, text: str, shown: Mapping[str, object], was: Mapping[str, object]) -> dict[str, object]:
+    """Validates the arguments in a text; a mask in it stands for the value that it hides. Raises `JsonError`, `InvalidArguments`."""
     wanted = parse(text)
     if not isinstance(wanted, dict):
         raise InvalidArguments("the arguments must be a JSON object")
     kept = {name: was[name] if _is_masked(name, value, shown, was) else value for name, value in wanted.items()}
-    args: dict[str, Any] = json.loads(tool.read(json.dumps(kept)))
+    args: dict[str, object] = json.loads(tool.read(json.dumps(kept)))
     return args
 
 
-def _is_masked(name: str, value: Any, shown: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
+def _is_masked(name: str, value: object, shown: Mapping[str, object], was: Mapping[str, object]) -> bool:
     """Whether the value is only what stood for one that is hidden."""
     return value == HIDDEN and name in was and shown[name] == HIDDEN
 
 
 def in_editor(text: str) -> str:
-    """What the human makes of a text in the editor of `VISUAL` or `EDITOR`. Raises `WrongUsage`, `ConfigurationError`."""
+    """Lets the human edit a text in the editor of `VISUAL` or `EDITOR`. Raises `WrongUsage`, `ConfigurationError`."""
     try:
         editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "")
     except ValueError as error:
@@ -346,7 +342,7 @@ def in_editor(text: str) -> str:
         return path.read_text(encoding="utf-8")
 
 
-def edited_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Set[str] = frozenset()) -> dict[str, Any]:
+def edit_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Set[str] = frozenset()) -> dict[str, Any]:
     """The arguments as the human wants them, asked for one by one beside what they are, each valid for the tool."""
     screen.say('Enter keeps the value in brackets, and "" is empty text.')
     for name, value in args.items():
@@ -360,7 +356,7 @@ def edited_in_place(screen: Screen, tool: Tool, args: dict[str, Any], masked: Se
     return args
 
 
-def _typed(tool: Tool, name: str, typed: str) -> Any:
+def _typed(tool: Tool, name: str, typed: str) -> object:
     """The value that was typed for a parameter: JSON, or the text itself where that is what the tool takes."""
     is_text = tool.parameters["properties"][name].get("type") == "string"
     if is_text and not (len(typed) > 1 and typed[0] == typed[-1] == '"'):
@@ -380,7 +376,7 @@ def approve(
     manner: Manner,
 ) -> int:
     """Run what waits, as it is shown, and carry the run on."""
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         return decide(screen, place, id, Approve(), "Approve it?", manner)
 
 
@@ -398,7 +394,7 @@ def reject(
     manner: Manner,
 ) -> int:
     """Do not run what waits, and carry the run on."""
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         return decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", manner)
 
 
@@ -424,7 +420,7 @@ def respond(
         raise WrongUsage("give the result, either as TEXT or with --json-content")
     text = content if content is not None else json_content or ""
     text = sys.stdin.read() if text == "-" else text
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
         return decide(screen, place, id, answer, "Give this result?", manner)
 
@@ -444,12 +440,12 @@ def edit(
 
     They are validated and shown before anybody is asked. Arguments that are not valid change nothing.
     """
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         make = partial(_edited, given=args)
         return decide(screen, place, id, make, "Approve it with these arguments?", manner)
 
 
-def _json(text: str, option: str) -> Any:
+def _json(text: str, option: str) -> object:
     try:
         return parse(text)
     except JsonError as error:

@@ -26,7 +26,7 @@ from pydantic import Field
 from phronomy.agents.agent import Agent
 from phronomy.cli.apps import own_file
 from phronomy.cli.screen import Screen
-from phronomy.cli.words import DONE, INTERRUPTED, PENDING, login_name, who_decided
+from phronomy.cli.words import DONE, PENDING, login_name, who_decided
 from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
 from phronomy.models.chat_completions import ChatCompletionsModel
 from phronomy.records.checkpoint import Checkpoint
@@ -79,11 +79,11 @@ class Refunds:
         self._do("INSERT INTO demo_refunds VALUES (?, ?, ?, ?, ?)", values)
 
     def count(self, run_id: str | None = None) -> int:
-        """How many refunds there are: of one run, or in all."""
+        """Counts the refunds: of one run, or all."""
         found: int = self._do("SELECT count(*) FROM demo_refunds WHERE ? IN (run_id, '')", (run_id or "",))[0][0]
         return found
 
-    def _do(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+    def _do(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         try:
             with closing(sqlite3.connect(self.path, timeout=30)) as db, db:
                 return db.execute(statement, values).fetchall()
@@ -92,14 +92,14 @@ class Refunds:
 
 
 def order(order_id: int) -> tuple[str, float]:
-    """What was ordered, and what it cost. Raises `LookupError`."""
+    """Gives the order and its price. Raises `LookupError`."""
     if not 1000 <= order_id <= 9999:
         raise LookupError(f"there is no order {order_id}")
     return ITEMS[(order_id - FIRST_ORDER) % len(ITEMS)]
 
 
 @tool
-def lookup_order(order_id: int) -> dict[str, Any]:
+def lookup_order(order_id: int) -> dict[str, object]:
     """Look up what was ordered, and what it cost in euros."""
     item, price = order(order_id)
     return {"order_id": order_id, "item": item, "price": price}
@@ -108,7 +108,7 @@ def lookup_order(order_id: int) -> dict[str, Any]:
 @tool(requires_approval=True)
 def refund(
     order_id: int, amount: Annotated[float, Field(gt=0)], reason: str, *, context: ToolContext[Refunds]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Refund an order, in full or in part, in euros."""
     _, price = order(order_id)
     if amount > price:
@@ -154,7 +154,7 @@ def _results(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     return {names[message["tool_call_id"]]: message["content"] for message in messages if message["role"] == "tool"}
 
 
-def _object(text: str) -> dict[str, Any] | None:
+def _object(text: str) -> dict[str, object] | None:
     """The object in a JSON text, None if it holds none."""
     try:
         value = json.loads(text)
@@ -250,12 +250,8 @@ def run_demo(screen: Screen, given: Approve | Reject | None, store: Path | None)
     with Desk(path) as desk:
         try:
             return Session(screen, desk, given, again).run()
-        except KeyboardInterrupt:
-            screen.complain(f"Interrupted. Nothing is lost, it is all in {path}; go on with: {again}")
-            return INTERRUPTED
-        except EOFError:
-            screen.complain(f"The input has ended. Nothing is lost, it is all in {path}; go on with: {again}")
-            return PENDING
+        except (KeyboardInterrupt, EOFError) as error:
+            return screen.complain_of_end(error, f"Nothing is lost, it is all in {path}; go on with: {again}")
         except RunFailed as error:
             error.add_note(f"go on with: {again}")
             raise
@@ -352,8 +348,8 @@ class Session:
             what = f"asks for {made.name}" if made.id in waiting else f"calls {made.name} {made.arguments}"
             self.screen.row(who, what, style="cyan")
 
-    def show_pending(self, pending: PendingApproval, args: Mapping[str, Any], run_id: str) -> None:
-        """What is asked: the tool first, then every argument, as the tool would get it."""
+    def show_pending(self, pending: PendingApproval, args: Mapping[str, object], run_id: str) -> None:
+        """Prints a pending approval: the tool first, then every argument, as the tool would get it."""
         self.screen.say()
         self.screen.say(f"Approval needed: {pending.tool_name}", style="bold yellow")
         columns = max((len(name) for name in args), default=0)
@@ -370,7 +366,7 @@ class Session:
         self.screen.say()
 
     def show_waiting(self, pending: PendingApproval) -> None:
-        """What is to be done about a request that nobody has decided on."""
+        """Prints the commands that decide an open request."""
         self.screen.say("Nothing was decided. The run is saved, and waits for a decision.", style="bold")
         self.screen.place("ask me", self.again)
         if pending.why == "approval":
@@ -379,7 +375,7 @@ class Session:
         self.screen.place("file", self.desk.path)
 
     def show_end(self, result: Result) -> None:
-        """What the run has come to, and how often the tool really ran."""
+        """Prints the result of the run, and how often the tool really ran."""
         refunds, screen = self.desk.refunds, self.screen
         screen.say()
         screen.say(f"The run is {result.status}.", style="bold green")
@@ -392,7 +388,7 @@ class Session:
     # What is asked
 
     def decision_on(self, pending: PendingApproval, run_id: str) -> Approve | Reject | None:
-        """What is decided: as was said on the command line, else as the human says now. None: nothing yet."""
+        """Gives the decision: that of the command line, else the human's answer. None: nothing yet."""
         args = pending.args
         self.show_pending(pending, args, run_id)
         if self.given is not None and pending.why == "approval":
@@ -411,9 +407,9 @@ class Session:
                 return None
             if choice in ("e", "edit"):
                 # Most people approve or reject, and the module of the deciding commands takes long to import.
-                from phronomy.cli.commands.decide import edited_in_place  # noqa: PLC0415
+                from phronomy.cli.commands.decide import edit_in_place  # noqa: PLC0415
 
-                args = edited_in_place(self.screen, self.desk.agent.spec.tools[pending.tool_name], args)
+                args = edit_in_place(self.screen, self.desk.agent.spec.tools[pending.tool_name], args)
                 self.show_pending(pending, args, run_id)
             else:
                 self.screen.say("Please answer a, r, e or l.")

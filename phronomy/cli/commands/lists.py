@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from phronomy.cli.apps import Place, opened
+from phronomy.cli.apps import Place, open_place
 from phronomy.cli.options import Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, info_view, pending_view
@@ -18,7 +18,7 @@ from phronomy.stores import Page, Waiting
 
 
 def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool, reveal: bool) -> int:
-    """What waits for a human. `given` are the options that say what is wanted, by their names."""
+    """Lists the pending approvals. `given` are the filter options by name."""
     wanted = _with_age(given)
     with screen.reading(machine=machine):
         page = place.store.pending(**wanted)
@@ -35,7 +35,7 @@ def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, mac
 
 
 def _count_pending(screen: Screen, place: Place, given: Mapping[str, Any]) -> int:
-    """How many approvals wait for a human."""
+    """Prints the number of pending approvals."""
     wanted = _with_age(given)
     paging = [wanted.pop(name) for name in ("newest", "limit", "after")]
     if any(paging):
@@ -87,7 +87,7 @@ def _lapses(item: Waiting, now: float) -> str:
 
 
 def _list_kept(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool) -> int:
-    """The checkpoints that are kept. `given` are the options that say what is wanted, by their names."""
+    """Lists the stored checkpoints. `given` are the filter options by name."""
     with screen.reading(machine=machine):
         page = place.store.list(**given)
     if machine:
@@ -104,7 +104,7 @@ def _list_kept(screen: Screen, place: Place, given: Mapping[str, Any], *, machin
     return DONE
 
 
-def _more(screen: Screen, place: Place, command: str, given: Mapping[str, Any], after: str | None) -> None:
+def _more(screen: Screen, place: Place, command: str, given: Mapping[str, object], after: str | None) -> None:
     """Say how to see the page that follows, if there is one."""
     if after is None:
         return
@@ -113,7 +113,7 @@ def _more(screen: Screen, place: Place, command: str, given: Mapping[str, Any], 
     screen.place("", place.command(command, *_options({**given, "after": after})))
 
 
-def _options(given: Mapping[str, Any]) -> Iterator[str]:
+def _options(given: Mapping[str, object]) -> Iterator[str]:
     """The options as they are typed."""
     for name, value in given.items():
         option = f"--{name.removesuffix('_id').replace('_', '-')}"
@@ -124,7 +124,7 @@ def _options(given: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _list_audit(screen: Screen, place: Place, given: Mapping[str, str | None], *, table: bool) -> int:
-    """Who decided what, oldest first: a line of JSON each, as it is read, or a table. `given` are the options, by their names."""
+    """Lists the audit trail, oldest first: a line of JSON each, as it is read, or a table. `given` are the options by name."""
     now = place.store.clock()
     times = {name: moment_of(text, now) for name in ("since", "until") if (text := given[name]) is not None}
     wanted: dict[str, Any] = {**given, **times}
@@ -181,7 +181,7 @@ def pending(
         **{"run_id": run, "thread_id": thread, "agent": agent, "tool": tool, "label": label, "risk": risk},
         **{"older_than": older_than, "newest": newest, "limit": limit, "after": after},
     }
-    with opened(None if json or count else screen, where) as place:
+    with open_place(None if json or count else screen, where) as place:
         if count:
             return _count_pending(screen, place, given)
         return _list_pending(screen, place, given, machine=json, reveal=reveal)
@@ -206,7 +206,7 @@ def audit(
     What is here stays when runs are taken away.
     """
     given = {"run_id": run, "thread_id": thread, "pending_id": pending, "since": since, "until": until}
-    with opened(screen if table else None, where) as place:
+    with open_place(screen if table else None, where) as place:
         return _list_audit(screen, place, given, table=table)
 
 
@@ -226,5 +226,5 @@ def list_checkpoints(
 ) -> int:
     """List the checkpoints that are kept, of all runs."""
     given = {"run_id": run, "thread_id": thread, "agent": agent, "label": label, "labeled": labeled}
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         return _list_kept(screen, place, {**given, "limit": limit, "after": after}, machine=json)

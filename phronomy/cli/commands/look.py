@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from phronomy.cli.apps import Place, found, how_decided, opened
+from phronomy.cli.apps import Place, find, how_decided, open_place
 from phronomy.cli.options import AnyId, Json, Reveal, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, checkpoint_view, diff_view, run_view, show_run
@@ -17,9 +17,9 @@ from phronomy.records.diff import diff as compared
 
 
 def _show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool) -> int:
-    """What an id means: what waits there, and exactly what would run."""
+    """Shows the checkpoint of an id: what is pending there, and exactly what would run."""
     with screen.reading(machine=machine):
-        meant = found(place.store, id)
+        meant = find(place.store, id)
     mask = Mask(place.agent, reveal=reveal)
     if machine:
         screen.document(run_view(meant, mask))
@@ -31,7 +31,7 @@ def _show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool)
 def _history(screen: Screen, place: Place, id: str, *, machine: bool) -> int:
     """The checkpoints that lead to what an id means, oldest first; and how it was decided, if it is a pending id that was."""
     with screen.reading(machine=machine):
-        meant = found(place.store, id)
+        meant = find(place.store, id)
         checkpoints = place.store.history(meant.checkpoint.id)
     if machine:
         screen.document([checkpoint_view(each) for each in checkpoints])
@@ -58,15 +58,15 @@ def _history(screen: Screen, place: Place, id: str, *, machine: bool) -> int:
 def _draw(screen: Screen, place: Place, id: str, drawing: Callable[..., str]) -> int:
     """The tree of the run that an id means, drawn, and nothing else."""
     with screen.reading():
-        text = drawing(place.store, found(place.store, id).checkpoint.run_id)
+        text = drawing(place.store, find(place.store, id).checkpoint.run_id)
     screen.verbatim(text)
     return DONE
 
 
 def _compare(screen: Screen, place: Place, before: str, after: str, *, machine: bool) -> int:
-    """What is different at the second place, seen from the first; nothing that was said is shown."""
+    """Shows the differences between two checkpoints, without any text of the conversation."""
     with screen.reading(machine=machine):
-        both = [found(place.store, id).checkpoint for id in (before, after)]
+        both = [find(place.store, id).checkpoint for id in (before, after)]
     difference = compared(*both)
     if machine:
         screen.document(diff_view(difference))
@@ -91,7 +91,7 @@ def show(
 
     Also since when it waits, what was decided before, and the end of the conversation.
     """
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         return _show(screen, place, id, machine=json, reveal=reveal)
 
 
@@ -111,7 +111,7 @@ def history(
     """
     if json + mermaid + svg > 1:
         raise WrongUsage("--json, --mermaid and --svg exclude each other")
-    with opened(None if json or mermaid or svg else screen, where) as place:
+    with open_place(None if json or mermaid or svg else screen, where) as place:
         if mermaid or svg:
             return _draw(screen, place, id, tree_mermaid if mermaid else tree_svg)
         return _history(screen, place, id, machine=json)
@@ -130,5 +130,5 @@ def diff(
 
     Counts, ids and names of tools alone: nothing that was said.
     """
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         return _compare(screen, place, before, after, machine=json)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from phronomy.cli.apps import Place, opened
-from phronomy.cli.commands.decide import confirmed
+from phronomy.cli.apps import Place, open_place
+from phronomy.cli.commands.decide import confirm
 from phronomy.cli.options import Json, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, PENDING, WrongUsage, age, time_of
@@ -41,7 +41,7 @@ def _take_away(screen: Screen, place: Place, wanted: Wanted, *, yes: bool, machi
         if not going:
             return DONE
     try:
-        sure = yes or confirmed(screen, "Take them away?")
+        sure = yes or confirm(screen, "Take them away?")
     except EOFError:
         sure = False
     if not sure:
@@ -56,7 +56,7 @@ def _take_away(screen: Screen, place: Place, wanted: Wanted, *, yes: bool, machi
 
 
 def going_before(place: Place, wanted: Wanted, before: float) -> int:
-    """How many runs would go."""
+    """Counts the runs that would be deleted."""
     return sum(1 for _ in candidates(place.store, before, wanted.keep_labeled, wanted.keep_last))
 
 
@@ -93,5 +93,5 @@ def prune(
     A run goes as a whole, forks included. What waits for a human or is worked on stays, and so does the audit trail.
     """
     what = Wanted(older_than=age(older_than), keep_last=keep_last, keep_labeled=keep_labeled)
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         return _take_away(screen, place, what, yes=yes, machine=json)

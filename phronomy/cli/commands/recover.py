@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from phronomy.cli.apps import Place, found, opened
-from phronomy.cli.commands.decide import confirmed, result_view, show_end
-from phronomy.cli.commands.runs import drive, recovered, telling, tidy
+from phronomy.cli.apps import Place, find, open_place
+from phronomy.cli.commands.decide import confirm, result_view, show_end
+from phronomy.cli.commands.runs import Hear, drive, recover_from, telling, tidy
 from phronomy.cli.options import Accept, Here, Json, Reveal, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view
@@ -26,7 +26,7 @@ ALL: Final = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Manner:
-    """How runs are carried on."""
+    """The options of a recovery."""
 
     yes: Yes = False
     json: Json = False
@@ -39,11 +39,11 @@ def _recover_left(screen: Screen, place: Place, id: str | None, manner: Manner) 
     if manner.json and not manner.yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
     with screen.reading(machine=manner.json):
-        branches = left(place) if id is None else [found(place.store, id).branch]
+        branches = find_lost(place) if id is None else [find(place.store, id).branch]
     if not manner.json:
         _list(screen, branches)
     try:
-        if branches and not (manner.yes or confirmed(screen, f"Carry {'it' if len(branches) == 1 else 'them'} on?")):
+        if branches and not (manner.yes or confirm(screen, f"Carry {'it' if len(branches) == 1 else 'them'} on?")):
             screen.say("Nothing was carried on.", style="bold")
             return PENDING
         status = _recover_all(screen, place, branches, manner, alone=id is not None)
@@ -59,7 +59,7 @@ def _recover_left(screen: Screen, place: Place, id: str | None, manner: Manner) 
         return PENDING
 
 
-def left(place: Place) -> list[Branch]:
+def find_lost(place: Place) -> list[Branch]:
     """The branches of this agent whose worker is gone, and those that wait for a decision that would come too late."""
     branches: list[Branch] = []
     for run_id, branch_id in recovery.found(place.store, place.worker.spec, ALL):
@@ -78,7 +78,7 @@ def _list(screen: Screen, branches: list[Branch]) -> None:
 def _recover_all(screen: Screen, place: Place, branches: list[Branch], manner: Manner, *, alone: bool) -> int:
     """Carry each on. One that cannot be is told of, and does not keep the others from it."""
     mask = Mask(place.agent, reveal=manner.reveal)
-    documents: list[dict[str, Any]] = []
+    documents: list[dict[str, object]] = []
     statuses = [DONE]
     for branch in branches:
         try:
@@ -101,16 +101,16 @@ def _recover_all(screen: Screen, place: Place, branches: list[Branch], manner: M
     return FAILED if FAILED in statuses else max(statuses)
 
 
-def _recover(screen: Screen, place: Place, branch: Branch, mask: Mask, manner: Manner) -> Result[Any]:
+def _recover(screen: Screen, place: Place, branch: Branch, mask: Mask, manner: Manner) -> Result[object]:
     checkpoint = place.store.head(branch.id)[1]
     with telling(screen, mask, machine=manner.json) as hear:
-        return carried_on(place, checkpoint, hear, accept_changes=manner.accept_changes)
+        return carry_on(place, checkpoint, hear, accept_changes=manner.accept_changes)
 
 
-def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_changes: bool = False) -> Result[Any]:
+def carry_on(place: Place, checkpoint: Checkpoint, hear: Hear, *, accept_changes: bool = False) -> Result[object]:
     """The run, carried on to where it rests: at once, if it waits or has ended. Raises as `stream` does."""
     if any(item.why == "breakpoint" for item in checkpoint.pending):  # to go on is a decision there, and nobody took it
-        return recovered(place, checkpoint, accept_changes=accept_changes)
+        return recover_from(place, checkpoint, accept_changes=accept_changes)
     try:
         return drive(place, checkpoint, hear, accept_changes=accept_changes)
     except NothingDecided:
@@ -118,7 +118,7 @@ def carried_on(place: Place, checkpoint: Checkpoint, hear: Any, *, accept_change
     except CheckpointAlreadyResumed as error:
         if error.result is None:
             raise
-        ended: Result[Any] = error.result
+        ended: Result[object] = error.result
         return ended
 
 
@@ -137,5 +137,5 @@ def recover(
     With an ID that run alone, whatever it stopped on: a failure of the model, too. Without one, what was not announced
     is announced as well, and runs older than the store keeps are taken away.
     """
-    with opened(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here) as place:
         return _recover_left(screen, place, id, manner)

@@ -38,7 +38,7 @@ def drive(place: Place, at: str | Checkpoint, hear: Hear, **options: Any) -> Res
         return stream.result
 
 
-def recovered(place: Place, at: Checkpoint, **options: Any) -> Result[Any]:
+def recover_from(place: Place, at: Checkpoint, **options: Any) -> Result[Any]:
     """Carry a run on to where it rests, without any decision."""
     options["deps"] = place.deps
     with redirect_stdout(sys.stderr):
@@ -67,7 +67,7 @@ async def _adrive(agent: Runs[Any, Any], at: str | Checkpoint, hear: Hear, optio
 
 @contextmanager
 def telling(screen: Screen, mask: Mask, *, machine: bool) -> Iterator[Hear]:
-    """What to hand to `drive`. For a machine nothing is told, and what tools print goes to standard error."""
+    """Gives the listener for `drive`. For a machine nothing is printed, and the output of tools goes to standard error."""
     with redirect_stdout(sys.stderr) if machine else nullcontext():
         if machine:
             yield _nothing

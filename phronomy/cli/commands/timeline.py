@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from phronomy.cli.apps import found, opened
+from phronomy.cli.apps import find, open_place
 from phronomy.cli.options import AnyId, Json, Limit, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, WrongUsage, time_of
@@ -38,9 +38,9 @@ def timeline(
     for type in types or ():
         if type not in TYPES:
             raise WrongUsage(f"--type is one of {', '.join(TYPES)}; not {quoted_word(type)}")
-    with opened(None if json else screen, where) as place:
+    with open_place(None if json else screen, where) as place:
         with screen.reading(machine=json):
-            meant = found(place.store, id)
+            meant = find(place.store, id)
             whole = read(place.store, meant.checkpoint, max_events=sys.maxsize)
         entries = [entry for entry in whole if not types or entry.type in types][-(limit or 0) :]
         show(screen, entries, machine=json)

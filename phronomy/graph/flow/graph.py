@@ -19,7 +19,15 @@ from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_count, is_series, is_timeout
 from phronomy.foundation.ids import findable
 from phronomy.foundation.quoting import quoted_name
-from phronomy.graph.flow.node import Inside, Node, check_function, check_options, fallback_name, is_name
+from phronomy.graph.flow.node import (
+    Inside,
+    Node,
+    check_function,
+    check_options,
+    fallback_name,
+    is_name,
+    refuse_unknown,
+)
 from phronomy.graph.flow.routes import Routes, route_of
 from phronomy.graph.flow.spec import GraphSpec, Stops
 from phronomy.graph.flow.stops import GraphStop, marks_of, stop_of
@@ -42,14 +50,14 @@ from phronomy.stores.memory import MemoryStore
 from phronomy.stores.native import in_store
 from phronomy.tools.tool import Deps, Tool, ToolOptions
 
-State = TypeVar("State", default=dict[str, Any])
+State = TypeVar("State", default=dict[str, Any], covariant=True)  # noqa: PLC0105  # as `Output`
 
 Names = str | Sequence[str]
 """The name of a node, or those of several."""
 
 
 class NodeOptions(TypedDict, total=False):
-    """What `add_node` accepts for a node.
+    """The options of `add_node` for one node.
 
     `requires_approval` (True, or a predicate of the state) has a human asked before the node runs; `on_rejection` names the
     node to go on at if it is rejected, or expires (default: the run ends as rejected, or cancelled). `idempotent` says that it
@@ -86,7 +94,7 @@ class NodeOptions(TypedDict, total=False):
 
 
 class GraphOptions(TypedDict, total=False):
-    """What `compile` accepts; the attributes of `Graph` of the same names say what each is for."""
+    """The options of `compile`; the attributes of `Graph` of the same names say what each is for."""
 
     name: str
     store: Store
@@ -127,9 +135,11 @@ class StateGraph(
         self._nodes: dict[str, Node | Inside] = {}
         self._edges: dict[str, list[str]] = {}
         self._joins: list[tuple[tuple[str, ...], str]] = []
-        self._routes: dict[str, list[tuple[Callable[[Any], Any], Any]]] = {}
+        self._routes: dict[str, list[tuple[Callable[[Any], object], object]]] = {}
 
-    def add_node(self, name: str | Callable[..., Any], node: Any = None, /, **options: Unpack[NodeOptions]) -> Self:
+    def add_node(
+        self, name: str | Callable[..., object], node: object = None, /, **options: Unpack[NodeOptions]
+    ) -> Self:
         """Add a node: a function of the state (and, if it takes two, a `ToolContext`), an agent, or a graph; returns the builder.
 
         A function returns an update: a mapping of channels, None, or `Continue`, `Pause`, `Abort` or `Replan` with one. Its
@@ -146,15 +156,11 @@ class StateGraph(
             raise GraphError(f"graph {self._name!r}: {name!r} is no node: give the node another name")
         if name in self._nodes:
             raise GraphError(f"graph {self._name!r}: two nodes are named {name!r}: give one of them another name")
-        if unknown := options.keys() - NodeOptions.__annotations__.keys():
-            where, known = f"graph {self._name!r}, node {name!r}", NodeOptions.__annotations__
-            raise GraphError(
-                f"{where}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}"
-            )
-        self._nodes[name] = self._made(name, node, _kept(options))
+        refuse_unknown(f"graph {self._name!r}, node {name!r}", options, NodeOptions.__annotations__)
+        self._nodes[name] = self._make_node(name, node, _with_tuples(options))
         return self
 
-    def _made(self, name: str, node: Any, options: dict[str, Any]) -> Node | Inside:
+    def _make_node(self, name: str, node: Any, options: dict[str, Any]) -> Node | Inside:
         where, is_run = f"graph {self._name!r}, node {name!r}", isinstance(node, Runs)
         if not is_run and (not callable(node) or isinstance(node, (Tool, type))):
             kind = node.__name__ if isinstance(node, type) else type(node).__name__
@@ -175,7 +181,7 @@ class StateGraph(
         except ConfigurationError as error:
             raise GraphError(f"{where}: {str(error).removeprefix(f'tool {name}: ')}") from error
 
-    def _inside(self, name: str, node: Runs[Any, Any], options: dict[str, Any]) -> Inside:
+    def _inside(self, name: str, node: Runs[Any, object], options: Mapping[str, object]) -> Inside:
         inner = node.spec
         takes, gives = options.get("input"), options.get("output")
         for channel in (takes, gives):
@@ -230,7 +236,7 @@ class StateGraph(
         return self
 
     def add_conditional_edges(
-        self, source: str, path: Callable[[Any], Any], path_map: Mapping[Hashable, str] | Sequence[str] | None = None
+        self, source: str, path: Callable[[Any], object], path_map: Mapping[Hashable, str] | Sequence[str] | None = None
     ) -> Self:
         """Go on after `source` where `path`, a function of the state, says. Returns the builder.
 
@@ -254,11 +260,7 @@ class StateGraph(
 
     def compile(self, **options: Unpack[GraphOptions]) -> Graph[Any, State]:
         """The graph, ready to run, once everything about it has been checked. Raises `GraphError`."""
-        if unknown := options.keys() - GraphOptions.__annotations__.keys():
-            where, known = f"graph {self._name!r}", GraphOptions.__annotations__
-            raise GraphError(
-                f"{where}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}"
-            )
+        refuse_unknown(f"graph {self._name!r}", options, GraphOptions.__annotations__)
         routes = self._checked_routes()
         return Graph(self._schema, dict(self._nodes), routes, {"name": self._name, **options})
 
@@ -354,15 +356,15 @@ class Graph(Runs[Deps, State]):
 
     _spelt: ClassVar[spelling.Options]
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         cls._spelt.check(cls)
 
     def __init__(
-        self, schema: StateSchema, nodes: Mapping[str, Node | Inside], routes: Routes, options: Mapping[str, Any]
+        self, schema: StateSchema, nodes: Mapping[str, Node | Inside], routes: Routes, options: Mapping[str, object]
     ) -> None:
         self._spelt.check(type(self))  # it may have been given more since it was made
-        options = _kept({**self._of_class(), **options})
+        options = _with_tuples({**self._of_class(), **options})
         self._handler: Handler | None = options.get("on_approval_required")
         for name, value in options.items():
             if name != "on_approval_required":
@@ -391,7 +393,7 @@ class Graph(Runs[Deps, State]):
         check_rules(spec.policy, specs_in(spec))
         self._spec = replace(spec, breakpoints=checked_breakpoints(self.breakpoints, spec))
 
-    def _of_class(self) -> dict[str, Any]:
+    def _of_class(self) -> dict[str, object]:
         """The options in the bodies of subclasses."""
         names = [name for name in GraphOptions.__annotations__ if hasattr(type(self), name)]
         return {
@@ -402,7 +404,7 @@ class Graph(Runs[Deps, State]):
         """The configuration with what a subclass adds."""
         return spec
 
-    def _check(self, store: Any) -> None:
+    def _check(self, store: object) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise GraphError("the name of a graph is text that is not empty")
         if store is not None and not isinstance(store, Store):
@@ -428,7 +430,7 @@ class Graph(Runs[Deps, State]):
 
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             if "_spec" in self.__dict__ and name != "store":
                 raise ConfigurationError(f"graph {self.name!r} is compiled, so its {name} is fixed: compile another")
             if "_spec" in self.__dict__ and not isinstance(value, Store):
@@ -444,7 +446,7 @@ class Graph(Runs[Deps, State]):
         """The configuration, checked and fixed."""
         return self._spec
 
-    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, Any]:
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, object]:
         spec = self._spec
         if unknown := options.keys() - CallOptions.__annotations__.keys():
             known = CallOptions.__annotations__
@@ -491,7 +493,7 @@ class Graph(Runs[Deps, State]):
         return state
 
     def fork(
-        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: Any = None
+        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: object = None
     ) -> Checkpoint:
         """Open another branch of a run at a checkpoint, and return its first checkpoint; the old branch stays as it is.
 
@@ -508,13 +510,13 @@ class Graph(Runs[Deps, State]):
         return forking.fork(home, given, label=label, rerun=rerun, change=change)
 
     async def afork(
-        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: Any = None
+        self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: object = None
     ) -> Checkpoint:
         """As `fork`."""
         return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun, update=update)
 
     def to_mermaid(self, checkpoint: Checkpoint | None = None) -> str:
-        """The graph as a Mermaid flowchart; with a checkpoint, where that stands is marked. Raises `CheckpointError`."""
+        """Draws the graph as a Mermaid flowchart; the nodes at which a checkpoint stopped are marked. Raises `CheckpointError`."""
         return flow_mermaid(self._spec.nodes, self._spec.routes.drawn(), marked=self._marks(checkpoint))
 
     def to_svg(self, checkpoint: Checkpoint | None = None) -> str:
@@ -530,7 +532,7 @@ class Graph(Runs[Deps, State]):
         return marks
 
     def stop_of(self, checkpoint: Checkpoint) -> GraphStop:
-        """Where a checkpoint of this graph stands: before and after which nodes, what runs again, what is asked, at any depth.
+        """Reads off a checkpoint where the graph stopped: before and after which nodes, what runs again, what is asked, at any depth.
 
         Raises as `state_of` does.
         """
@@ -549,8 +551,8 @@ _OF_FALLBACKS = ("idempotent", "timeout", "requires_approval", "approval_timeout
 """Options that hold for what stands in for a node as well: where the node needs an approval, so does it, of its own."""
 
 
-def _streams(fallback: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The streams of a node, for what stands in for it, if that yields its update as well."""
+def _streams(fallback: object, options: Mapping[str, object]) -> dict[str, object]:
+    """The streams of a node as an option of its fallback, if the fallback yields its update as well."""
     return {"streams": options["streams"]} if "streams" in options and is_generator(fallback) else {}
 
 
@@ -558,18 +560,19 @@ _SERIES = {"destinations", "streams", "fallback", "hooks", "announcements", "int
 """Options that may be several things."""
 
 
-def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
+def _with_tuples(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options, with what can be gone through only once made something that lasts."""
     return {name: tuple(value) if name in _SERIES and is_series(value) else value for name, value in options.items()}
 
 
-def _stops(graph: str, nodes: Mapping[str, Any], before: Any, after: Any) -> Stops:
+def _stops(graph: str, nodes: Mapping[str, object], before: object, after: object) -> Stops:
     return Stops(
-        before=_named(graph, nodes, "interrupt_before", before), after=_named(graph, nodes, "interrupt_after", after)
+        before=_checked_names(graph, nodes, "interrupt_before", before),
+        after=_checked_names(graph, nodes, "interrupt_after", after),
     )
 
 
-def _named(graph: str, nodes: Mapping[str, Any], option: str, names: Any) -> frozenset[str]:
+def _checked_names(graph: str, nodes: Mapping[str, object], option: str, names: Any) -> frozenset[str]:
     if not is_series(names):
         raise GraphError(
             f"graph {graph!r}: {option} is a list of nodes, as in {option}=['{next(iter(nodes), 'node')}']"

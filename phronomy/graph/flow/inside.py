@@ -14,7 +14,7 @@ from phronomy.engine.spec import Spec
 from phronomy.errors import NodeFailed, PhronomyError
 from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.graph.flow.node import Inside
-from phronomy.graph.flow.routes import failed
+from phronomy.graph.flow.routes import make_failure
 from phronomy.graph.state.joins import given_in
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
@@ -42,7 +42,7 @@ class Within:
         spec = self.spec
         try:
             given = given_to(self.outer, self.node, parent, self.call)
-            if spec.kind == "graph" and self.node.into is None and "arg" not in (self.call.args or {}):
+            if spec.flow is not None and self.node.into is None and "arg" not in (self.call.args or {}):
                 given = canonical(given)  # values of registered types, as text: see `StateSchema.accept`
             history = None
             if self.node.history is not None:
@@ -51,13 +51,13 @@ class Within:
         except NodeFailed:
             raise
         except PhronomyError as error:
-            raise failed(self.node.name, f"the run inside cannot begin: {error}") from error
+            raise make_failure(self.node.name, f"the run inside cannot begin: {error}") from error
         except Exception as error:
-            raise failed(self.node.name, f"its input raised {type(error).__name__}") from error
+            raise make_failure(self.node.name, f"its input raised {type(error).__name__}") from error
         return begun(spec, parent, path, at, first)
 
 
-def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> Any:
+def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> object:
     """The input of the run inside a node: what a `Send` brought, or what the node takes of the state."""
     args = call.args or {}
     channels = spec.shown_in(args, state)
@@ -66,22 +66,22 @@ def given_to(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call) -> An
         return node.into(value) if callable(node.into) else value
     if callable(node.into):
         return node.into(spec.schema.read(channels))
-    values: dict[str, Any] = json.loads(channels)
+    values: dict[str, object] = json.loads(channels)
     if isinstance(node.into, str):
         values = json.loads(spec.schema.whole(channels))
         if node.into not in values:
-            raise failed(node.name, f"the channel {node.into!r}, which is its input, has no value yet")
+            raise make_failure(node.name, f"the channel {node.into!r}, which is its input, has no value yet")
         return values[node.into]
     return shared(spec, node, values)
 
 
-def shared(spec: GraphSpec, node: Inside, values: Mapping[str, Any]) -> dict[str, Any]:
+def shared(spec: GraphSpec, node: Inside, values: Mapping[str, object]) -> dict[str, object]:
     """Of these values of channels, those that a graph in a node shares with the graph around it."""
     return {name: values[name] for name in node.inner.spec.schema.names if name in values and name in spec.schema.names}
 
 
 def begun_with(spec: GraphSpec, state: Checkpoint, id: str) -> Any:
-    """What the graph in the node of this call was given of the channels: before somebody edited the state, if anybody has."""
+    """Gives the channels that the graph in this call's node began with: those from before an edit of the state, if there was one."""
     call = next(call for call in state.calls if call.id == id)
     node = spec.nodes[call.name]
     assert isinstance(node, Inside)
@@ -92,27 +92,29 @@ def begun_with(spec: GraphSpec, state: Checkpoint, id: str) -> Any:
 def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, content: str) -> JsonText:
     """The update that the end of the run inside a node is. Raises `NodeFailed`, `InvalidUpdate`."""
     inner = node.inner.spec
-    asked: Any = None
+    asked: object = None
     if node.keeps_input:
         try:
             told: dict[str, Any] = json.loads(content)
             asked, content = told["input"], told["output"]
         except (ValueError, TypeError, KeyError) as error:  # a bearer may bring anything
-            raise failed(node.name, "its result does not say what it was asked") from error
-    if inner.kind == "graph" and inner.takes_value:
+            raise make_failure(node.name, "its result does not say what it was asked") from error
+    if inner.flow is not None and inner.takes_value:
         value: Any = inner.output.value(content)
-    elif inner.kind == "graph":
+    elif inner.flow is not None:
         value = inner.schema.read(JsonText(content)) if callable(node.out) else json.loads(content)
     else:
         try:
             value = content if inner.output is None else inner.output.value(content)
         except InvalidOutput as error:  # whoever the conversation was handed to gives something else
-            raise failed(node.name, f"its output is not of the output type of agent {inner.name!r}: {error}") from error
+            raise make_failure(
+                node.name, f"its output is not of the output type of agent {inner.name!r}: {error}"
+            ) from error
     if callable(node.out):
         try:
             value = node.out((asked, value) if node.keeps_input else value)
         except Exception as error:
-            raise failed(node.name, f"its output raised {type(error).__name__}") from error
+            raise make_failure(node.name, f"its output raised {type(error).__name__}") from error
         return spec.schema.update(node.name, value)
     if isinstance(node.out, str):
         return spec.schema.update(node.name, {node.out: value})
@@ -123,9 +125,9 @@ def update_from(spec: GraphSpec, node: Inside, state: Checkpoint, call: Call, co
     return spec.schema.update(node.name, canonical(_changed(spec, node, given, value)))
 
 
-def _changed(spec: GraphSpec, node: Inside, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What a graph in a node has changed in the channels that it shares with the graph around it."""
-    found: dict[str, Any] = {}
+def _changed(spec: GraphSpec, node: Inside, before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, object]:
+    """Gives the update of the shared channels that the graph in a node has made."""
+    found: dict[str, object] = {}
     for name, value in after.items():
         if name not in spec.schema.names:
             continue
@@ -146,8 +148,8 @@ def _changed(spec: GraphSpec, node: Inside, before: Mapping[str, Any], after: Ma
     return found
 
 
-def _added(spec: GraphSpec, node: Inside, name: str, before: str | None, after: str) -> Any:
-    """What is to be added to a channel for it to become what it is now. Raises `NodeFailed` where nothing is."""
+def _added(spec: GraphSpec, node: Inside, name: str, before: str | None, after: str) -> object:
+    """Gives the update that makes the new value of a channel out of the old one. Raises `NodeFailed` if there is none."""
     channel = spec.schema.channels[name]
     value = channel.read(after)
     old = None if before is None else channel.read(before)
@@ -159,4 +161,4 @@ def _added(spec: GraphSpec, node: Inside, name: str, before: str | None, after: 
         return json.loads(channel.write(value - old))
     except Exception as error:
         why = f"what the graph inside added to channel {name!r} cannot be told; give input and output"
-        raise failed(node.name, why) from error
+        raise make_failure(node.name, why) from error

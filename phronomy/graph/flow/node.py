@@ -6,7 +6,7 @@ import copy
 import inspect
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import closing
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.pieces import Piecewise
 from phronomy.errors import GraphError, InvalidUpdate
+from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_series
 from phronomy.foundation.json_text import MAX_BYTES, JsonText, canonical
 from phronomy.foundation.quoting import quoted_name
@@ -29,7 +30,12 @@ from phronomy.tools.tool import InvalidArguments, Tool, ToolContext
 if TYPE_CHECKING:
     from phronomy.graph.state.state import StateSchema
 
-_SIGNALS: Final[Mapping[type[Any], str]] = {Continue: "continue", Pause: "pause", Abort: "abort", Replan: "replan"}
+_SIGNALS: Final[Mapping[type[Continue | Pause | Abort | Replan], str]] = {
+    Continue: "continue",
+    Pause: "pause",
+    Abort: "abort",
+    Replan: "replan",
+}
 
 
 class _Lean(LeanTool, Piecewise):
@@ -60,7 +66,7 @@ class _Lean(LeanTool, Piecewise):
         view._only = only
         return view
 
-    def _whole(self, state: Any) -> Any:
+    def _whole(self, state: object) -> object:
         channels = self.schema.channels.values()
         there = state if isinstance(state, dict) else {}
         edited = self._only is not None  # what was shown before a channel came is still a state
@@ -72,14 +78,14 @@ class _Lean(LeanTool, Piecewise):
         except InvalidUpdate as error:
             raise InvalidArguments(str(error)) from None
 
-    def check_response(self, content: Any) -> None:
-        """A human who stands in for a node gives its update."""
+    def check_response(self, content: object) -> None:
+        """Checks that a human's response for a node is an update of the state."""
         try:
             self.schema.update(self.name, content)
         except InvalidUpdate as error:
             raise InvalidArguments(str(error)) from None
 
-    def bind(self, args_text: str) -> dict[str, Any]:
+    def bind(self, args_text: str) -> dict[str, object]:
         """The arguments, those that say nothing left to their defaults; what a `Send` brings, even None, in a dict of its own."""
         values = super().bind(args_text)
         if "arg" in values:
@@ -108,29 +114,31 @@ class Node(_Lean):
         self.destinations: tuple[str, ...] = tuple(options.get("destinations", ()))
         self._awaited = is_async(function) or is_generator(function) == "async"
         self._takes_context = check_function(f"node {name!r}", function, may_take_context=True, may_yield=True)
-        self.streams: Mapping[str, type[Any]] = streams_of(name, function, options.get("streams"), schema)
+        self.streams: Mapping[str, type[object]] = streams_of(name, function, options.get("streams"), schema)
         self.gives_pieces: bool = bool(self.streams)
         _set_options(self, options, schema)
         if "retries" not in options:
             self.retries = 2 if self.idempotent else 0
         super().__init__()
 
-    def _target(self) -> Callable[..., Any]:
+    def _target(self) -> Callable[..., object]:
         return self._arun if self._awaited else self._run
 
-    def _documentation(self, body: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    def _documentation(self, body: Callable[..., object]) -> tuple[str, dict[str, str]]:
         return inspect.getdoc(self.function) or "", {}
 
-    def _run(self, ctx: ToolContext[Any], state: dict[str, Any] | None = None, arg: Any = None) -> str:
+    def _run(self, ctx: ToolContext[object], state: Mapping[str, object] | None = None, arg: object = None) -> str:
         value = self.function(*self._seen(ctx, state, arg))
-        return self.told(self._drained(value, ctx) if self.streams else value)
+        return self.write_result(self._drained(value, ctx) if self.streams else value)
 
-    async def _arun(self, ctx: ToolContext[Any], state: dict[str, Any] | None = None, arg: Any = None) -> str:
+    async def _arun(
+        self, ctx: ToolContext[object], state: Mapping[str, object] | None = None, arg: object = None
+    ) -> str:
         value = self.function(*self._seen(ctx, state, arg))
-        return self.told(await (self._adrained(value, ctx) if self.streams else value))
+        return self.write_result(await (self._adrained(value, ctx) if self.streams else value))
 
-    def _drained(self, pieces: Generator[Any, None, Any], ctx: ToolContext[Any]) -> Any:
-        """What all pieces come to. One that nobody waits for any more is closed at its next piece."""
+    def _drained(self, pieces: Generator[object, None, object], ctx: ToolContext[object]) -> object:
+        """Merges all pieces into one update. A generator whose call was cancelled is closed at its next piece."""
         gathering = Gathering(self.name, self.schema, self.streams)
         with closing(pieces):
             while True:
@@ -141,7 +149,7 @@ class Node(_Lean):
                 gathering.take(piece)
                 ctx.raise_if_cancelled()
 
-    async def _adrained(self, pieces: AsyncGenerator[Any], ctx: ToolContext[Any]) -> Any:
+    async def _adrained(self, pieces: AsyncGenerator[object], ctx: ToolContext[object]) -> object:
         """As `_drained`."""
         gathering = Gathering(self.name, self.schema, self.streams)
         async with aclosing(pieces):
@@ -150,13 +158,13 @@ class Node(_Lean):
                 ctx.raise_if_cancelled()
         return gathering.whole()
 
-    def _seen(self, ctx: ToolContext[Any], state: dict[str, Any] | None, arg: Any) -> tuple[Any, ...]:
-        """What the function is called with: what a `Send` brought, else the state that was shown, else that of the wave."""
+    def _seen(self, ctx: ToolContext[object], state: Mapping[str, object] | None, arg: Any) -> tuple[object, ...]:
+        """Gives the function's argument: that of a `Send`, else the state that a human saw, else the state of the wave."""
         shown = channels_in(ctx._state) if state is None else canonical(state)
         seen = self.schema.read(shown) if arg is None else arg["arg"]
         return (seen, ctx) if self._takes_context else (seen,)
 
-    def _targets(self, to: Any) -> list[str] | None:
+    def _targets(self, to: object) -> list[str] | None:
         named = [to] if isinstance(to, str) else to
         if named is None or (
             isinstance(named, (list, tuple)) and named and all(isinstance(each, str) for each in named)
@@ -164,7 +172,7 @@ class Node(_Lean):
             return None if named is None else list(named)
         raise InvalidUpdate(f"node {self.name!r} goes on at {quoted_name(to)}: name a node, or several", node=self.name)
 
-    def _reason(self, kind: type[Any], reason: Any) -> str | None:
+    def _reason(self, kind: type[object], reason: object) -> str | None:
         if isinstance(reason, (str, NoneType)):
             return reason
         raise InvalidUpdate(
@@ -172,7 +180,7 @@ class Node(_Lean):
             node=self.name,
         )
 
-    def told(self, value: Any) -> str:
+    def write_result(self, value: object) -> str:
         """The text of what the function returned. Raises `InvalidUpdate` for what is no update."""
         if hasattr(type(value), "__await__"):
             close(value)
@@ -182,7 +190,7 @@ class Node(_Lean):
             )
         for kind, signal in _SIGNALS.items():
             if isinstance(value, kind):
-                told: dict[str, Any] = {"update": self.schema.update(self.name, value.update), "signal": signal}
+                told: dict[str, object] = {"update": self.schema.update(self.name, value.update), "signal": signal}
                 if isinstance(value, (Pause, Abort)):
                     told["reason"] = self._reason(kind, value.reason)
                 if isinstance(value, Replan):
@@ -209,16 +217,16 @@ class Inside(_Lean):
         self.name = name
         self.inner = inner
         self.schema = schema
-        self.into: Callable[[Any], Any] | None = options.get("input")
-        self.out: str | Callable[[Any], Any] | None = options.get("output")
-        self.history: Callable[[Any], Any] | None = options.get("messages")
+        self.into: Callable[[Any], object] | None = options.get("input")
+        self.out: str | Callable[[Any], object] | None = options.get("output")
+        self.history: Callable[[Any], object] | None = options.get("messages")
         self.on_rejection: str | None = options.get("on_rejection")
         self.destinations: tuple[str, ...] = ()
         self.gives_pieces = True
         _set_options(self, options, schema)
         super().__init__()
 
-    def execute(self, state: dict[str, Any] | None = None, arg: Any = None) -> str:
+    def execute(self, state: Mapping[str, object] | None = None, arg: object = None) -> str:
         """It is driven as a run, and never called."""
         raise AssertionError("the run inside a node is driven; it is never called")
 
@@ -229,24 +237,12 @@ _OF_FUNCTIONS: Final = frozenset(
 )
 """Options of a node that is a function alone."""
 
-_CORE: Final = frozenset(
-    {
-        "idempotent",
-        "retries",
-        "retry_wait",
-        "retry_on",
-        "timeout",
-        "on_failure",
-        "fallback",
-        "approval_timeout",
-        "on_expiry",
-    }
-    | {"risk", "requires_approval"}
-)
+_OF_ANY: Final = frozenset({"approval_timeout", "on_expiry", "risk", "requires_approval"})
+_CORE: Final = (_OF_FUNCTIONS - {"destinations", "streams"}) | _OF_ANY
 """Options of a node that are the core's."""
 
 
-def _set_options(node: Tool, options: Mapping[str, Any], schema: StateSchema) -> None:
+def _set_options(node: Tool, options: Mapping[str, object], schema: StateSchema) -> None:
     for option in _CORE & options.keys():
         value = options[option]
         setattr(node, option, _shown_state(value, schema) if option == "requires_approval" else value)
@@ -257,13 +253,13 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def fallback_name(node: str, place: int, function: Any) -> str:
-    """The name of a function that stands in for a node: its own, if it has one that a node may have."""
+def fallback_name(node: str, place: int, function: object) -> str:
+    """Gives the name of a fallback function: its own, if a node may have that name."""
     name = str(getattr(function, "__name__", ""))
     return name if is_name(name) else f"{node[:48]}_fallback{place or ''}"
 
 
-def check_function(what: str, function: Any, *, may_take_context: bool = False, may_yield: bool = False) -> bool:
+def check_function(what: str, function: object, *, may_take_context: bool = False, may_yield: bool = False) -> bool:
     """Refuse what is no function of the state; whether it takes a `ToolContext` as well. Raises `GraphError`."""
     if not callable(function):
         raise GraphError(f"{what} is a function of the state, not {type(function).__name__}")
@@ -273,6 +269,13 @@ def check_function(what: str, function: Any, *, may_take_context: bool = False, 
     if takes and not may_take_context:
         raise GraphError(f"{what} is given the state and nothing else: take out its second parameter")
     return takes
+
+
+def refuse_unknown(where: str, options: Mapping[str, object], known: Iterable[str]) -> None:
+    """Refuse options that are not among those that are `known`. Raises `GraphError`."""
+    known = tuple(known)
+    if unknown := options.keys() - known:
+        raise GraphError(f"{where}: there is no option {spelling.told(unknown, known)}; there are {', '.join(known)}")
 
 
 def check_options(where: str, options: Mapping[str, Any], *, is_run: bool) -> None:
@@ -308,25 +311,25 @@ def check_options(where: str, options: Mapping[str, Any], *, is_run: bool) -> No
         check_function(f"{where}: its fallback", each, may_take_context=True, may_yield=True)
 
 
-def _shown_state(predicate: Any, schema: StateSchema) -> Any:
+def _shown_state(predicate: object, schema: StateSchema) -> object:
     """A predicate of the state, or of what a `Send` brings, as one of the arguments that a human is shown."""
     if isinstance(predicate, bool) or not callable(predicate):
         return predicate  # what is neither is refused with the tool's other options
     function: Any = predicate
 
-    def seen(args: Mapping[str, Any]) -> Any:
+    def seen(args: Mapping[str, Any]) -> object:
         sent = args.get("arg")
         return schema.read(canonical(args["state"])) if sent is None else sent["arg"]
 
     if is_async(predicate):
 
-        async def asked(args: Mapping[str, Any]) -> Any:
-            answer: Awaitable[Any] = function(seen(args))
+        async def asked(args: Mapping[str, object]) -> object:
+            answer: Awaitable[object] = function(seen(args))
             return await answer
 
         return asked
 
-    def ask(args: Mapping[str, Any]) -> Any:
+    def ask(args: Mapping[str, object]) -> object:
         return function(seen(args))
 
     return ask

@@ -1,4 +1,4 @@
-"""Where a graph goes on after a node: its edges, its routes, its joins."""
+"""The edges, routes and joins of a graph: which nodes follow a node."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from phronomy.graph.signals import END, START, Send
 class Route:
     """A function of the state that says where to go on. `targets` are the nodes that it may name, by what it returns for each."""
 
-    path: Callable[[Any], Any]
+    path: Callable[[Any], object]
     is_async: bool
     targets: Mapping[Any, str]
     is_open: bool
 
 
 class Going(NamedTuple):
-    """Where a wave goes on: nodes, and single runs of nodes with what each is given."""
+    """The targets of a wave: nodes, and single runs of nodes with their arguments."""
 
     nodes: tuple[str, ...]
     sends: tuple[Send, ...]
@@ -47,38 +47,40 @@ class Routes:
         """Whether a function has a say in where to go on after this node."""
         return bool(self.routes.get(node))
 
-    def after(self, node: str, read: Callable[[], Any]) -> list[str | Send]:
-        """Where to go on after a node; `read` gives the state as the node left it. Raises `NodeFailed` for what a route does."""
+    def after(self, node: str, read: Callable[[], object]) -> list[str | Send]:
+        """Gives the targets after a node; `read` gives the state as the node left it. Raises `NodeFailed` for what a route does."""
         found: list[str | Send] = list(self.edges.get(node, ()))
         for route in self.routes.get(node, ()):
             try:
                 answer = route.path(read())
             except Exception as error:
-                raise failed(node, f"its route raised {type(error).__name__}") from error
+                raise make_failure(node, f"its route raised {type(error).__name__}") from error
             found += self._meant(node, route, answer)
         return found
 
-    async def aafter(self, node: str, read: Callable[[], Any]) -> list[str | Send]:
+    async def aafter(self, node: str, read: Callable[[], object]) -> list[str | Send]:
         """As `after`."""
         found: list[str | Send] = list(self.edges.get(node, ()))
         for route in self.routes.get(node, ()):
             try:
                 answer = await in_either(route.path, route.is_async, read())
             except Exception as error:
-                raise failed(node, f"its route raised {type(error).__name__}") from error
+                raise make_failure(node, f"its route raised {type(error).__name__}") from error
             found += self._meant(node, route, answer)
         return found
 
-    def _meant(self, node: str, route: Route, answer: Any) -> list[str | Send]:
+    def _meant(self, node: str, route: Route, answer: object) -> list[str | Send]:
         found: list[str | Send] = []
         for each in answer if isinstance(answer, (list, tuple)) else (answer,):
             if isinstance(each, Send):
                 if each.node not in self.nodes:
-                    raise failed(node, f"its route sends to {quoted_name(each.node)}, which is no node of the graph")
+                    raise make_failure(
+                        node, f"its route sends to {quoted_name(each.node)}, which is no node of the graph"
+                    )
                 try:
                     found.append(Send(each.node, canonical({"arg": each.arg})))  # as its call is given it
                 except JsonError as error:
-                    raise failed(
+                    raise make_failure(
                         node, f"its route sends to {quoted_name(each.node)} what is no JSON: {error}"
                     ) from None
                 continue
@@ -93,7 +95,7 @@ class Routes:
                     else ""
                 )
                 close(each)
-                raise failed(
+                raise make_failure(
                     node,
                     f"its route answered with {type(each).__name__}{told}, which names no target of it: they are"
                     f" {', '.join(map(str, route.targets))}",
@@ -197,13 +199,13 @@ def join_key(sources: Sequence[str], target: str) -> str:
     return f"{'+'.join(sources)}>{target}"
 
 
-def failed(node: str, why: str) -> NodeFailed:
+def make_failure(node: str, why: str) -> NodeFailed:
     """The error for what a node's route, or its output, has come to."""
     place = "the beginning" if node == START else f"node {node!r}"
     return NodeFailed(f"{place}: {why}; mend it and resume the checkpoint", failures={node: why})
 
 
-def route_of(where: str, nodes: Sequence[str], path: Callable[[Any], Any], path_map: Any) -> Route:
+def route_of(where: str, nodes: Sequence[str], path: Callable[[Any], object], path_map: Any) -> Route:
     """A route, and the nodes that it may lead to. Raises `GraphError`."""
     listed = _listed(path) if path_map is None else ()
     if isinstance(path_map, Mapping):
@@ -221,7 +223,7 @@ def route_of(where: str, nodes: Sequence[str], path: Callable[[Any], Any], path_
     return Route(path=path, is_async=is_async(path), targets=targets, is_open=path_map is None and not listed)
 
 
-def _listed(path: Callable[[Any], Any]) -> tuple[str, ...]:
+def _listed(path: Callable[[Any], object]) -> tuple[str, ...]:
     """The names in the return type of a route, if it lists them."""
     while isinstance(path, partial):
         path = path.func
@@ -230,7 +232,7 @@ def _listed(path: Callable[[Any], Any]) -> tuple[str, ...]:
     except Exception:  # a hint that cannot be resolved lists nothing
         return ()
     names: list[str] = []
-    todo: list[Any] = [hint]
+    todo: list[object] = [hint]
     while todo:
         each = todo.pop(0)
         if get_origin(each) is Literal:

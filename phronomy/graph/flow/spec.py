@@ -11,7 +11,7 @@ from typing import Any
 from phronomy.approvals.policy import Handled, Rule
 from phronomy.engine.nested import child_of
 from phronomy.engine.run import Runner
-from phronomy.engine.spec import Holding, Nested, Spec
+from phronomy.engine.spec import Advancing, Holding, Nested, Spec
 from phronomy.errors import (
     AsyncRequired,
     ConfigurationError,
@@ -137,13 +137,13 @@ class GraphSpec:
 
     @property
     def ref(self) -> AgentRef:
-        """What a checkpoint notes of the graph."""
+        """The name and fingerprint that a checkpoint keeps of the graph."""
         return self._ref
 
     @cached
     def _ref(self) -> AgentRef:
-        shape: dict[str, Any] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
-        facts: dict[str, Any] = {"tools": shape, "instructions": "", "model": ""}
+        shape: dict[str, object] = {name: [node.schema_hash, node.gate] for name, node in self.nodes.items()}
+        facts: dict[str, object] = {"tools": shape, "instructions": "", "model": ""}
         if self.policy:
             facts["policy"] = [[rule.of, rule.pattern] for rule in self.policy]
         return AgentRef(name=self.name, fingerprint=facts)
@@ -162,7 +162,7 @@ class GraphSpec:
             raise AsyncRequired(f"the approval handler of graph {self.name!r} is async; use a{method}")
 
     def expiry(self, tool: Tool) -> tuple[float | None, OnExpiry]:
-        """How long a human has to decide on a node, and what follows: as the node says, or else the graph."""
+        """Gives the seconds that a human has to decide on a node, and the outcome after that: the node's own, or else the graph's."""
         timeout = tool.approval_timeout if tool.approval_timeout is not None else self.approval_timeout
         return timeout, tool.on_expiry or self.on_expiry
 
@@ -194,12 +194,12 @@ class GraphSpec:
         """The specs of the agents and graphs in nodes."""
         return [node.inner.spec for node in self.nodes.values() if isinstance(node, Inside)]
 
-    def shown_state(self, state: Checkpoint) -> Any:
+    def shown_state(self, state: Checkpoint) -> object:
         """The values of the channels, as plain JSON."""
         return json.loads(channels_of(state))
 
     def node_of(self, call: Call) -> str | None:
-        """The node that a call runs, or stands after."""
+        """Gives the node that a call runs; for an interrupt point after a node, that node."""
         name = (call.args or {}).get("node", "") if call.gate else call.name.removeprefix(AFTER)
         return name if isinstance(name, str) and name in self.nodes else None  # a bearer's text may say anything
 
@@ -219,9 +219,9 @@ class GraphSpec:
             return "pre_node"
         return None if call.name == HALT or call.arguments != "{}" else "post_node"
 
-    def advance(self, state: Checkpoint, deps: Any) -> Advance:
-        """What follows from a wave that is through."""
-        return Advance(self, state, deps)
+    def advance(self, state: Checkpoint, deps: object) -> Advancing:
+        """Prepares the step from a settled wave to the next one."""
+        return Advance(self, state)
 
     def lost(self, state: Checkpoint) -> list[str]:
         """The nodes of its wave, the joins that wait, and the values of its state that are none here any more."""
@@ -245,7 +245,7 @@ class GraphSpec:
 
     # Beginning, and being changed
 
-    def first(self, input: Any, parent: Checkpoint | None, history: Any) -> dict[str, Any]:
+    def first(self, input: object, parent: Checkpoint | None, history: object) -> dict[str, Any]:
         """The state that a run of this input begins with, and its first wave. Raises `ConfigurationError`."""
         if self.update is not None or self.modify is not None:
             raise ConfigurationError(
@@ -255,15 +255,14 @@ class GraphSpec:
             raise ConfigurationError(
                 f"graph {self.name!r}: a graph begins with an update of its state, not with messages"
             )
-        kept = parent is not None and parent.kind == "graph" and parent.agent.name == self.name
-        before = channels_of(parent) if kept and parent is not None else self.schema.initial()
+        kept = self.kept_of(parent)
         try:
             update = self.schema.update(START, input)
-            channels = self.schema.reduce(before, [(START, update)])
+            channels = self.schema.reduce(self.schema.initial() if kept is None else kept, [(START, update)])
         except InvalidUpdate as error:
             raise ConfigurationError(f"graph {self.name!r} cannot begin with this input: {error}") from None
-        if kept:
-            self._check_kept(channels)
+        if kept is not None:
+            self.check_kept(channels)
         if missing := self.schema.missing(channels):
             raise ConfigurationError(f"graph {self.name!r} needs a value for {', '.join(missing)} to begin with")
         calls: tuple[Call, ...] = ()
@@ -271,7 +270,14 @@ class GraphSpec:
             calls = calls_of(self, 1, channels, self.routes.going(self.routes.edges[START]))
         return {"original_input": update, "state": channels, "calls": calls}
 
-    def _check_kept(self, channels: JsonText) -> None:
+    def kept_of(self, parent: Checkpoint | None) -> JsonText | None:
+        """Gives the channels that a thread keeps for its next run; None if its last run was of something else."""
+        if parent is None or parent.kind != "graph" or parent.agent.name != self.name:
+            return None
+        return channels_of(parent)
+
+    def check_kept(self, channels: JsonText) -> None:
+        """Refuse channels of a thread that are none here any more. Raises `ConfigurationError`."""
         try:
             self.schema.read(channels)
         except StateIncomplete:
@@ -282,7 +288,7 @@ class GraphSpec:
             ) from None
 
     def edits(self, runner: Runner, at: datetime, by: Principal | None) -> list[Outcome]:
-        """What whoever resumes the run changes in its state, and in that of graphs inside it.
+        """Gives the edits that this resume makes in the state of the run and of graphs inside it.
 
         Raises `StateError`, also where their code raises: nothing is recorded then.
         """
@@ -290,7 +296,7 @@ class GraphSpec:
             return []
         return list(self._edits(runner, (), at, by))
 
-    def changed(self, update: Any, inside: Container[str], state: Checkpoint) -> Checkpoint:
+    def changed(self, update: object, inside: Container[str], state: Checkpoint) -> Checkpoint:
         """The state of a run with this update, as a node's would be taken; `inside` are the paths of runs under way in nodes.
 
         Raises `InvalidUpdate`.
@@ -309,7 +315,7 @@ class GraphSpec:
             return call
         if call.why == "breakpoint":
             return self._anew(call, channels)
-        args = node.read(self.shown(call.name, channels))
+        args = node.read(self.write_args(call.name, channels))
         return call.evolve(args=args, digest=call_digest(node.identity(state.path), args))
 
     def edited_by(self, decisions: Sequence[Decision], state: Checkpoint) -> Checkpoint:
@@ -350,7 +356,7 @@ class GraphSpec:
             yield _edit(spec, state, channels, runner.ledger.nested, at=at, by=by)
         for call in state.calls if self.modify is not None else ():
             nested = spec.nested(state, call) if call.stopped and call.result is None else None
-            if nested is not None and nested.spec.kind == "graph":
+            if nested is not None and nested.spec.flow is not None:
                 known = (*decisions, *runner.state.decisions)
                 inner = (*place, names_of(state)[call.id])
                 yield from self._edits(child_of(runner, call, nested), inner, at, by, known)
@@ -456,15 +462,15 @@ class GraphSpec:
 
     def _anew(self, call: Call, channels: JsonText) -> Call:
         """The call as its wave opens it, with this state."""
-        return Call(id=call.id, call_id=call.call_id, name=call.name, arguments=self.shown(call.name, channels))
+        return Call(id=call.id, call_id=call.call_id, name=call.name, arguments=self.write_args(call.name, channels))
 
     # What nodes are given
 
-    def shown(self, node: str, channels: JsonText) -> str:
+    def write_args(self, node: str, channels: JsonText) -> str:
         """The arguments of a node: the state, where a human may have to approve of it, else none. It sees that of its wave then."""
         return f'{{"state":{self.schema.whole(channels)}}}' if self.nodes[node].gate != "never" else "{}"
 
-    def shown_in(self, args: Mapping[str, Any], state: Checkpoint) -> JsonText:
+    def shown_in(self, args: Mapping[str, object], state: Checkpoint) -> JsonText:
         """The state that a node of these arguments sees."""
         shown = args.get("state")
         return channels_of(state) if shown is None else canonical(shown)
@@ -480,15 +486,15 @@ def _edit(
     by: Principal | None = None,
 ) -> Decided:
     """The outcome of an edit that leaves the channels so; `inside` are the paths of runs under way in nodes."""
-    content: Any = state_with(channels, {}, _given(spec, state, inside))
+    content: object = state_with(channels, {}, _inputs_of_nested(spec, state, inside))
     digest = digest_of(channels)
     decision = Decision(pending_id=state.id, digest=digest, kind="edit", path=state.path, content=content, by=by, at=at)
     return Decided(decision=decision)
 
 
-def _given(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, Any]]:
-    """What the graphs that are through in nodes, or under way at these paths, were given of the state which is edited now."""
-    found: dict[str, dict[str, Any]] = {}
+def _inputs_of_nested(spec: GraphSpec, state: Checkpoint, nested: Container[str]) -> dict[str, dict[str, object]]:
+    """Gives the channels that graphs in nodes began with, finished or running at these paths, before the state is edited."""
+    found: dict[str, dict[str, object]] = {}
     for call in state.calls:
         node = spec.nodes.get(call.name)
         begun = call.result is not None or f"{state.path}/{call.id}".lstrip("/") in nested
@@ -569,7 +575,7 @@ def _held_back(state: Checkpoint, decision: Decision) -> Checkpoint:
 
 
 def _advanced(state: Checkpoint, outcome: Advanced) -> Checkpoint:
-    update: dict[str, Any] = {"state": outcome.__dict__["state"], "calls": outcome.calls, "turn": state.turn + 1}
+    update: dict[str, object] = {"state": outcome.__dict__["state"], "calls": outcome.calls, "turn": state.turn + 1}
     if outcome.status == "rejected":
         update["rejecting"] = True
     if outcome.status == "cancelled":

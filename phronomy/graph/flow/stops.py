@@ -1,4 +1,4 @@
-"""Where a graph stands: what it stopped before and after, what runs again, what a human is asked, at every depth."""
+"""The stops of a graph, read off a checkpoint: before and after which nodes, what runs again, what is asked, at every depth."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StopItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphStop:
-    """Where a run of a graph stands.
+    """The place at which a run of a graph has stopped.
 
     `state` is a fresh copy. `before` are the nodes that wait to run, `after` those that are through and hold back what follows: where
     somebody paused the run, those of its wave that had finished, whose updates are taken into the state when it goes on.
@@ -52,7 +52,7 @@ class GraphStop:
 
 
 def stop_of(spec: GraphSpec, checkpoint: Checkpoint) -> GraphStop:
-    """Where a checkpoint of this graph stands. Raises `CheckpointError` for one that is of something else."""
+    """Reads the stop off a checkpoint of this graph. Raises `CheckpointError` for one that is of something else."""
     if not isinstance(checkpoint, Checkpoint) or checkpoint.kind != "graph":
         raise CheckpointError("this is no checkpoint of a graph")
     parts = {part.path: part for part in checkpoint.nested}
@@ -64,7 +64,7 @@ def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoin
     names = names_of(state)
     open_calls = [call for call in state.calls if call.result is None]
     nodes = [call for call in open_calls if not _is_interrupt_point(call)]
-    again = {names[call.id]: _given(spec, state, call) for call in nodes if _runs_again(spec, state, call)}
+    again = {names[call.id]: _input_of(spec, state, call) for call in nodes if _runs_again(spec, state, call)}
     nested: dict[str, GraphStop] = {}
     for call in nodes:
         node = spec.nodes.get(call.name)
@@ -89,7 +89,7 @@ def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoin
 
 
 def _is_interrupt_point(call: Call) -> bool:
-    """Whether it is no node, and stands in the run to be stopped at."""
+    """Whether the call is an interrupt point, and no node."""
     return call.gate or call.name.startswith(AFTER)
 
 
@@ -105,7 +105,7 @@ def _after(spec: GraphSpec, state: Checkpoint, names: Mapping[str, str], waits: 
 
 
 def marks_of(stop: GraphStop) -> dict[str, str]:
-    """What a drawing of the graph says of its nodes, where the run stands so."""
+    """Gives the marks of the nodes in a drawing of the graph at this stop."""
     marks = dict.fromkeys(map(_node, stop.nested), "stopped inside")
     for item in stop.pending:
         first, *inside = item.path
@@ -150,7 +150,7 @@ def _runs_again(spec: GraphSpec, state: Checkpoint, call: Call) -> bool:
     )
 
 
-def _given(spec: GraphSpec, state: Checkpoint, call: Call) -> Any:
+def _input_of(spec: GraphSpec, state: Checkpoint, call: Call) -> object:
     args = call.args or {}
     if "arg" in args:
         return args["arg"]

@@ -12,7 +12,7 @@ from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.flow.inside import update_from
 from phronomy.graph.flow.node import Inside
-from phronomy.graph.flow.routes import Going, failed
+from phronomy.graph.flow.routes import Going, make_failure
 from phronomy.graph.signals import END, START, Send
 from phronomy.graph.state.joins import arrivals_in, channels_in, state_with
 from phronomy.records.calls import Advanced, Call
@@ -44,7 +44,7 @@ def calls_of(
     asked: list[tuple[str, str]] = [
         (f"{AFTER}{node}", canonical({} if why is None else {"reason": why})) for node, why in gates.items()
     ]
-    asked += [(node, spec.shown(node, channels)) for node in going.nodes]
+    asked += [(node, spec.write_args(node, channels)) for node in going.nodes]
     asked += [(send.node, send.arg) for send in going.sends]
     return tuple(
         Call(id=f"{turn}.{place}", call_id=f"{name}-{turn}.{place}", name=name, arguments=arguments)
@@ -58,7 +58,7 @@ def is_at_start(state: Checkpoint) -> bool:
 
 
 def names_of(state: Checkpoint) -> dict[str, str]:
-    """What each call of the wave is called, by its id: as its node, with a number where that runs several times.
+    """Gives the name of each call of a wave by its id: its node's, with a number if the node runs several times.
 
     What stands at a breakpoint is called as the node that it stands after, or as the point.
     """
@@ -78,12 +78,11 @@ def _stands_at(gate: Call) -> str:
 
 
 class Advance:
-    """What follows from a wave in which every call has settled."""
+    """The step from a wave in which every call has settled to the next one."""
 
-    def __init__(self, spec: GraphSpec, state: Checkpoint, deps: Any) -> None:
+    def __init__(self, spec: GraphSpec, state: Checkpoint) -> None:
         self._spec = spec
         self._state = state
-        self._deps = deps
         self._nodes = [call for call in state.calls if not call.name.startswith(AFTER)]
 
     @property
@@ -98,7 +97,7 @@ class Advance:
 
     def outcome(self, at: datetime) -> Advanced:
         """The outcome. Raises `RunFailed` for what code of the user's does."""
-        told = [self._told(call) for call in self._nodes]
+        told = [self._read_result(call) for call in self._nodes]
         targets: list[str | Send] = []
         if is_at_start(self._state):
             targets += self._spec.routes.after(START, self._as_begun)
@@ -106,12 +105,12 @@ class Advance:
             if (known := self._known(call, gave)) is not None:
                 targets += known
             else:
-                targets += self._spec.routes.after(_left(call, gave), partial(self._as_left, call, gave))
+                targets += self._spec.routes.after(_source_of(call, gave), partial(self._as_left, call, gave))
         return self._advanced(told, targets, at)
 
     async def aoutcome(self, at: datetime) -> Advanced:
         """As `outcome`."""
-        told = [self._told(call) for call in self._nodes]
+        told = [self._read_result(call) for call in self._nodes]
         targets: list[str | Send] = []
         if is_at_start(self._state):
             targets += await self._spec.routes.aafter(START, self._as_begun)
@@ -119,28 +118,28 @@ class Advance:
             if (known := self._known(call, gave)) is not None:
                 targets += known
             else:
-                targets += await self._spec.routes.aafter(_left(call, gave), partial(self._as_left, call, gave))
+                targets += await self._spec.routes.aafter(_source_of(call, gave), partial(self._as_left, call, gave))
         return self._advanced(told, targets, at)
 
-    def _told(self, call: Call) -> dict[str, Any]:
-        """What a call has come to: its update as text, and the signal, if it gave one."""
+    def _read_result(self, call: Call) -> dict[str, object]:
+        """Reads the result of a call: its update as text, and its signal, if it gave one."""
         assert call.result is not None
         node, kind, content = self._spec.tools.get(call.name), call.result.kind, call.result.content
         if kind == "completed" and isinstance(node, Inside):
             return {"update": update_from(self._spec, node, self._state, call, content)}
         if kind == "completed":
-            told: dict[str, Any] = json.loads(content)
+            told: dict[str, object] = json.loads(content)
             return {**told, "update": canonical(told["update"])}
         if kind == "responded":
             return {"update": self._spec.schema.update(call.name, json.loads(content))}
         if kind in ("failed", "invalid"):
-            raise failed(call.name, content)
+            raise make_failure(call.name, content)
         if kind == "skipped":  # somebody left it out: its edges are followed
             return {"update": canonical({})}
         return {"update": canonical({}), "kind": kind}
 
     def _known(self, call: Call, gave: dict[str, Any]) -> list[str | Send] | None:
-        """Where to go on, where the edges of the node have no say in it."""
+        """Gives the targets after a call if they do not depend on the edges of its node, else None."""
         if gave.get("kind") is not None:
             back = self._on_rejection(call, gave)
             return [] if back is None else [back]
@@ -149,14 +148,14 @@ class Advance:
         if gave.get("signal") != "replan" or (to := gave["to"]) is None:
             return None
         if unknown := [node for node in to if node != END and node not in self._spec.routes.nodes]:
-            raise failed(call.name, f"it goes on at {quoted_name(unknown[0])}, which is no node of the graph")
+            raise make_failure(call.name, f"it goes on at {quoted_name(unknown[0])}, which is no node of the graph")
         return list(to)
 
-    def _as_begun(self) -> Any:
+    def _as_begun(self) -> object:
         """The state that the run begins with."""
         return self._spec.schema.read(channels_of(self._state))
 
-    def _as_left(self, call: Call, gave: dict[str, Any]) -> Any:
+    def _as_left(self, call: Call, gave: dict[str, Any]) -> object:
         """The state as the node left it, without what its siblings gave."""
         schema = self._spec.schema
         return schema.read(schema.reduce(channels_of(self._state), [(call.name, gave["update"])]))
@@ -184,13 +183,13 @@ class Advance:
         calls = calls_of(spec, state.turn + 2, channels, spec.routes.going([*targets, *complete]), gates)
         return Advanced(state=state_with(channels, waiting), calls=calls, at=at)
 
-    def _on_rejection(self, call: Call, gave: dict[str, Any]) -> str | None:
-        """Where to go on after a node that was refused, or that nobody decided on in time. A cancelled one goes on nowhere."""
+    def _on_rejection(self, call: Call, gave: Mapping[str, object]) -> str | None:
+        """Gives the node that follows a rejected or expired one. Nothing follows a cancelled one."""
         back: str | None = getattr(self._spec.tools.get(call.name), "on_rejection", None)
         return back if gave.get("kind") in ("rejected", "expired") else None
 
     def _ended(self, told: Sequence[dict[str, Any]]) -> tuple[Any, str | None]:
-        """How the run ends, if a node gave it up or a human refused one for which nothing else is planned."""
+        """Gives the end of the run and its reason, if a node aborted it or a human rejected a node without `on_rejection`."""
         for call, gave in zip(self._nodes, told, strict=True):
             if gave.get("signal") == "abort":
                 return "cancelled", gave.get("reason") or f"node {call.name} gave the run up"
@@ -200,6 +199,6 @@ class Advance:
         return None, None
 
 
-def _left(call: Call, gave: dict[str, Any]) -> str:
+def _source_of(call: Call, gave: Mapping[str, object]) -> str:
     """From where to go on along the edges: after the node, or anew where the graph begins."""
     return START if gave.get("signal") == "replan" else call.name

@@ -54,7 +54,7 @@ class Channel:
     """One channel. `start` is what it begins with, as text (None: nothing); `required` is one that must be there to be read."""
 
     name: str
-    hint: Any
+    hint: object
     reducer: Reducer
     form: Form
     start: str | None
@@ -62,10 +62,10 @@ class Channel:
     has_factory: bool
 
     def begin(self) -> str | None:
-        """What the channel begins with, in a run that begins now."""
+        """Gives the first value of the channel, for a run that begins now."""
         return self._text(self.form.load("{}")) if self.has_factory else self.start
 
-    def write(self, value: Any) -> str:
+    def write(self, value: object) -> str:
         """The text of a value. Raises pydantic's `ValidationError`, or `NotStorable` where it would not be read back as the same."""
         try:
             return self._written(value)
@@ -75,7 +75,7 @@ class Channel:
                 raise
         return self._written(again)
 
-    def _written(self, value: Any) -> str:
+    def _written(self, value: object) -> str:
         model = self.form.take({self.name: value})
         taken = self.form.values(model)[self.name]
         try:
@@ -135,7 +135,7 @@ def of_model(graph: str, state: type) -> list[Channel]:
     config = ConfigDict(**{key: value for key, value in model.model_config.items() if key in _CONFIG})  # type: ignore[typeddict-item]
     found = []
     for name, field in model.model_fields.items():
-        default: Any = field.default
+        default: object = field.default
         if field.default_factory is not None:
             if field.default_factory_takes_validated_data:
                 raise GraphError(
@@ -167,7 +167,7 @@ def of_typed_dict(graph: str, state: Any) -> list[Channel]:
     found = []
     for name, hint in hints.items():
         required = False
-        marks: list[Any] = []
+        marks: list[object] = []
         while get_origin(hint) in _QUALIFIERS or get_origin(hint) is Annotated:
             if get_origin(hint) is Annotated:
                 marks = [*get_args(hint)[1:], *marks]
@@ -183,7 +183,7 @@ _QUALIFIERS: Final = (Required, NotRequired, ReadOnly)
 
 
 def _channel(
-    where: str, name: str, hint: Any, marks: Sequence[Any], default: Any, config: ConfigDict, *, required: bool
+    where: str, name: str, hint: object, marks: Sequence[object], default: object, config: ConfigDict, *, required: bool
 ) -> Channel:
     reducer, rest = reducer_of(f"{where}: the channel {name!r}", hint, marks)
     hint = slotted(hint, SLOT)
@@ -212,7 +212,7 @@ def _start(form: Form, name: str, text: str) -> str | None:
 
 
 def explained(error: ValidationError) -> str:
-    """What is wrong, without the values. The words of a user's validator may quote them."""
+    """Describes a validation error without its values, which the words of a user's validator may quote."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(
         f"{path_of(each['loc'])}: "

@@ -74,14 +74,14 @@ def add(old: T, new: T) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """How a channel takes an update: `name` says it in a word, `label` names the function, and `function` is it."""
+    """The rule by which a channel merges updates: its `name`, the `label` of its function, and the `function` itself."""
 
     name: ReducerName
     label: str
-    function: Callable[[Any, Any], Any] = field(repr=False)
+    function: Callable[[Any, Any], object] = field(repr=False)
 
 
-_BUILT_IN: Final[Mapping[Any, ReducerName]] = {
+_BUILT_IN: Final[Mapping[object, ReducerName]] = {
     append: "append",
     replace: "replace",
     merge: "merge",
@@ -96,7 +96,7 @@ _BUILT_IN: Final[Mapping[Any, ReducerName]] = {
 _LISTS: Final = (list, Sequence, MutableSequence)
 _MAPPINGS: Final = (dict, Mapping, MutableMapping)
 
-STARTS: Final[Mapping[Any, str]] = {int: "0", float: "0", Decimal: '"0"', str: '""'}
+STARTS: Final[Mapping[object, str]] = {int: "0", float: "0", Decimal: '"0"', str: '""'}
 """What a channel begins with that is added to, by its type."""
 
 
@@ -137,24 +137,24 @@ def reducer_of(where: str, hint: Any, marks: Iterable[Any]) -> tuple[Reducer, tu
     return Reducer(name, _label(mark) if name == "custom" else name, mark), rest
 
 
-def kind_of(hint: Any) -> Any:
+def kind_of(hint: object) -> object:
     """The class behind a hint: `list` for `list[str]`."""
     if get_origin(hint) is Annotated:
         return kind_of(get_args(hint)[0])
     return get_origin(hint) or hint
 
 
-def _hides_reducer(hint: Any) -> bool:
+def _hides_reducer(hint: object) -> bool:
     marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return any(_hashable(mark) and mark in _BUILT_IN for mark in marks) or any(map(_hides_reducer, get_args(hint)))
 
 
-def _only_tells(mark: Any) -> bool:
+def _only_tells(mark: object) -> bool:
     """Whether a mark says something to people alone."""
     return isinstance(mark, str | Doc) or (isinstance(mark, FieldInfo) and not mark.metadata)
 
 
-def _is_reducer(mark: Any) -> bool:
+def _is_reducer(mark: object) -> bool:
     """Whether it is meant as a reducer: a function, or what is called like one. What pydantic and others look for is not."""
     return (
         callable(mark)
@@ -164,7 +164,7 @@ def _is_reducer(mark: Any) -> bool:
     )
 
 
-def _hashable(mark: Any) -> bool:
+def _hashable(mark: object) -> bool:
     try:
         hash(mark)
     except TypeError:
@@ -172,7 +172,7 @@ def _hashable(mark: Any) -> bool:
     return True
 
 
-def _label(mark: Any) -> str:
+def _label(mark: object) -> str:
     return str(getattr(mark, "__qualname__", type(mark).__qualname__))
 
 

@@ -6,7 +6,7 @@ yielded: so a checkpoint holds whole values only, and a stop, a crash or a resum
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -56,17 +56,17 @@ def streams_of(name: str, function: Any, given: Any, schema: StateSchema) -> Map
 
 
 class Gathering:
-    """The pieces of one call of a node, on their way to one update, and to whoever watches."""
+    """Collects the pieces of one call of a node, hands them to listeners, and merges them into one update."""
 
-    def __init__(self, node: str, schema: StateSchema, streams: Mapping[str, type[Any]]) -> None:
+    def __init__(self, node: str, schema: StateSchema, streams: Mapping[str, type[object]]) -> None:
         self._node = node
         self._schema = schema
         self._streams = streams
-        self._parts: dict[str, list[Any]] = {}
+        self._parts: dict[str, list[object]] = {}
         self._signal: Any = None
         self._feed = feed_here()
 
-    def take(self, piece: Any) -> None:
+    def take(self, piece: object) -> None:
         """Take what the node yielded. Raises `InvalidUpdate`."""
         if self._signal is not None:
             raise self._invalid(f"gave a piece after {type(self._signal).__name__}, which is the last")
@@ -80,7 +80,7 @@ class Gathering:
         values = self._schema.by_channel(self._node, f"node {self._node!r}", update, whole=False)
         for name, value in values.items():
             self._add(name, value)
-        if self._feed is not None and values and (text := _shown(values)) is not None:
+        if self._feed is not None and values and (text := _write_piece(values)) is not None:
             self._feed.give(text)
 
     def _add(self, name: str, value: Any) -> None:
@@ -93,16 +93,16 @@ class Gathering:
             raise self._invalid(
                 f"gave a {type(value).__name__} as a piece of {name!r}, which is a {kind.__name__}", name
             )
-        parts.append(_held(list(value) if kind is list and isinstance(value, tuple) else value))
+        parts.append(_copy(list(value) if kind is list and isinstance(value, tuple) else value))
 
-    def whole(self, returned: Any = None) -> Any:
-        """What a function would have returned: the update, in the signal if there was one. Raises `InvalidUpdate`."""
+    def whole(self, returned: object = None) -> Any:
+        """Merges the pieces into the return value of a function: the update, in its signal if it has one. Raises `InvalidUpdate`."""
         if returned is not None:
             raise self._invalid("returned a value, which nobody would see: a generator yields its last piece as well")
         update = {name: self._merged(name, parts) for name, parts in self._parts.items()}
         return update if self._signal is None else replace(self._signal, update=update)
 
-    def _merged(self, name: str, parts: list[Any]) -> Any:
+    def _merged(self, name: str, parts: Sequence[object]) -> object:
         try:
             return merged(parts) if name in self._streams else parts[0]
         except Unmergeable as error:
@@ -122,15 +122,15 @@ class Gathering:
 _TAKEN: Final[Mapping[type[Any], Any]] = {list: (list, tuple), dict: Mapping}
 
 
-def _held(value: Any) -> Any:
+def _copy(value: object) -> object:
     """A value as it is now, whatever the node does to its lists and dicts afterwards."""
     if type(value) is list:
-        return [_held(item) for item in value]
-    return {key: _held(inner) for key, inner in value.items()} if type(value) is dict else value
+        return [_copy(item) for item in value]
+    return {key: _copy(inner) for key, inner in value.items()} if type(value) is dict else value
 
 
-def _shown(values: Mapping[str, Any]) -> JsonText | None:
-    """The piece as JSON text; null stands for what has no JSON form. It is only looked at: the update is checked as a whole."""
+def _write_piece(values: Mapping[str, object]) -> JsonText | None:
+    """Gives the piece as JSON text for listeners, with null for values without a JSON form: the update is checked as a whole."""
     try:
         return canonical(
             to_jsonable_python(dict(values), bytes_mode="base64", inf_nan_mode="strings", fallback=_no_form)
@@ -139,5 +139,5 @@ def _shown(values: Mapping[str, Any]) -> JsonText | None:
         return None
 
 
-def _no_form(_: Any) -> None:
-    """What is shown of a value that has no JSON form."""
+def _no_form(_: object) -> None:
+    """Stands in, as null, for a value without a JSON form."""

@@ -33,14 +33,14 @@ def arrivals_in(state: str) -> dict[str, list[str]]:
     return found
 
 
-def given_in(state: str) -> dict[str, dict[str, Any]]:
-    """What graphs in nodes were given, by call, before the state was edited."""
+def given_in(state: str) -> dict[str, dict[str, object]]:
+    """Gives the channels that graphs in nodes began with before the state was edited, by call."""
     found: dict[str, dict[str, Any]] = _beside(state, _GIVEN, dict)
     return found
 
 
 def _beside(state: str, name: str, kind: type) -> Any:
-    """What stands beside the channels under this name. Raises `CheckpointError` for what nobody here has written."""
+    """Reads an entry beside the channels. Raises `CheckpointError` for one of another form than is written here."""
     found = json.loads(state).get(name, {}) if state.startswith(_MARKS) else {}
     if not isinstance(found, dict) or not all(isinstance(each, kind) for each in found.values()):
         raise CheckpointError(f"the state of the checkpoint has something else under {name} than a graph puts there")
@@ -48,7 +48,7 @@ def _beside(state: str, name: str, kind: type) -> Any:
 
 
 def state_with(
-    channels: JsonText, arrived: Mapping[str, list[str]], given: Mapping[str, dict[str, Any]] | None = None
+    channels: JsonText, arrived: Mapping[str, list[str]], given: Mapping[str, Mapping[str, object]] | None = None
 ) -> JsonText:
     """The state with these values of the channels, these arrivals, and this that was given."""
     beside = {name: dict(value) for name, value in ((_JOINS, arrived), (_GIVEN, given)) if value}

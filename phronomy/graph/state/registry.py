@@ -40,7 +40,7 @@ _VALUE: Final = "value"
 T = TypeVar("T")
 
 
-def register_type(cls: type[Any], name: str, aliases: Iterable[str] = ()) -> None:
+def register_type(cls: type[object], name: str, aliases: Iterable[str] = ()) -> None:
     """Let values of a class stand in untyped places of a state: a pydantic model, a dataclass or an enum.
 
     `name` is what is stored, so it must stay the same while stored states are to be read; `aliases` are names that were stored before,
@@ -55,7 +55,7 @@ def register_type(cls: type[Any], name: str, aliases: Iterable[str] = ()) -> Non
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Codec:
-    """How values of one class are written. `write` is given a function for what the value holds, and so is `read`."""
+    """The codec of one class. `write` and `read` are given a function for the values inside."""
 
     name: str
     write: Callable[[Any, Callable[[Any, str], JsonValue]], JsonValue]
@@ -68,10 +68,10 @@ class Registry:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Replaced as a whole, never changed: who reads needs no lock.
-        self._by_class: Mapping[type[Any], _Codec] = _BUILT_IN
+        self._by_class: Mapping[type[object], _Codec] = _BUILT_IN
         self._by_name: Mapping[str, _Codec] = {codec.name: codec for codec in _BUILT_IN.values()}
 
-    def register(self, cls: type[Any], name: str, aliases: Iterable[str] = ()) -> None:
+    def register(self, cls: type[object], name: str, aliases: Iterable[str] = ()) -> None:
         """See `register_type`."""
         names = _checked_names(cls, name, aliases)
         codec = _codec(cls, name)
@@ -85,7 +85,7 @@ class Registry:
             self._by_class = {**self._by_class, cls: codec}
             self._by_name = {**self._by_name, **dict.fromkeys(names, codec)}
 
-    def encode(self, value: Any) -> JsonValue:
+    def encode(self, value: object) -> JsonValue:
         """The plain JSON of a value in an untyped place. Raises `NotStorable`."""
         try:
             return self._encode(value, "", 1)
@@ -93,8 +93,8 @@ class Registry:
             error.root = value
             raise
 
-    def decode(self, value: JsonValue) -> Any:
-        """The value that plain JSON stands for. Raises `UnknownType`, and `ValueError` for what `encode` never makes."""
+    def decode(self, value: JsonValue) -> object:
+        """Reads a value from plain JSON. Raises `UnknownType`, and `ValueError` for JSON that `encode` never makes."""
         try:
             return self._decode(value)
         except (UnknownType, ValueError):
@@ -102,7 +102,7 @@ class Registry:
         except Exception as error:  # what a class makes of a text that is none of its own
             raise ValueError(f"a stored value cannot be read ({type(error).__name__})") from None
 
-    def _decode(self, value: JsonValue) -> Any:
+    def _decode(self, value: JsonValue) -> object:
         if isinstance(value, list):
             return [self._decode(item) for item in value]
         if not isinstance(value, dict):
@@ -160,7 +160,7 @@ class Registry:
             )
         return {_TAG: codec.name, _VALUE: self._written(codec, value, path, inside)}
 
-    def _written(self, codec: _Codec, value: Any, path: str, inside: Callable[[Any, str], JsonValue]) -> JsonValue:
+    def _written(self, codec: _Codec, value: object, path: str, inside: Callable[[Any, str], JsonValue]) -> JsonValue:
         kind = type(value).__qualname__
         try:
             written = codec.write(value, inside)
@@ -183,7 +183,7 @@ def _of(kind: type[T], value: JsonValue) -> T:
     return value
 
 
-def _checked_names(cls: Any, name: str, aliases: Iterable[str]) -> list[str]:
+def _checked_names(cls: object, name: str, aliases: Iterable[str]) -> list[str]:
     if not isinstance(cls, type):
         raise RegistrationError(f"a class is registered, not a {type(cls).__name__}")
     if "<locals>" in cls.__qualname__:
@@ -198,7 +198,7 @@ def _checked_names(cls: Any, name: str, aliases: Iterable[str]) -> list[str]:
     return names
 
 
-def _codec(cls: type[Any], name: str) -> _Codec:
+def _codec(cls: type[object], name: str) -> _Codec:
     if issubclass(cls, enum.Flag):
         return _Codec(name, lambda value, _: value.value, lambda value, _: cls(_of(int, value)))
     if issubclass(cls, enum.Enum):
@@ -218,17 +218,17 @@ def _codec(cls: type[Any], name: str) -> _Codec:
     )
 
 
-def _member(members: Mapping[str, Any], name: JsonValue) -> Any:
+def _member(members: Mapping[str, object], name: JsonValue) -> object:
     if not isinstance(name, str) or name not in members:
         raise ValueError("an enum has no such member")
     return members[name]
 
 
-def _items(value: Iterable[Any], inside: Callable[[Any, str], JsonValue]) -> list[JsonValue]:
+def _items(value: Iterable[object], inside: Callable[[Any, str], JsonValue]) -> list[JsonValue]:
     return [inside(item, f"[{place}]") for place, item in enumerate(value)]
 
 
-def _sorted(value: Iterable[Any], inside: Callable[[Any, str], JsonValue]) -> list[JsonValue]:
+def _sorted(value: Iterable[object], inside: Callable[[Any, str], JsonValue]) -> list[JsonValue]:
     """The items of a set, whose own order differs from process to process."""
     return sorted((inside(item, "") for item in value), key=canonical)
 
@@ -242,12 +242,12 @@ def _zoned(value: Any) -> str:
 
 
 def _built_in(
-    cls: type[Any], write: Callable[[Any], JsonValue], read: Callable[[Any], Any], stored: type[Any] = str
-) -> tuple[type[Any], _Codec]:
+    cls: type[object], write: Callable[[Any], JsonValue], read: Callable[[Any], object], stored: type[object] = str
+) -> tuple[type[object], _Codec]:
     return cls, _Codec(cls.__name__, lambda value, _: write(value), lambda value, _: read(_of(stored, value)))
 
 
-_BUILT_IN: Final[Mapping[type[Any], _Codec]] = dict(
+_BUILT_IN: Final[Mapping[type[object], _Codec]] = dict(
     (
         _built_in(datetime, _zoned, datetime.fromisoformat),
         _built_in(date, date.isoformat, date.fromisoformat),

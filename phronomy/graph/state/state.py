@@ -71,8 +71,8 @@ class StateSchema:
         starts = {name: channel.begin() for name, channel in self.channels.items()}
         return self._object({name: text for name, text in starts.items() if text is not None})
 
-    def starts(self) -> dict[str, Any]:
-        """What the channels begin with, as plain JSON, where that is the same in every run."""
+    def starts(self) -> dict[str, object]:
+        """Gives the first values of the channels as plain JSON, where they are the same in every run."""
         return {name: json.loads(each.start) for name, each in self.channels.items() if each.start is not None}
 
     def missing(self, values: JsonText) -> tuple[str, ...]:
@@ -84,8 +84,8 @@ class StateSchema:
 
     # Writing
 
-    def update(self, node: str | None, value: Any) -> JsonText:
-        """What a node returned, or (None, `START`) a caller gave, validated by channel, as text. Raises `InvalidUpdate`.
+    def update(self, node: str | None, value: object) -> JsonText:
+        """Validates an update by channel, and gives it as text: a node's, or (None, `START`) a caller's. Raises `InvalidUpdate`.
 
         `JsonText` is an update that is text already: see `accept`.
         """
@@ -99,7 +99,7 @@ class StateSchema:
             return self._changes(node, who, was, value)
         return self._object(self._written(node, who, self.by_channel(node, who, value, whole=False)))
 
-    def dump(self, value: Any) -> JsonText:
+    def dump(self, value: object) -> JsonText:
         """The channel values of a whole state that somebody's code has edited. Raises `InvalidUpdate`."""
         who = "the edited state"
         return self._object(self._in_order(self._written(None, who, self.by_channel(None, who, value, whole=True))))
@@ -121,7 +121,7 @@ class StateSchema:
                 raise InvalidUpdate(told, node=node, channel=name) from None
         return self._object(self._in_order(written))
 
-    def by_channel(self, node: str | None, who: str, value: Any, *, whole: bool) -> dict[str, Any]:
+    def by_channel(self, node: str | None, who: str, value: object, *, whole: bool) -> dict[str, Any]:
         """The values in an update, or in a `whole` state, by channel; nothing is validated yet. Raises `InvalidUpdate`."""
         if self._is_model and type(value) is self.state:
             names = value.__dict__ if whole else cast("BaseModel", value).model_fields_set
@@ -144,7 +144,7 @@ class StateSchema:
                 )
         return dict(value)
 
-    def _written(self, node: str | None, who: str, values: dict[str, Any]) -> dict[str, str]:
+    def _written(self, node: str | None, who: str, values: Mapping[str, object]) -> dict[str, str]:
         written: dict[str, str] = {}
         for name, value in values.items():
             try:
@@ -163,7 +163,7 @@ class StateSchema:
                 raise InvalidUpdate(told, node=node, channel=name) from error
         return written
 
-    def _changes(self, node: str | None, who: str, was: Mapping[str, str], state: Any) -> JsonText:
+    def _changes(self, node: str | None, who: str, was: Mapping[str, str], state: object) -> JsonText:
         """The update in a state that the node got, changed, and returned as a whole."""
         now = self._written(node, who, self.by_channel(node, who, state, whole=True))
         changed = {name: text for name, text in now.items() if was.get(name, self.channels[name].start) != text}
@@ -283,7 +283,7 @@ class StateSchema:
                 " let an earlier node write it, or give the field a default",
                 channels=missing,
             )
-        read: dict[str, Any] = {}
+        read: dict[str, object] = {}
         for name, channel in self.channels.items():
             member = members.get(name, channel.start)
             if member is not None:
@@ -294,7 +294,7 @@ class StateSchema:
             return state
         return _model_of(cast("type[BaseModel]", self.state), read, members)
 
-    def _read_channel(self, channel: Channel, text: str) -> Any:
+    def _read_channel(self, channel: Channel, text: str) -> object:
         try:
             return channel.read(text)
         except ValidationError as error:
@@ -303,7 +303,7 @@ class StateSchema:
             ) from None
 
 
-def _model_of(state: type[BaseModel], read: dict[str, Any], was: Mapping[str, str]) -> BaseModel:
+def _model_of(state: type[BaseModel], read: Mapping[str, object], was: Mapping[str, str]) -> BaseModel:
     fields = _ReadFields(read)
     fields.read_from = was
     model = state.__new__(state)
@@ -317,8 +317,8 @@ def _model_of(state: type[BaseModel], read: dict[str, Any], was: Mapping[str, st
     return model
 
 
-def origin_of(value: Any) -> Mapping[str, str] | None:
-    """What a state was when it was read; None for what never was."""
+def origin_of(value: object) -> Mapping[str, str] | None:
+    """Gives the text from which a state was read; None for one that was made otherwise."""
     known = value if isinstance(value, StateDict) else getattr(value, "__pydantic_fields_set__", None)
     return getattr(known, "read_from", None) if isinstance(known, StateDict | _ReadFields) else None
 

@@ -1,4 +1,4 @@
-"""How pieces of a value become one, where a node gives its update piece by piece.
+"""The functions that merge the pieces of a value, for nodes that yield their update piece by piece.
 
 Text and bytes are joined, lists put one behind the other, messages joined by their text, mappings merged key by key: of the values of
 one key, text is joined, lists are put behind each other, mappings are merged, and of numbers, truth values and times the last
@@ -69,9 +69,9 @@ class Concats:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # Replaced as a whole, never changed: who reads needs no lock.
-        self._by_class: Mapping[type[Any], Concat] = _BUILT_IN
+        self._by_class: Mapping[type[object], Concat] = _BUILT_IN
 
-    def register(self, cls: type[Any], fn: Concat) -> None:
+    def register(self, cls: type[object], fn: Concat) -> None:
         """See `register_concat`."""
         if not isinstance(cls, type) or cls in (object, type(None)):
             shown = cls.__qualname__ if isinstance(cls, type) else f"a {type(cls).__name__}"
@@ -82,14 +82,14 @@ class Concats:
                 raise RegistrationError(f"{cls.__qualname__} has a concat already")
             self._by_class = {**self._by_class, cls: fn}
 
-    def find(self, cls: type[Any]) -> tuple[type[Any], Concat] | None:
+    def find(self, cls: type[object]) -> tuple[type[object], Concat] | None:
         """The class itself or the nearest above it that has a concat, and that. An enum is no text, nor a truth value a number."""
         known = self._by_class
         above = [cls] if issubclass(cls, Enum) or cls is bool else cls.__mro__
         return next(((each, known[each]) for each in above if each in known), None)
 
 
-def is_generator(function: Any) -> Literal["sync", "async"] | None:
+def is_generator(function: object) -> Literal["sync", "async"] | None:
     """Which kind of generator calling it gives, if it gives one; decided from how it was written."""
     while isinstance(function, partial):
         function = function.func
@@ -102,7 +102,7 @@ def is_generator(function: Any) -> Literal["sync", "async"] | None:
 # Which types
 
 
-def kind_of_pieces(hint: Any) -> type[Any]:
+def kind_of_pieces(hint: object) -> type[object]:
     """The class by which pieces of a declared type are merged. Raises `Unmergeable`."""
     hint = _bare(hint)
     if hint is Any:
@@ -112,19 +112,19 @@ def kind_of_pieces(hint: Any) -> type[Any]:
         if len(kinds) > 1:
             raise Unmergeable("its type is a union of several types")
         return kinds.pop()
-    kind: Any = get_origin(hint) or hint
+    kind: object = get_origin(hint) or hint
     if kind in _ALIKE or is_typeddict(kind):
         kind = _ALIKE.get(kind, dict)
         if kind is dict:
             _check_values(hint, (hint,))
-        return kind  # type: ignore[no-any-return]
+        return kind
     found = CONCATS.find(kind) if isinstance(kind, type) else None
     if found is None or found[0] in _ALIKE:  # a subclass of these has rules of its own, which joining would break
         raise Unmergeable(f"no concat is registered for {getattr(kind, '__qualname__', kind)}")
     return found[0]
 
 
-def kind_or_none(hint: Any) -> type[Any] | None:
+def kind_or_none(hint: object) -> type[object] | None:
     """As `kind_of_pieces`; None for a type whose pieces cannot be merged."""
     try:
         return kind_of_pieces(hint)
@@ -132,7 +132,7 @@ def kind_or_none(hint: Any) -> type[Any] | None:
         return None
 
 
-def _check_values(hint: Any, seen: tuple[Any, ...]) -> None:
+def _check_values(hint: object, seen: tuple[object, ...]) -> None:
     """Refuse a mapping in which two values of one key would not go together, as far as its type says what they are."""
     if is_typeddict(get_origin(hint) or hint):
         for value in get_type_hints(get_origin(hint) or hint, include_extras=True).values():
@@ -141,12 +141,12 @@ def _check_values(hint: Any, seen: tuple[Any, ...]) -> None:
         _check_value(get_args(hint)[1], seen)
 
 
-def _check_value(hint: Any, seen: tuple[Any, ...]) -> None:
+def _check_value(hint: object, seen: tuple[object, ...]) -> None:
     hint = _bare(hint)
     unknown = hint in (Any, object, None, type(None)) or isinstance(hint, ForwardRef | str | TypeVar)
     if unknown or hint in seen:  # the values themselves are looked at; or a type that holds itself
         return
-    kind: Any = get_origin(hint) or hint
+    kind: object = get_origin(hint) or hint
     if members := _members(hint):
         for each in members:
             _check_value(each, (*seen, hint))
@@ -156,20 +156,20 @@ def _check_value(hint: Any, seen: tuple[Any, ...]) -> None:
         kind_of_pieces(hint)
 
 
-def _bare(hint: Any) -> Any:
+def _bare(hint: object) -> object:
     """The type without what is said about it."""
     while True:
         if get_origin(hint) in (Annotated, Required, NotRequired, ReadOnly):
             hint = get_args(hint)[0]
         elif isinstance(hint, TypeAliasType):
             hint = hint.__value__
-        elif hasattr(hint, "__supertype__"):
-            hint = hint.__supertype__
+        elif (base := getattr(hint, "__supertype__", None)) is not None:
+            hint = base
         else:
             return hint
 
 
-def _members(hint: Any) -> list[Any]:
+def _members(hint: object) -> list[object]:
     if get_origin(hint) not in (Union, types.UnionType):
         return []
     return [each for each in get_args(hint) if each is not type(None)]
@@ -187,13 +187,14 @@ def merged(pieces: Sequence[Any]) -> Any:
     other = next((place for place, way in enumerate(ways) if way != ways[0]), None)
     if other is not None:
         raise Unmergeable(f"a {type(said[0]).__name__} and a {type(said[other]).__name__} do not go together")
-    if ways and ways[0] in _LAST:
+    way = ways[0] if ways else None
+    if isinstance(way, type):
         return pieces[-1]
     if len(said) == 1:
         return said[0]
-    if ways[0] is None:
+    if way is None:
         raise Unmergeable(f"no concat is registered for {type(said[0]).__qualname__}")
-    cls, concat = ways[0]
+    cls, concat = way
     value = concat(said)
     if not isinstance(value, cls):
         if inspect.iscoroutine(value):
@@ -202,8 +203,8 @@ def merged(pieces: Sequence[Any]) -> Any:
     return value
 
 
-def _way(value: Any) -> Any:
-    """How a value is merged: the class and its function, the class of which the last counts, or (None) not at all."""
+def _way(value: object) -> tuple[type[object], Concat] | type[object] | None:
+    """Finds the merge of a value: its class and function, the class of which the last piece counts, or None for no merge."""
     found = CONCATS.find(type(value))
     if found is None and isinstance(value, Mapping):
         found = (dict, _merge)
@@ -222,12 +223,12 @@ def _join_bytes(pieces: list[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def _extend(pieces: list[list[Any]]) -> list[Any]:
+def _extend(pieces: Sequence[Sequence[object]]) -> list[object]:
     return [item for piece in pieces for item in piece]
 
 
-def _merge(pieces: list[Mapping[Any, Any]]) -> dict[Any, Any]:
-    by_key: dict[Any, list[Any]] = {}
+def _merge(pieces: Sequence[Mapping[T, object]]) -> dict[T, object]:
+    by_key: dict[T, list[object]] = {}
     for piece in pieces:
         for key, value in piece.items():
             by_key.setdefault(key, []).append(value)
@@ -274,7 +275,7 @@ _NUMBERS: Final = (int, float, Decimal)
 _LAST: Final = (bool, *_NUMBERS, datetime, date, time, timedelta)
 """Of values of these, the last counts."""
 
-_ALIKE: Final[Mapping[Any, type[Any]]] = {
+_ALIKE: Final[Mapping[object, type[object]]] = {
     str: str,
     bytes: bytes,
     list: list,
@@ -286,7 +287,7 @@ _ALIKE: Final[Mapping[Any, type[Any]]] = {
 }
 """The types that are merged as they are, and the class of their pieces."""
 
-_BUILT_IN: Final[Mapping[type[Any], Concat]] = {
+_BUILT_IN: Final[Mapping[type[object], Concat]] = {
     str: _join_text,
     bytes: _join_bytes,
     list: _extend,
@@ -298,7 +299,7 @@ CONCATS: Final = Concats()
 """The one registry: how pieces of a class go together is the same in all graphs of a process. It only grows."""
 
 
-def _refuse_function(cls: type[Any], fn: Any) -> None:
+def _refuse_function(cls: type[object], fn: object) -> None:
     what = f"the concat of {cls.__qualname__}"
     if not callable(fn):
         raise RegistrationError(f"{what} is a function of a list of pieces, not a {type(fn).__name__}")

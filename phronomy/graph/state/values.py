@@ -20,7 +20,7 @@ T = TypeVar("T")
 class NotStorable(ValueError):
     """A value that cannot be stored: `path` leads to it from `root`, the value in the untyped place."""
 
-    def __init__(self, why: str, path: str, root: Any = None) -> None:
+    def __init__(self, why: str, path: str, root: object = None) -> None:
         super().__init__(why)
         self.why = why
         self.path = path
@@ -32,16 +32,16 @@ class Slot:
     """Marks an untyped place of a type: any plain JSON value, and what is registered."""
 
     encode: Callable[[Any], JsonValue]
-    decode: Callable[[JsonValue], Any]
+    decode: Callable[[JsonValue], object]
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.json_or_python_schema(
             json_schema=core_schema.no_info_plain_validator_function(self.decode),
             python_schema=core_schema.any_schema(),
             serialization=core_schema.plain_serializer_function_ser_schema(self.encode),
         )
 
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, object]:
         return {}
 
 
@@ -89,21 +89,21 @@ def cleaned(value: Any, depth: int = 0) -> Any:
     return value
 
 
-def one_each(cleaned: dict[Any, T], value: Mapping[Any, Any], path: str) -> dict[Any, T]:
+def one_each(cleaned: dict[Any, T], value: Mapping[object, object], path: str) -> dict[Any, T]:
     """The cleaned mapping, if it has kept all keys of the value."""
     if len(cleaned) != len(value):
         raise NotStorable("two of its keys become one, as their lone surrogates are replaced", path)
     return cleaned
 
 
-def exact(hint: Any) -> bool:
+def exact(hint: object) -> bool:
     """Whether JSON holds every value of the type as it is, lists of such included."""
     if is_exact(hint):
         return True
     return get_origin(hint) is list and exact(get_args(hint)[0])
 
 
-def lost(one: Any, other: Any, path: str) -> str | None:
+def lost(one: object, other: object, path: str) -> str | None:
     """The path to the first value that is not the same in both; None if all are."""
     if one is other:
         return None
@@ -121,7 +121,7 @@ def lost(one: Any, other: Any, path: str) -> str | None:
     return None if parts.keys() == others.keys() else path
 
 
-def found_at(root: Any, wanted: Any, path: str) -> str:
+def found_at(root: object, wanted: object, path: str) -> str:
     """The path from a value to another inside it; the path itself if it is not there."""
     todo, seen = [(root, path)], set()
     while todo:
@@ -134,13 +134,13 @@ def found_at(root: Any, wanted: Any, path: str) -> str:
     return path
 
 
-def step_to(key: Any) -> str:
-    """How a path goes on to the value of a key."""
+def step_to(key: object) -> str:
+    """Gives the step of a path to the value of a key."""
     return f".{key}" if isinstance(key, str) and key.isidentifier() else f"[{key!r:.40}]"
 
 
-def _parts(value: Any) -> dict[Any, tuple[str, Any]] | None:
-    """What a value holds, with the step of a path to it; None if it holds nothing that could be looked at by itself."""
+def _parts(value: object) -> dict[object, tuple[str, object]] | None:
+    """Gives the values inside a value, each with its step of the path; None for a value that is no container."""
     if isinstance(value, BaseModel):
         named = {name: inner for name, inner in value.__dict__.items() if name in type(value).model_fields}
         named |= {**(value.__pydantic_extra__ or {}), **(value.__pydantic_private__ or {})}
@@ -155,11 +155,11 @@ def _parts(value: Any) -> dict[Any, tuple[str, Any]] | None:
     return None
 
 
-def _is_derived(value: Any, name: str) -> bool:
+def _is_derived(value: object, name: str) -> bool:
     return isinstance(getattr(type(value), name, None), functools.cached_property)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: object, other: object) -> bool:
     try:
         return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
     except Exception:

@@ -115,7 +115,7 @@ def _tree(store: Store, run_id: str) -> Picture:
 
 
 def _checkpoint(now: Checkpoint, parent: Checkpoint | None, head_of: Branch | None) -> Box:
-    """The box of a checkpoint: its step and what happened, what it waits for, its label, where it stands, and its id."""
+    """Makes the box of a checkpoint: its step, what happened, what is pending, its label and its id."""
     kind, happened = _happened(now, parent)
     failed = [call.name for call in now.calls if call.status == "failed"]
     if (failed and kind == "step") or (head_of is not None and head_of.status == "failed"):
@@ -129,7 +129,7 @@ def _checkpoint(now: Checkpoint, parent: Checkpoint | None, head_of: Branch | No
 
 
 def _happened(now: Checkpoint, parent: Checkpoint | None) -> tuple[Kind, str]:
-    """What happened on the way to a checkpoint, and what kind of thing that is."""
+    """Describes the step that led to a checkpoint, and names its kind."""
     kind: Kind = "over" if now.ended is not None else "stop" if now.pending else "step"
     if parent is None:
         if now.step == 0:
@@ -168,7 +168,7 @@ def _turn(now: Checkpoint) -> str:
 
 
 def _is_gate(call: Call) -> bool:
-    """Whether it only stands there to be stopped at, and does nothing."""
+    """Whether the call is an interrupt point, which does nothing but stop the run."""
     return call.gate or call.name.startswith(f"{_AFTER}:")
 
 
@@ -204,7 +204,7 @@ def _waiting(pending: Iterable[PendingApproval]) -> list[str]:
 
 
 def _stands(item: PendingApproval) -> tuple[str, str]:
-    """How a run waits, and for what, before what or after what."""
+    """Describes the wait of a run: for what, and before or after which node."""
     if item.tool.source == _AFTER:
         return ("stopped after" if item.call_id.startswith(f"{_AFTER}:") else "stopped by"), item.tool_name
     if item.tool.source != "breakpoint":

@@ -1,4 +1,4 @@
-"""A picture of boxes and arrows, and its text as a Mermaid flowchart: what stands in a box can neither end it nor add to it."""
+"""A picture of boxes and arrows, and its text as a Mermaid flowchart: the text in a box can neither end it nor add to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INK: Final = "#1b1f24"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A box: its lines of text, what kind of thing it is, and whether something stands there now.
+    """A box: its lines of text, the kind of thing it is, and whether a run is there now.
 
     `title` says it in full, where the medium has room for it.
     """
@@ -58,7 +58,7 @@ class Picture:
     arrows: tuple[Arrow, ...]
 
 
-def shown(text: str, most: int = WIDEST) -> str:
+def on_one_line(text: str, most: int = WIDEST) -> str:
     """The text on one line, without what does not show, cut where it is longer than that."""
     visible = "".join(char if char.isprintable() or char.isspace() else "\ufffd" for char in text)
     line = " ".join(visible.split())
@@ -87,7 +87,7 @@ def mermaid(picture: Picture) -> str:
 
 def _statements(picture: Picture) -> Iterator[str]:
     yield "flowchart TD"
-    yield f"    accTitle: {_TITLE.sub('?', shown(picture.title))}"
+    yield f"    accTitle: {_TITLE.sub('?', on_one_line(picture.title))}"
     for place, box in enumerate(picture.boxes):
         opens, closes = _FRAMES[box.kind]
         yield f"    n{place}{opens}{_quoted(box.lines)}{closes}"
@@ -109,5 +109,5 @@ def _styled(name: str, style: str, boxes: Sequence[Box], kind: Kind | None) -> I
 
 
 def _quoted(lines: Iterable[str]) -> str:
-    safe = [_UNSAFE.sub(lambda found: f"#{ord(found[0])};", shown(line)) for line in lines]
+    safe = [_UNSAFE.sub(lambda found: f"#{ord(found[0])};", on_one_line(line)) for line in lines]
     return f'"{"<br/>".join(safe) or "#160;"}"'  # nothing between quotes is no text for Mermaid

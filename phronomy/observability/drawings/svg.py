@@ -12,7 +12,7 @@ from html import escape
 from typing import Final
 from unicodedata import east_asian_width
 
-from phronomy.observability.drawings.picture import COLOURS, INK, WIDEST, Arrow, Box, Picture, shown
+from phronomy.observability.drawings.picture import COLOURS, INK, WIDEST, Arrow, Box, Picture, on_one_line
 
 CHAR: Final = 7.3
 """Pixels of a character in a line of a box; wide ones take two."""
@@ -41,7 +41,7 @@ def svg(picture: Picture) -> str:
 
 
 class Layout:
-    """Where everything goes: the layer and lane of each box and track, and the pixels that those are at."""
+    """The layout of a picture: the layer and lane of each box and track, and their pixels."""
 
     def __init__(self, picture: Picture) -> None:
         order, back = _order(len(picture.boxes), picture.arrows)
@@ -113,7 +113,7 @@ class Layout:
         return f"{way}V{_at(tip)}"
 
     def _next(self, arrow: Arrow, layer: int) -> float:
-        """Where an arrow comes through below a layer: on its track, or at its box."""
+        """Gives the place at which an arrow passes below a layer: its track, or its box."""
         return self.centre[self.tracks.get((arrow.target, layer + 1), self.lane[arrow.target])]
 
     def label(self, arrow: Arrow) -> tuple[float, float]:
@@ -129,7 +129,7 @@ class Layout:
 
 
 def _order(count: int, arrows: Sequence[Arrow]) -> tuple[list[int], set[Arrow]]:
-    """The boxes so that each stands before those that it leads to, and the arrows left out for that: those that lead back."""
+    """Orders the boxes so that arrows lead forward, and gives the arrows left out for that: those that lead back."""
     leads: dict[int, list[Arrow]] = defaultdict(list)
     for arrow in arrows:
         leads[arrow.source].append(arrow)
@@ -266,13 +266,13 @@ def _box(box: Box, left: float, top: float, width: float, height: float) -> Iter
 
 
 def _size(box: Box) -> tuple[float, float]:
-    columns = max((_columns(shown(line)) for line in box.lines), default=0)
+    columns = max((_columns(on_one_line(line)) for line in box.lines), default=0)
     return columns * CHAR + 3 * PAD, LINE * len(box.lines) + PAD
 
 
 def _wide(label: str) -> float:
     """The pixels that a label is wide."""
-    return _columns(shown(label, LABEL)) * CHAR
+    return _columns(on_one_line(label, LABEL)) * CHAR
 
 
 def _columns(text: str) -> int:
@@ -281,7 +281,7 @@ def _columns(text: str) -> int:
 
 
 def _text(text: str, most: int = WIDEST) -> str:
-    return escape(shown(text, most))
+    return escape(on_one_line(text, most))
 
 
 def _at(number: float) -> str:

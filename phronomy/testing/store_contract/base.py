@@ -1,4 +1,4 @@
-"""What the tests of a store are written with: a clock that is moved by hand, things to store, and the store under test."""
+"""The base of the tests of a store: a clock that is moved by hand, records to store, and the store under test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Never, TypeAlias, TypeVar
 
 from phronomy.agents.agent import Agent
 from phronomy.stores.base import Store
@@ -21,6 +21,7 @@ from phronomy.stores.rows import (
     Branch,
     BranchFilter,
     CheckpointFilter,
+    CheckpointRow,
     Claim,
     Entry,
     Lineage,
@@ -35,9 +36,12 @@ E = TypeVar("E", bound=BaseException)
 
 DRIVERS = ("sync", "async")
 
+Everything: TypeAlias = tuple[list[Branch], list[PendingRow], list[CheckpointRow], list[AuditRow], list[Lineage]]
+"""The content of a store."""
+
 
 class Clock:
-    """A clock that stands still until it is moved: `now` is in seconds since the epoch.
+    """A clock that only the test moves: `now` is in seconds since the epoch.
 
     With `yields`, whoever looks at it lets other threads go first: a store that looks between reading and writing, and lets another
     in meanwhile, is found out.
@@ -77,7 +81,7 @@ class StoreTests:
     def _stores(self) -> list[Store]:
         return []
 
-    def opened(self, **options: Any) -> Store:
+    def opened(self, **options: object) -> Store:
         """Another object over the data of this test; the test's end closes it."""
         store = self.make_store(clock=self.clock, **options)
         self._stores.append(store)
@@ -103,12 +107,12 @@ class StoreTests:
 
     # Whole runs
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
+    def run(self, work: Coroutine[object, Never, T]) -> T:
         """Run something async to its end, in a fresh event loop."""
         return asyncio.run(work)
 
-    def drive(self, driver: str, agent: Agent[Any, Any], verb: str, *args: Any, **options: Any) -> Any:
-        """What a method of the agent gives, or its async twin in an event loop of its own."""
+    def drive(self, driver: str, agent: Agent[Any, object], verb: str, *args: object, **options: object) -> Any:
+        """Calls a method of the agent, or its async twin in an event loop of its own."""
         if driver == "sync":
             return getattr(agent, verb)(*args, **options)
         return self.run(getattr(agent, f"a{verb}")(*args, **options))
@@ -176,7 +180,7 @@ def begin(
     exclusive: bool = False,
     **change: Any,
 ) -> None:
-    """Create a branch with these first entries; `parent` is the branch that it goes on from, and after which entry."""
+    """Create a branch with these first entries; `parent` is the branch that it was forked from, and after which entry."""
     parent_branch, seq = parent or (None, 0)
     branch = Branch(id=id, run_id=run or id, thread_id=thread, agent=agent, label=label)
     branch = replace(branch, parent_branch=parent_branch, parent_seq=seq, seq=seq)
@@ -211,11 +215,11 @@ def branch_of(store: Store, id: str) -> Branch:
 
 
 def written(lineage: Lineage) -> list[tuple[int, str, str]]:
-    """Each entry as its number, the branch in whose log it stands, and its checkpoint or body."""
+    """Gives each entry as its number, the branch of its log, and its checkpoint or body."""
     return [(entry.seq, entry.branch_id, entry.checkpoint_id or entry.body) for entry in lineage.entries]
 
 
-def everything(store: Store) -> tuple[Any, ...]:
+def everything(store: Store) -> Everything:
     """All that the store holds: equal before and after means that nothing has happened."""
     branches = store.select_branches(BranchFilter())
     return (
@@ -248,7 +252,7 @@ class Refusal(Generic[E]):
 
 @contextmanager
 def refused(*kinds: type[E]) -> Iterator[Refusal[E]]:
-    """What is in the block raises one of these errors, or the test fails."""
+    """Fails the test unless the block raises one of these errors."""
     caught: Refusal[E] = Refusal()
     try:
         yield caught
@@ -259,9 +263,9 @@ def refused(*kinds: type[E]) -> Iterator[Refusal[E]]:
 
 
 @contextmanager
-def beside(work: Callable[[], Any]) -> Iterator[None]:
-    """Have something done in another thread while the block goes on; it is through when the block is left."""
-    found: list[Any] = []
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Runs work in another thread beside the block, and waits for its end at the end of the block."""
+    found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()
     try:
@@ -271,13 +275,13 @@ def beside(work: Callable[[], Any]) -> Iterator[None]:
     assert len(found) == 1, "what was done in another thread has failed"
 
 
-async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
-    """What these give, each in a task of its own."""
+async def together(*work: Coroutine[object, Never, object]) -> list[Any]:
+    """Runs coroutines side by side, each in a task of its own, and gives their results."""
     return list(await asyncio.gather(*work))
 
 
 def race(work: Sequence[Callable[[], T]]) -> list[T | Exception]:
-    """What each piece of work gave or raised, all of them begun at once in threads of their own."""
+    """Runs all work at once, each in a thread of its own, and gives what each returned or raised."""
     start, found = threading.Barrier(len(work)), dict[int, T | Exception]()
 
     def body(number: int) -> None:

@@ -7,7 +7,7 @@ import itertools
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, WaitTimeout
 from phronomy.records.audit import AuditRecord
@@ -36,6 +36,8 @@ from phronomy.testing.store_contract.base import (
 
 PAY = call("pay", {"amount": 5.0, "to": "Zoë\u2028\x00"}, id="c1")
 LOOK = call("look", {"at": "☃\n"}, id="c2")
+T = TypeVar("T")
+
 BAD_LIMITS: tuple[Any, ...] = (0, -1, True, 1.0, "3")
 BAD_CURSORS: tuple[Any, ...] = (
     *("", "x", "WyJwIiwx", "é", "\ud800", "W10", "bnVsbA", "W1tbW1tb", 7, b"x", "next", "=" * 9),
@@ -56,9 +58,9 @@ def sealed(id: str, **fields: Any) -> Checkpoint:
     )
 
 
-def pages(ask: Callable[..., Page[Any]], limit: int, **given: Any) -> list[Any]:
+def pages(ask: Callable[..., Page[T]], limit: int, **given: object) -> list[T]:
     """The items of all pages put together."""
-    found: list[Any] = []
+    found: list[T] = []
     after = None
     while True:
         page = ask(limit=limit, after=after, **given)
@@ -314,7 +316,7 @@ class ListTests(StoreTests):
         assert "p1" in str(self.named(store.pending)) and "c1" in str(self.named(store.list))
         assert [found.n for found in store.select_audit(AuditFilter())] == [store.select_audit(AuditFilter())[0].n]
 
-    def named(self, ask: Callable[[], Any]) -> StoreError:
+    def named(self, ask: Callable[[], object]) -> StoreError:
         """The error that asking ends in."""
         with refused(StoreError) as caught:
             ask()

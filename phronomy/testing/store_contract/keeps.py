@@ -1,4 +1,4 @@
-"""Tests of a store: claims that are renewed and given up, what was announced, branches that are taken away."""
+"""Tests of a store: claims that are renewed and given up, what was announced, branches that are deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MINE = claim()
 
 
 class HoldTests(StoreTests):
-    """A worker's hold on a branch, and how far whoever listens has heard."""
+    """A worker's claim on a branch, and the place up to which listeners have heard."""
 
     def test_a_lease_is_renewed_even_late_and_not_once_it_is_lost(self) -> None:
         """For the seconds that the store says, from now; what it returns is the branch."""

@@ -70,7 +70,7 @@ class PendingTests(StoreTests):
             opened = []
             for place in range(8):
                 n = next(number)
-                facets: dict[str, Any] = {
+                facets: dict[str, object] = {
                     "tool_name": ("pay", "ship", "sh%p")[n % 3],
                     "risk": (None, "high", "low")[place % 3],
                     "agent": ("clerk", "Clerk")[n % 2],

@@ -40,7 +40,7 @@ NONE = ("", "none", "n1", "b1", "\ud800", "c1\x00", "\x00", "c1'; --", "c%", "c_
 
 
 class LineageTests(StoreTests):
-    """What leads to a place, and what goes on from it."""
+    """The entries that lead to a checkpoint, and the branches that begin there."""
 
     def test_a_lineage_leads_to_a_place_through_the_logs_that_it_goes_on_from(self) -> None:
         """To a checkpoint: with the journal after it, up to the next root row."""

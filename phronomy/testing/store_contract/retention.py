@@ -1,4 +1,4 @@
-"""Tests of a store: taking runs away, and how what goes on from them stays whole."""
+"""Tests of a store: deleting runs, while the branches that were forked from them stay whole."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def texts(store: Store, run_id: str) -> dict[str, str]:
 
 
 class RetentionTests(StoreTests):
-    """What goes, what stays, and how much went."""
+    """The branches that a deletion takes, those that stay, and the count."""
 
     def ended(self, thread: str | None = None, label: str | None = None, at: float | None = None) -> str:
         """A run that looked, paid after approval and has ended: its id."""
@@ -44,7 +44,7 @@ class RetentionTests(StoreTests):
         return waits
 
     def size(self, *run_ids: str) -> int:
-        """How many checkpoints these runs have."""
+        """Counts the checkpoints of these runs."""
         return sum(len(self.store.list(run_id=run_id)) for run_id in run_ids)
 
     def runs(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phronomy.agents.agent import Agent
 from phronomy.errors import (
@@ -24,6 +24,9 @@ from phronomy.testing.scripted import ScriptedModel, call
 from phronomy.testing.store_contract.base import StoreTests, branch_of, everything, refused
 from phronomy.tools.tool import tool
 
+if TYPE_CHECKING:
+    from phronomy.observability.events import Event
+
 PAY = call("pay", {"amount": 5.0}, id="c1")
 SHIP = call("pay", {"amount": 7.5, "to": "Ben"}, id="c2")
 LOOK = call("look", {"at": "it"}, id="c3")
@@ -40,8 +43,8 @@ class Told(Announcements):
         self.faults: list[BaseException | None] = list(faults)
         self.heard: list[tuple[str, str]] = []
 
-    def _hear(self, event: Any) -> None:
-        """Note it, then raise the fault that is due."""
+    def _hear(self, event: Event) -> None:
+        """Note the event, or raise the fault that is due."""
         fault = self.faults.pop(0) if self.faults else None
         self.heard.append((event.type, event.key))
         if fault is not None:
@@ -59,9 +62,9 @@ WRITES = ("append", "renew", "release", "announced")
 
 
 def lose(store: Store) -> None:
-    """From here on nothing that is written reaches the store, and whoever works with it is gone."""
+    """Cuts the store off: from here on no write reaches it, as if the worker were gone."""
 
-    def away(*_: Any, **__: Any) -> Any:
+    def away(*_: object, **__: object) -> Any:
         raise StoreError("the worker is gone")
 
     for name in WRITES:
@@ -250,7 +253,7 @@ class ExpiryTests(StoreTests):
 
 
 class AnnounceTests(StoreTests):
-    """Whoever listens hears of everything that is stored, at least once."""
+    """Listeners hear of everything that is stored, at least once."""
 
     def test_what_happens_is_told_once_it_is_stored(self, driver: str) -> None:
         """In order; where nothing went wrong, once."""
@@ -310,15 +313,15 @@ class Losing(Told):
         super().__init__()
         self.store = store
 
-    def on_decided(self, event: Any) -> None:
+    def on_decided(self, event: object) -> None:
         """The worker is gone."""
         lose(self.store)
 
 
 class RecoverTests(StoreTests):
-    """What lost workers leave is carried on."""
+    """Runs of lost workers are recovered."""
 
-    def lost(self, driver: str, agent: Agent[Any, Any], verb: str, *args: Any, **options: Any) -> str:
+    def lost(self, driver: str, agent: Agent[Any, object], verb: str, *args: object, **options: object) -> str:
         """Have the agent do something that its worker does not survive: the id of the run."""
         with refused(Lost):
             self.drive(driver, agent, verb, *args, **options)

@@ -25,6 +25,7 @@ from phronomy.stores.rows import (
 )
 from phronomy.testing.scripted import call
 from phronomy.testing.store_contract.base import (
+    Everything,
     StoreTests,
     asked,
     begin,
@@ -44,7 +45,7 @@ from phronomy.testing.store_contract.base import (
 T = TypeVar("T")
 
 MINE = claim()
-EMPTY: tuple[Any, ...] = ([], [], [], [], [])
+EMPTY: Everything = ([], [], [], [], [])
 TENANTS = (
     *("", "a", "a:b", "a:", ":", "a}", "{a}", "a/b", "..", "*", "a*", "a?", "[a]"),
     *("%", "_", "A", " ", "a ", "'", '"', "\\"),
@@ -61,21 +62,36 @@ TEXTS = (
 RACERS = 8
 
 # What is asked of a tenant that has nothing of it.
-MORE: tuple[dict[str, Any], ...] = ({}, {"pending_id": "p1"}, {"expired_at": 1e15}, {"since": 0.0}, {"newest": True})
-KEPT: tuple[dict[str, Any], ...] = (
-    *({"run_id": "b5"}, {"thread_id": "u"}, {"agent": "clerk"}, {"label": "l"}, {"labeled": True}),
+MORE = (
+    PendingFilter(),
+    PendingFilter(pending_id="p1"),
+    PendingFilter(expired_at=1e15),
+    PendingFilter(since=0.0),
+    PendingFilter(newest=True),
 )
-STOOD: tuple[dict[str, Any], ...] = (
-    *({"run_id": "b1"}, {"thread_id": "t"}, {"parents": ("b1", "b2")}, {"abandoned_at": 1e15}),
-    *({"ended_before": 1e15}, {"unannounced": True}, {"handed": True}),
+KEPT = (
+    CheckpointFilter(run_id="b5"),
+    CheckpointFilter(thread_id="u"),
+    CheckpointFilter(agent="clerk"),
+    CheckpointFilter(label="l"),
+    CheckpointFilter(labeled=True),
 )
-SAID: tuple[dict[str, Any], ...] = ({"run_id": "b1"}, {"pending_id": "p1"}, {"since": 0.0}, {"until": 9.0})
+STOOD = (
+    BranchFilter(run_id="b1"),
+    BranchFilter(thread_id="t"),
+    BranchFilter(parents=("b1", "b2")),
+    BranchFilter(abandoned_at=1e15),
+    BranchFilter(ended_before=1e15),
+    BranchFilter(unannounced=True),
+    BranchFilter(handed=True),
+)
+SAID = (AuditFilter(run_id="b1"), AuditFilter(pending_id="p1"), AuditFilter(since=0.0), AuditFilter(until=9.0))
 
 
 class TenantTests(StoreTests):
     """A store object belongs to one tenant: it sees and touches nothing of another's, even under equal ids."""
 
-    def filled(self, store: Store) -> tuple[Any, ...]:
+    def filled(self, store: Store) -> Everything:
         """All that the store holds, once there is something of everything in it."""
         forked(store)
         opened = (asked("p1", 2.0, risk="high", label="l", expires_at=3.0), asked("p2", 2.0))
@@ -135,16 +151,16 @@ class TenantTests(StoreTests):
             with refused(CheckpointNotFound):
                 mine.lineage(branch_id="b1")
             for wanted in STOOD:
-                assert mine.select_branches(BranchFilter(**wanted)) == []
+                assert mine.select_branches(wanted) == []
             for facets in ({}, {"run": "b5"}, {"thread": "u"}, {"label": "l"}, {"tool": "pay"}, {"risk": "high"}):
                 for more in MORE:
-                    asked_for = PendingFilter(facets=facets, **more)
+                    asked_for = replace(more, facets=facets)
                     assert mine.select_pending(asked_for) == []
                     assert mine.count_pending(asked_for) == 0
             for kept in KEPT:
-                assert mine.select_checkpoints(CheckpointFilter(**kept)) == []
+                assert mine.select_checkpoints(kept) == []
             for said in SAID:
-                assert mine.select_audit(AuditFilter(**said)) == []
+                assert mine.select_audit(said) == []
             assert mine.latest("t") is None and mine.pending() == [] and mine.list() == [] and mine.count() == 0
             assert list(mine.audit()) == []
 
@@ -214,7 +230,7 @@ class TenantTests(StoreTests):
 
 
 class TextTests(StoreTests):
-    """Text is text, wherever it stands."""
+    """Text stays as it is in every column."""
 
     def test_bodies_come_back_byte_for_byte(self) -> None:
         """And paths."""
@@ -290,7 +306,7 @@ class RaceTests(StoreTests):
     """Threads at once: with one store object, and with an object each where the store is durable."""
 
     def raced(self, work: Callable[[int, Store], T]) -> list[T | Exception]:
-        """What this gave or raised for each of eight racers with their stores, by a clock that makes them meet."""
+        """Gives what the work returned or raised for each of eight racers with their stores, by a clock that makes them meet."""
         self.clock.yields = True
         stores = [self.store if number % 2 else self.reopened() for number in range(RACERS)]
         return race([partial(work, number, store) for number, store in enumerate(stores)])
@@ -409,7 +425,7 @@ class RaceTests(StoreTests):
             write = Append(
                 branch_id=id, seq=1, take="me", entries=(note("late"),), audit=(line(1.0, id),), release=True
             )
-            racers: list[Callable[[], Any]] = [partial(other.append, write), partial(self.store.remove, {id: 1}, {})]
+            racers: list[Callable[[], object]] = [partial(other.append, write), partial(self.store.remove, {id: 1}, {})]
             found = race(racers)
             trail = store.select_audit(AuditFilter(run_id=id))
             if isinstance(found[0], Branch):

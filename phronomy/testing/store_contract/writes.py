@@ -209,7 +209,7 @@ class CreateTests(StoreTests):
 
 
 class AppendTests(StoreTests):
-    """A change is written as a whole, by whoever has seen the last entry."""
+    """A change is written as a whole, by a writer that has seen the last entry."""
 
     def test_entries_are_numbered_on_and_the_branch_moves(self) -> None:
         """What it returns is the branch as it then stands; what makes it that branch does not change."""
