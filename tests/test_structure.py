@@ -68,7 +68,7 @@ ACTS = {
 
 MAY_ACT = {
     "phronomy.tools.json_schema.bounded": {"contextvars", "time"},  # a budget
-    "phronomy.engine.superfluous": {"asyncio"},
+    "phronomy.engine.shared": {"threading"},
     "phronomy.tools.json_schema.answers": {"uuid"},  # the type of an answer
     "phronomy.foundation.ids": {"secrets"},
     "phronomy.foundation.deferred_records": {"os", "threading"},

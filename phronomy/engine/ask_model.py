@@ -43,7 +43,7 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
     started = clock.monotonic()
     timeout, inline = request.settings.timeout, keeps_time(model)
     request = replace(request, patience=patience_of(runner, started))
-    runner.ledger.exchanged(runner.state.path, model, request)
+    runner.shared.exchanged(runner.state.path, model, request)
     try:
         if gives_pieces(runner) and isinstance(model, StreamingModel):
             stream = model.stream(request) if inline else pieces_in_time(model.stream, request, timeout)
@@ -80,7 +80,7 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
     started = clock.monotonic()
     timeout, inline = request.settings.timeout, keeps_time(model)
     request = replace(request, patience=patience_of(runner, started))
-    runner.ledger.exchanged(runner.state.path, model, request)
+    runner.shared.exchanged(runner.state.path, model, request)
     try:
         if gives_pieces(runner) and isinstance(model, StreamingModel):
             stream = model.astream(request) if inline else apieces_in_time(model.astream, request, timeout)
@@ -112,7 +112,7 @@ def replied(runner: Runner, model: Model, reply: Any, started: float) -> Replied
     """The outcome of a model call."""
     if not isinstance(reply, ModelReply):
         raise ModelError(f"model {model.name} answered with {type(reply).__name__}, not with a ModelReply")
-    runner.ledger.exchanged(runner.state.path, model, reply)
+    runner.shared.exchanged(runner.state.path, model, reply)
     guarded = bool(runner.spec.output_guardrails)
     return Replied(message=reply.message, usage=reply.usage, elapsed=clock.since(started), guarded=guarded)
 
@@ -172,7 +172,7 @@ def keeps_time(model: Model) -> bool:
 def patience_of(runner: Runner, started: float) -> Patience:
     """How long the model is waited for: until a limit is reached, or the run is over."""
     left = seconds_left(runner)
-    return Patience(runner.ledger.over, math.inf if left is None else started + left)
+    return Patience(runner.shared.over, math.inf if left is None else started + left)
 
 
 def prepare_model(runner: Runner) -> None:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.pieces import Inner, told_on
-from phronomy.engine.ledger import Ledger, now
+from phronomy.engine.ledger import now
 from phronomy.engine.run import Moment, Runner, Written
+from phronomy.engine.shared import Shared
 from phronomy.engine.spec import Nested, Spec
 from phronomy.engine.usage import spent
 from phronomy.errors import CheckpointError, LimitExceeded, NodeFailed, RunFailed
@@ -48,7 +49,7 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
         hand_down(runner, child)
         with closing(drive(child)) as moments:
             for moment in moments:
-                pass_on(runner.ledger, child.state.path, moment)
+                pass_on(runner.shared, child.state.path, moment)
     except RunFailed as error:
         if tool.on_failure == "human" or is_of_above(error, child):
             raise
@@ -65,7 +66,7 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
         hand_down(runner, child)
         async with aclosing(drive(child)) as moments:
             async for moment in moments:
-                pass_on(runner.ledger, child.state.path, moment)
+                pass_on(runner.shared, child.state.path, moment)
     except RunFailed as error:
         if tool.on_failure == "human" or is_of_above(error, child):
             raise
@@ -82,23 +83,23 @@ def _is_around(path: str, of: str) -> bool:
     return path != of and (not path or of.startswith(f"{path}/"))
 
 
-def pass_on(ledger: Ledger, path: str, moment: Moment) -> None:
+def pass_on(shared: Shared, path: str, moment: Moment) -> None:
     """Tell whoever looks on of what the run at a path gives. What it has written is in the list of what was heard already."""
-    if ledger.hear is not None:
-        ledger.hear(moment)
-    if ledger.heard is not None:
+    if shared.hear is not None:
+        shared.hear(moment)
+    if shared.heard is not None:
         if not isinstance(moment, Written):
-            ledger.heard.append(Inner(path, moment))
-        told_on(ledger)
+            shared.heard.append(Inner(path, moment))
+        told_on(shared)
 
 
 def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     """The runner of the run inside a call, where it stopped or at its beginning."""
     path = f"{runner.state.path}/{call.id}".lstrip("/")
-    base = runner.ledger.nested.get(path)
+    base = runner.shared.nested.get(path)
     if base is not None:
         check_base(runner, nested.spec, base)
-        child = runner.ledger.driven[path] = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
+        child = runner.shared.driven[path] = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
         if child.is_broken:
             child.record(interruption(child))
         return child
@@ -108,13 +109,13 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
         )
     begun = nested.begin(runner.state, path, now(runner.ledger.store))
     child = Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True, within=runner)
-    runner.ledger.driven[path] = child
+    runner.shared.driven[path] = child
     return child
 
 
 def fits(runner: Runner, call: Call, nested: Nested) -> bool:
     """Whether the run that stopped inside a call is of the kind that is there now."""
-    base = runner.ledger.nested.get(f"{runner.state.path}/{call.id}".lstrip("/"))
+    base = runner.shared.nested.get(f"{runner.state.path}/{call.id}".lstrip("/"))
     return base is None or base.kind == nested.spec.kind
 
 
@@ -178,9 +179,9 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
 def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:
     """What the run inside a call has come to."""
     state = child.state
-    runner.ledger.nested[state.path] = state
+    runner.shared.nested[state.path] = state
     if state.ended is None:
-        return CallWaits(id=call.id, pending=state.pending, usage=spent(runner.ledger, state).usage)
+        return CallWaits(id=call.id, pending=state.pending, usage=spent(runner.shared, state).usage)
     output = state.output
     exact = runner.spec.kind == "graph" and takes_value(child.spec)  # a model reads text, a graph JSON
     content = output if isinstance(output, str) and not exact else state.json_text("output")
@@ -192,7 +193,7 @@ def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Out
     result = CallResult(kind=state.ended, content=content)
     if state.ended == "completed" and runner.spec.kind == "agent":
         result = tool.render(content)  # as that of any tool, it is cut where it is too long for a model to read
-    refused = state.ended == "rejected" and runner.ledger.ended_by is not None
+    refused = state.ended == "rejected" and runner.shared.ended_by is not None
     return CallSettled(
         id=call.id,
         call_id=call.call_id,
@@ -225,12 +226,13 @@ _REFUSED: Final = {"input": "input", "output": "answer", "tool": "call of a tool
 
 def interruption(runner: Runner) -> Interrupted:
     """The outcome for calls whose worker is gone: those that may not be repeated get an id to be asked about under."""
-    ledger, started = runner.ledger, [call for call in runner.state.calls if call.status == "started"]
-    inside = {call.id: ledger.nested[path] for call in started if (path := runner.path_in(call.id)) in ledger.nested}
+    started = [call for call in runner.state.calls if call.status == "started"]
+    nested = runner.shared.nested
+    inside = {call.id: nested[path] for call in started if (path := runner.path_in(call.id)) in nested}
     return Interrupted(
         pending_ids={call.id: new_id("pend") for call in started if not call.repeatable},
-        at=now(ledger.store),
-        usages={id: spent(ledger, state).usage for id, state in inside.items()},
+        at=now(runner.ledger.store),
+        usages={id: spent(runner.shared, state).usage for id, state in inside.items()},
     )
 
 
@@ -239,7 +241,7 @@ def nested_failed(
 ) -> CallFailed | CallSettled:
     """The outcome of a run inside a call that failed. Unless the model is told, a resume goes on inside, where it stands."""
     if child is not None:
-        runner.ledger.nested[child.state.path] = child.stored
+        runner.shared.nested[child.state.path] = child.stored
     runner.raised[call.id] = error
     told = f"{type(error).__name__}: {error}"
     if isinstance(error, NodeFailed):
@@ -247,10 +249,10 @@ def nested_failed(
         told = "; ".join(within.format(*failure) for failure in error.failures.items())
     if tool.on_failure != "model":
         begun = child is not None and not child.fresh
-        usage = spent(runner.ledger, child.state).usage if child is not None else Usage()
+        usage = spent(runner.shared, child.state).usage if child is not None else Usage()
         return CallFailed(id=call.id, error=told, next="stop", inside=begun, usage=usage)
     if child is None:
         return CallFailed(id=call.id, error=told, next="model")
     key, result = idempotency_key(runner.state, call), CallResult(kind="failed", content=told)
-    usage, elapsed = spent(runner.ledger, child.state)  # it is over, and what it cost counts
+    usage, elapsed = spent(runner.shared, child.state)  # it is over, and what it cost counts
     return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, elapsed=elapsed, usage=usage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from phronomy.approvals.policy import Rule
@@ -51,7 +51,10 @@ class Written(NamedTuple):
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint among it, if there is one."""
-        return next((item for item in self.items if isinstance(item, Checkpoint)), None)
+        for item in self.items:
+            if isinstance(item, Checkpoint):
+                return item
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class Runner:
         self._around = within.policies if within is not None else ()
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
         self.ledger = ledger
+        self.shared = ledger.shared
         self.deps = deps
         self.fresh: bool = fresh
         self.watched = False
@@ -105,13 +109,14 @@ class Runner:
         self.origin_seq: int = ledger.seq
         self.writing: bool = False
         self.base: Checkpoint = as_sealed(base) if base.journal or base.nested else base
-        self.state: Checkpoint = self.base
+        self.root: bool = base.path == ""  # whether this is the run itself, not one nested in it
+        state = self.base
         try:
             for outcome in base.journal:
-                self.state = spec.apply(self.state, outcome)
+                state = spec.apply(state, outcome)
         except IllegalOutcome as error:
             raise CheckpointError(f"the journal of checkpoint {base.id} does not follow from it: {error}") from error
-        self.stored: Checkpoint = self.state
+        self.stored: Checkpoint = state
         self.unsaved: list[Outcome] = []
         self._writing = self.written
         self.settled: dict[str, CallSettled] = settled_in(base.journal)
@@ -125,39 +130,35 @@ class Runner:
         self.looked: object = None  # where no breakpoint has stopped it
         self.hold: Holding | None = spec.hold if self.root else None
         if self.root:
-            ledger.breakpoints = spec.breakpoints
-        for state in (self.state, *(ledger.nested.values() if self.root else ())):
-            self._note_refusals(state)
+            self.shared.breakpoints = spec.breakpoints
+        self.state: Checkpoint = state
         self._look()
+        for each in (state, *(self.shared.nested.values() if self.root else ())):
+            self._note_refusals(each)
 
     def _look(self) -> None:
         """Take note of who has the conversation, and of what that changes."""
-        self._handed = self.state.handoffs
-        self._spec = spec = self.home.speaking(self.state)
-        self._armed = armed(self.ledger.breakpoints, self.home.breakpoints, spec.breakpoints)
-        own = self.home.policy if spec is self.home else (*spec.policy, *self.home.policy)
-        self._policies = (*own, *self._around)
-        self._definitions = cache(lambda: tuple(tool.definition() for tool in spec.tools.values()))
+        home = self.home
+        self.spec: Spec = home.speaking(self.state)  # of whoever has the conversation now; `home` is that of the run
+        # None: there are none, and never will be.
+        self.breakpoints: Armed | None = armed(self.shared.breakpoints, home.breakpoints, self.spec.breakpoints)
+        own = home.policy if self.spec is home else (*self.spec.policy, *home.policy)
+        # The approval policies over the run, from the inside out: of who speaks, its own, those of the runs around it.
+        self.policies: tuple[Rule, ...] = (*own, *self._around)
+        self._definitions: tuple[dict[str, Any], ...] | None = None
 
-    @property
-    def spec(self) -> Spec:
-        """The spec of whoever has the conversation now; `home` is that of the run."""
-        if self.state.handoffs is not self._handed:
+    def _go_on_from(self, state: Checkpoint) -> None:
+        """Stand at this state. A handoff in it changes who speaks, and so the spec that plans and folds."""
+        handed_over = state.handoffs is not self.state.handoffs
+        self.state = state
+        if handed_over:
             self._look()
-        return self._spec
-
-    @property
-    def policies(self) -> tuple[Rule, ...]:
-        """The approval policies over the run, from the inside out: of who speaks, its own, those of the runs around it."""
-        if self.state.handoffs is not self._handed:
-            self._look()
-        return self._policies
 
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
-        if not self._policies and self.state.handoffs is self._handed:
+        if not self.policies or self.home.flow is not None:
             return ()
-        return [rule for rule in self.policies if rule.covers(tool)] if self.home.flow is None else ()
+        return [rule for rule in self.policies if rule.covers(tool)]
 
     @property
     def bounds_inside(self) -> tuple[Runner, ...]:
@@ -170,33 +171,21 @@ class Runner:
         return over_above(self.bounds, move) or move if self.bounds else move
 
     @property
-    def breakpoints(self) -> Armed | None:
-        """The breakpoints that the run may stop at now. None: there are none, and never will be."""
-        if self.state.handoffs is not self._handed:
-            self._look()
-        return self._armed
-
-    @property
     def definitions(self) -> tuple[dict[str, Any], ...]:
         """What the model is told of the tools."""
-        if self.state.handoffs is not self._handed:
-            self._look()
-        return self._definitions()
-
-    @property
-    def root(self) -> bool:
-        """Whether this is the run itself, not one nested in it."""
-        return self.state.path == ""
+        if self._definitions is None:
+            self._definitions = tuple([tool.definition() for tool in self.spec.tools.values()])
+        return self._definitions
 
     @property
     def in_flight(self) -> bool:
         """Whether a call of this chain is running now."""
-        return any(call.status == "started" for call in self.state.calls)
+        return "started" in {call.status for call in self.state.calls}
 
     @property
     def is_broken(self) -> bool:
         """Whether a call was left in the middle, or failed: it has to be dealt with before the run goes on."""
-        return any(call.status in ("started", "failed") for call in self.state.calls)
+        return not {call.status for call in self.state.calls}.isdisjoint(("started", "failed"))
 
     @property
     def may_end(self) -> bool:
@@ -223,27 +212,27 @@ class Runner:
             self.record(halted)
         turn_open = bool(self.state.calls)
         before = self.state
-        self.state = self.spec.apply(before, outcome)
+        self._go_on_from(self.spec.apply(before, outcome))
         if isinstance(outcome, (Decided, Ending)):
             self.audit += self.ledger.audited(before, outcome)
             self._note_refusals(self.state)
         self.unsaved.append(outcome)
         journaled = isinstance(outcome, (CallStarted, CallSettled, CallFailed))
-        fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
+        fails = "failed" in {call.status for call in self.state.calls}  # the error is to show how all calls stand
         if not journaled or fails or (turn_open and not self.state.calls):
             self.dirty = True
         flow = self.home.flow
         for id, why in flow.over(self.state).items() if flow is not None else ():
             self.dirty = True
-            self.ledger.wanted.dismiss(self.path_in(id), why)
+            self.shared.wanted.dismiss(self.path_in(id), why)
 
     def _note_refusals(self, state: Checkpoint) -> None:
         """Take note of what a human refused for good: no agent of the run may do it."""
         for decision in state.decisions:
             if decision.kind == "reject" and decision.then == "block":
-                self.ledger.refused[decision.pending_id] = decision
+                self.shared.refused[decision.pending_id] = decision
             elif state.rejecting and decision.ends_all:
-                self.ledger.end_by(decision)
+                self.shared.end_by(decision)
 
     def stops_before(self, move: Move) -> bool:
         """Whether a breakpoint is before this move. The stop is recorded then."""
@@ -262,16 +251,16 @@ class Runner:
         if self.root:
             if self.ledger.inbox:
                 self.rebase()
-        elif self.ledger.ending is not None and self.state.ending is None and self.state.ended is None:
-            self.record(self.ledger.ending)
-        elif (decision := self.ledger.ended_by) is not None and not (self.state.ended or is_ending(self.state)):
+        elif self.shared.ending is not None and self.state.ending is None and self.state.ended is None:
+            self.record(self.shared.ending)
+        elif (decision := self.shared.ended_by) is not None and not (self.state.ended or is_ending(self.state)):
             if any(item.id == decision.pending_id for item in self.state.pending):
                 self.record(Decided(decision=decision))
             else:
                 self.record(Ending(status="cancelled", reason=ENDED, by=decision.by, at=decision.at))
-        elif (why := self.ledger.wanted.why_not(self.state.path)) is not None and self.may_end:
+        elif (why := self.shared.wanted.why_not(self.state.path)) is not None and self.may_end:
             self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
-        elif (halted := self.ledger.halted) is not None and self.spec.flow is not None and not self.halted:
+        elif (halted := self.shared.halted) is not None and self.spec.flow is not None and not self.halted:
             self.halted = True
             with suppress(IllegalOutcome):
                 self.record(halted.evolve(pending_id=new_id("pend")))
@@ -279,7 +268,8 @@ class Runner:
     def rebase(self) -> None:
         """Somebody wrote first: put what they wrote before what is not stored yet, and drop what no longer applies."""
         self.ledger.unaudited(self.audit)
-        ours, self.unsaved, self.state, self.audit = self.unsaved, [], self.stored, []
+        ours, self.unsaved, self.audit = self.unsaved, [], []
+        self._go_on_from(self.stored)
         if self.root:
             while self.ledger.inbox:
                 self._fold(self.ledger.inbox.pop(0))
@@ -292,38 +282,30 @@ class Runner:
 
     def _fold(self, outcome: Outcome) -> None:
         try:
-            self.state = self.spec.apply(self.state, outcome)
+            self._go_on_from(self.spec.apply(self.state, outcome))
         except IllegalOutcome:
             return
         self.ledger.left_here(outcome)
         self.dirty = True
 
-    def prepare(
-        self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False
-    ) -> tuple[Append, Checkpoint | None]:
+    def prepare(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> Append:
         """The next write: what is not stored yet, as a new checkpoint if `seal`, and then the intents."""
-        entries: list[Entry] = []
-        items: list[Outcome | Checkpoint] = []
         sealed: Checkpoint | None = None
+        journal = self.unsaved
         if seal:
-            kept = [_kept(outcome) for outcome in self.unsaved if isinstance(outcome, _KEPT)]
-            entries += [journal_entry(outcome, self.state.path) for outcome in kept]
-            items += kept
-            if self.fresh:
-                sealed = self.state
-                entries.append(row_entry(None, sealed, {}))
+            journal = [_kept(outcome) for outcome in self.unsaved if isinstance(outcome, _KEPT)]
+            sealed = self.state if self.fresh else self._sealed()
+        items: list[Outcome | Checkpoint] = [*journal, *intents]
+        if sealed is not None:
+            items.insert(len(journal), sealed)
+        entries: list[Entry] = []
+        for item in items:
+            if not isinstance(item, Checkpoint):
+                entries.append(journal_entry(item, self.state.path))
+            elif self.fresh:
+                entries.append(row_entry(None, item, {}))
             else:
-                id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
-                sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
-                for note in self.notes:
-                    sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
-                entries.append(row_entry(self.base, sealed, {**self.settled, **settled_in(kept)}))
-            items.append(sealed)
-        else:
-            entries += [journal_entry(outcome, self.state.path) for outcome in self.unsaved]
-            items += self.unsaved
-        entries += [journal_entry(outcome, self.state.path) for outcome in intents]
-        items += intents
+                entries.append(row_entry(self.base, item, {**self.settled, **settled_in(journal)}))
         release = stop and self.root
         status = (self.state.status if stop else "running") if self.root else None
         announce = bool(self.spec.announcements) and self.root
@@ -331,39 +313,42 @@ class Runner:
             entries, sealed, status=status, release=release, audit=tuple(self.audit), announce=announce
         )
         self._writing = Written(change.seq, self.state.path, tuple(items))
-        return change, sealed
+        return change
 
-    def wrote(self, sealed: Checkpoint | None, intents: Sequence[Outcome]) -> None:
+    def _sealed(self) -> Checkpoint:
+        """The state as the next checkpoint of the chain."""
+        id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
+        sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
+        for note in self.notes:
+            sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
+        return sealed
+
+    def wrote(self, intents: Sequence[Outcome]) -> None:
         """Take note that the write is stored: the intents hold from here on."""
         self.written = self._writing
+        sealed = self.written.checkpoint
         if sealed is not None:
-            self.base = self.state = sealed
+            self.base = sealed
+            self._go_on_from(sealed)
             self.settled, self.dirty, self.fresh = {}, False, False
         else:
             self.settled = {**self.settled, **settled_in(self.unsaved)}
         self.unsaved, self.audit = [], []
         for outcome in intents:
-            self.state = self.spec.apply(self.state, outcome)
+            self._go_on_from(self.spec.apply(self.state, outcome))
         self.stored = self.state
-        if self.ledger.wanted.asked:
+        if self.shared.wanted.asked:
             running = {self.path_in(call.id) for call in self.state.calls if call.status == "started"}
-            self.ledger.wanted.stored(self.state.path, running)
+            self.shared.wanted.stored(self.state.path, running)
         if self.hold is not None:
             self.hold.note(self)
 
     def commit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """Store what is not stored yet. False if somebody wrote first: then theirs is folded in, and the plan may differ."""
-        sealed: list[Checkpoint | None] = []
-
-        def make() -> Append:
-            change, checkpoint = self.prepare(seal=seal, intents=intents, stop=stop)
-            sealed[:] = [checkpoint]
-            return change
-
         self.writing = True
-        stored = self.ledger.write(make, self._heard)
+        stored = self.ledger.write(partial(self.prepare, seal=seal, intents=intents, stop=stop), self._heard)
         if stored:
-            self.wrote(sealed[0], intents)
+            self.wrote(intents)
         else:
             self.rebase()
         self.writing = False
@@ -371,8 +356,8 @@ class Runner:
 
     def _heard(self) -> None:
         """Tell whoever watches of a write inside a call, in the order of the log."""
-        if self.ledger.heard is not None and not self.root:
-            self.ledger.heard.append(Inner(self.state.path, self._writing))
+        if self.shared.heard is not None and not self.root:
+            self.shared.heard.append(Inner(self.state.path, self._writing))
 
     def withdraw(self, intents: Sequence[Outcome]) -> None:
         """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""
@@ -388,17 +373,10 @@ class Runner:
 
     async def acommit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """As `commit`."""
-        sealed: list[Checkpoint | None] = []
-
-        def make() -> Append:
-            change, checkpoint = self.prepare(seal=seal, intents=intents, stop=stop)
-            sealed[:] = [checkpoint]
-            return change
-
         self.writing = True
-        stored = await self.ledger.awrite(make, self._heard)
+        stored = await self.ledger.awrite(partial(self.prepare, seal=seal, intents=intents, stop=stop), self._heard)
         if stored:
-            self.wrote(sealed[0], intents)
+            self.wrote(intents)
         else:
             self.rebase()
         self.writing = False

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from phronomy.engine.ledger import Ledger
+from phronomy.engine.shared import Shared
 from phronomy.errors import LimitExceeded, OutputError, RunFailed
 from phronomy.records.calls import AskModel, CallSettled, Fail, Move, Run
 from phronomy.records.checkpoint import Checkpoint
@@ -25,7 +25,7 @@ class Spent(NamedTuple):
     elapsed: int
 
 
-def spent(ledger: Ledger, state: Checkpoint) -> Spent:
+def spent(shared: Shared, state: Checkpoint) -> Spent:
     """What the run that stands so has used, with what the runs inside it have that are not through."""
     usage, elapsed = state.usage, state.elapsed
     through = {each.id: each for each in state.journal if isinstance(each, CallSettled)}  # where nobody drives it yet
@@ -34,9 +34,9 @@ def spent(ledger: Ledger, state: Checkpoint) -> Spent:
     for call in state.calls:
         if call.result is None and call.id not in through:
             path = f"{state.path}/{call.id}".lstrip("/")
-            driven = ledger.driven.get(path)
-            inside = driven.state if driven is not None else ledger.nested.get(path)
-            more = spent(ledger, inside) if inside is not None else Spent(call.usage, 0)
+            driven = shared.driven.get(path)
+            inside = driven.state if driven is not None else shared.nested.get(path)
+            more = spent(shared, inside) if inside is not None else Spent(call.usage, 0)
             usage, elapsed = usage + more.usage, elapsed + more.elapsed
     return Spent(usage, elapsed)
 
@@ -46,7 +46,7 @@ def over_above(around: Iterable[Runner], move: Move) -> Fail | None:
     if not isinstance(move, AskModel | Run):
         return None
     for run in around:
-        usage, elapsed = spent(run.ledger, run.state)
+        usage, elapsed = spent(run.shared, run.state)
         if (fail := used_up(run.home.limits, usage, elapsed, asks=isinstance(move, AskModel))) is not None:
             return replace(fail, path=run.state.path)
     return None
@@ -61,14 +61,14 @@ def seconds_left(runner: Runner) -> float | None:
 def out_of_time(runner: Runner, took: int) -> Fail:
     """The failure of a run whose model has taken so many milliseconds, until the time of the run, or of one around it, was over."""
     _, run = min(_times(runner), key=itemgetter(0))
-    most, used = run.home.limits.seconds or 0.0, spent(run.ledger, run.state).elapsed + took
+    most, used = run.home.limits.seconds or 0.0, spent(run.shared, run.state).elapsed + took
     return Fail(limit="seconds", maximum=most, used=used / 1000, path=run.state.path)
 
 
 def _times(runner: Runner) -> list[tuple[float, Runner]]:
     """The seconds that are left to the run, and to each around it whose limits say so."""
     bounds = [(run, run.home.limits.seconds) for run in (runner, *runner.bounds)]
-    return [(most - spent(run.ledger, run.state).elapsed / 1000, run) for run, most in bounds if most is not None]
+    return [(most - spent(run.shared, run.state).elapsed / 1000, run) for run, most in bounds if most is not None]
 
 
 def limit_reached(runner: Runner, move: Fail) -> RunFailed:

@@ -265,4 +265,7 @@ def reader_of(shape: Any) -> TypeAdapter[Any]:
 
 def digest_of(*parts: str) -> str:
     """The SHA-256, in hexadecimal, over the parts, each preceded by its length so that no two lists of parts collide."""
-    return hashlib.sha256("".join([f"{len(part)}:{part}" for part in parts]).encode()).hexdigest()
+    whole = ""
+    for part in parts:
+        whole += f"{len(part)}:{part}"
+    return hashlib.sha256(whole.encode()).hexdigest()

@@ -35,7 +35,7 @@ def authorize(state: Checkpoint, call: Call, tool: ToolIdentity) -> None:
 
 def refusal(state: Checkpoint, call: Call, tool: ToolIdentity) -> str | None:
     """Why the gate does not let the call run; None if it does."""
-    if not any(call is mine for mine in state.calls) or call.status not in ("ready", "started"):
+    if id(call) not in map(id, state.calls) or call.status not in ("ready", "started"):
         return f"it is {call.status}, or not a call of this run"
     recorded = call.tool
     if tool.external or (recorded is not None and recorded.external):

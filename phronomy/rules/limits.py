@@ -41,12 +41,13 @@ def before_asking(state: Checkpoint, limits: Limits, output_retries: int | None)
 
 def before_acting(state: Checkpoint, limits: Limits) -> Fail | None:
     """The limit, if there is one, that keeps open calls from being judged or run. Those that wait, or run, are left alone."""
-    new = any(call.status == "new" for call in state.calls)
+    statuses = {call.status for call in state.calls}
+    new = "new" in statuses
     if new and limits.tool_calls is not None and state.called > limits.tool_calls:
         return Fail(limit="tool_calls", maximum=limits.tool_calls, used=state.called)
     if new and limits.equal_calls is not None and (used := _equal_calls(state)) > limits.equal_calls:
         return Fail(limit="equal_calls", maximum=limits.equal_calls, used=used)
-    if limits.seconds is not None and (new or any(call.status == "ready" for call in state.calls)):
+    if limits.seconds is not None and (new or "ready" in statuses):
         return used_up(limits, state.usage, state.elapsed, asks=False)
     return None
 

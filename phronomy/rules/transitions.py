@@ -136,20 +136,26 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
 
 def plan_calls(state: Checkpoint, spec: Rules) -> Move:
     """What comes next for the open calls: judge, consult, run, and only then wait. A rejection may have ended it all."""
-    if state.rejecting and not _with_status(state, "started"):
+    calls: dict[CallStatus, tuple[Call, ...]] = {}
+    paused = False
+    for call in state.calls:
+        calls[call.status] = (*calls.get(call.status, ()), call)
+        paused = paused or call.is_pause
+    started = calls.get("started", ())
+    if state.rejecting and not started:
         return Finish(status="rejected")
-    if any(call.is_pause for call in state.calls):  # nothing begins, not even a judgement
-        return Wait(pending=state.pending, running=_with_status(state, "started"))
-    if new := _with_status(state, "new"):
-        return Judge(calls=new)
-    if asking := _with_status(state, "asking"):
-        return Consult(calls=asking)
-    if ready := _with_status(state, "ready"):
-        return Run(calls=ready[: spec.max_parallel])
-    started, failed = _with_status(state, "started"), _with_status(state, "failed")
-    if failed and not started and not state.pending:
-        return Stop(calls=failed)
-    return Wait(pending=state.pending, running=started)
+    if paused:  # nothing begins, not even a judgement
+        return Wait(pending=state.pending, running=started)
+    if "new" in calls:
+        return Judge(calls=calls["new"])
+    if "asking" in calls:
+        return Consult(calls=calls["asking"])
+    if "ready" in calls:
+        return Run(calls=calls["ready"][: spec.max_parallel])
+    waiting = state.pending
+    if "failed" in calls and not started and not waiting:
+        return Stop(calls=calls["failed"])
+    return Wait(pending=waiting, running=started)
 
 
 def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
@@ -230,15 +236,14 @@ def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
 
 def close_turn(state: Checkpoint) -> Checkpoint:
     """The state with the results of a turn in the conversation, once every call of it has settled, and with what was said meanwhile."""
-    if any(call.result is None for call in state.calls):
-        return state
     if not state.calls:
-        return said_on(state)
-    results = [
-        result_message(call.call_id, noted(call, call.result))
-        for call in state.calls
-        if call.result is not None and not call.gate
-    ]
+        return said_on(state) if state.added else state
+    results: list[Message] = []
+    for call in state.calls:
+        if call.result is None:
+            return state
+        if not call.gate:
+            results.append(result_message(call.call_id, noted(call, call.result)))
     messages = Conversation.of(state.messages).plus(*results)
     return said_on(handed_over(state.evolve(messages=messages, calls=()), state.calls))
 
@@ -274,10 +279,10 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     turn = state.turn + 1
     said = Conversation.of(state.messages)
     message = with_unique_ids(outcome.message, said.call_ids, turn)
-    calls = tuple(
+    calls = [
         Call(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
         for index, call in enumerate(message.tool_calls)
-    )
+    ]
     update = {
         "messages": said.plus(message),
         "turn": turn,
@@ -414,8 +419,10 @@ def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
 
 def _question(state: Checkpoint, call: Call, pending_id: str) -> PendingApproval | None:
     """What the body of the call itself asked under this id; None if it is something else, or of a run nested in the call."""
-    asked = (item for item in call.waiting if item.why == "question" and item.path == state.path)
-    return next((item for item in asked if item.id == pending_id), None)
+    for item in call.waiting:
+        if item.id == pending_id and item.why == "question" and item.path == state.path:
+            return item
+    return None
 
 
 def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:

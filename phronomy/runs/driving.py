@@ -80,13 +80,13 @@ class Watch:
         self._inner: Reader | None = None
         self._ledger = runner.ledger
         if streams:
-            runner.ledger.heard = deque()
+            runner.shared.heard = deque()
         if self._hooks:
-            runner.ledger.hear = self.hear_inside
+            runner.shared.hear = self.hear_inside
         if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
-            runner.ledger.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
+            runner.shared.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
         if any(type(each).exchanged is not hooks.Hooks.exchanged for each in self._hooks):
-            runner.ledger.exchanged = self.exchanged
+            runner.shared.exchanged = self.exchanged
         if self._live:
             base, seq = runner.origin, runner.origin_seq
             self._reader = _reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
@@ -110,7 +110,7 @@ class Watch:
 
     def _inside(self, before: Moment) -> Iterator[Event]:
         """The events of what was heard from inside calls, as far as it was before this."""
-        heard = self._ledger.heard
+        heard = self._ledger.shared.heard
         while heard:
             moment = heard[0].moment
             if isinstance(before, Written) and isinstance(moment, Written) and moment.seq > before.seq:

@@ -138,10 +138,10 @@ async def aunderstand(runner: Runner, call: Call, tool: Tool | None) -> Judgemen
 
 def is_refused(runner: Runner, tool: Tool, judgement: Judgement) -> bool:
     """Whether a human refused this call for good, of this agent or of another in the same run."""
-    if not runner.ledger.refused:
+    if not runner.shared.refused:
         return False
     text = judgement.json_text("args")
-    found = runner.ledger.refused.values()
+    found = runner.shared.refused.values()
     return any(call_digest(tool.identity(decision.path), text) == decision.digest for decision in found)
 
 
@@ -233,7 +233,7 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         idempotency_key=idempotency_key(state, call, digest),
         attempt=call.attempt,
         deps=runner.deps,
-        _cancel=runner.ledger.signal(f"{state.path}/{call.id}".lstrip("/")),
+        _cancel=runner.shared.signal(f"{state.path}/{call.id}".lstrip("/")),
         _state=state.__dict__["state"],
     )
 

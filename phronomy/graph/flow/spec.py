@@ -347,7 +347,7 @@ class GraphSpec:
                 ) from error
             channels = spec.schema.dump(value if again is None else again)
         if channels != before:
-            yield _edit(spec, state, channels, runner.ledger.nested, at=at, by=by)
+            yield _edit(spec, state, channels, runner.shared.nested, at=at, by=by)
         for call in state.calls if self.modify is not None else ():
             nested = spec.nested(state, call) if call.stopped and call.result is None else None
             if nested is not None and nested.spec.kind == "graph":

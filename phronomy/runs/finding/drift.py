@@ -122,7 +122,7 @@ def _asks(runner: Runner, call: Call) -> bool:
 def _run_changes(runner: Runner, call: Call) -> list[str]:
     """What is to be said of a call with a run inside that nobody can go on with. The nodes that are gone are told of by the graph."""
     path = f"{runner.state.path}/{call.id}".lstrip("/")
-    inside = runner.ledger.nested.get(path) if call.result is None else None
+    inside = runner.shared.nested.get(path) if call.result is None else None
     now = runner.spec.nested(runner.state, call)
     if inside is None or (now is not None and now.spec.kind == inside.kind):
         return []

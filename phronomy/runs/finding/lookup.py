@@ -313,8 +313,8 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
                 asked.add((entry.path, outcome.id))  # what was answered there is no answer here
             completed = isinstance(outcome, CallSettled) and outcome.result.kind == "completed"
             if isinstance(outcome, CallSettled) and completed and (entry.path, outcome.id) not in asked:
-                ledger.reusable[outcome.key] = outcome.result
-        ledger.begun.update(begun.values())
+                ledger.shared.reusable[outcome.key] = outcome.result
+        ledger.shared.begun.update(begun.values())
 
 
 # Deciding
@@ -515,7 +515,7 @@ def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed:
     """Leave outcomes for the worker that holds the branch. False if the log has moved on, or nobody holds it now: look again."""
     branch, state = opened.branch, opened.runner.state
     entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
-    inside = opened.runner.ledger.nested
+    inside = opened.runner.shared.nested
     trail = tuple(audit_row(state, outcome, inside) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))
     holder = Claim(branch_id=branch.id, run_id=branch.run_id, owner=branch.owner or "", fence=branch.fence)
     change = Append(

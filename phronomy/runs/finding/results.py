@@ -56,7 +56,7 @@ def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[An
     base = checkpoint if checkpoint is not None else runner.base
     if checkpoint is None:
         open_ids = {call.id for call in base.calls if call.result is None}
-        parts = sorted(runner.ledger.nested.items())
+        parts = sorted(runner.shared.nested.items())
         base = base.evolve(nested=tuple(part for path, part in parts if path.split("/")[0] in open_ids))
     state = transitions.current(base, runner.spec.apply)
     return Result(
