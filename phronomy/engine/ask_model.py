@@ -160,8 +160,9 @@ def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]
 
 def conversation_of(spec: Spec) -> Conversation:
     """What a model is asked with, by rules that plan to ask one."""
-    assert spec.conversation is not None, "the rules of a graph ask no model"
-    return spec.conversation
+    conversation = spec.conversation
+    assert conversation is not None, "the rules of a graph ask no model"
+    return conversation
 
 
 def keeps_time(model: Model) -> bool:
@@ -179,7 +180,7 @@ def prepare_model(runner: Runner) -> None:
     """Have the model load what it needs while the calls run, if it is certain that it will be asked after them."""
     conversation = runner.spec.conversation
     prepare = getattr(conversation.model, "prepare", None) if conversation is not None else None
-    last = all(call.status in ("started", "settled") for call in runner.state.calls)
+    last = {call.status for call in runner.state.calls} <= {"started", "settled"}
     if prepare is not None and last and not is_ending(runner.state):
         prepare()
 

@@ -61,10 +61,8 @@ def reaches_out(runner: Runner, move: Move) -> bool:
         case Advance():
             return flow_of(runner).advance(runner.state, runner.deps).acts
         case Judge(calls=calls):
-            tools = [runner.spec.tool(call) for call in calls]
-            return bool(runner.spec.tool_guardrails) or any(
-                tool is not None and tool.gate == "predicate" for tool in tools
-            )
+            gates = {tool.gate for call in calls if (tool := runner.spec.tool(call)) is not None}
+            return bool(runner.spec.tool_guardrails) or "predicate" in gates
         case ReadOutput() | Finish() | Wait() | Done():
             return False
         case unknown:
@@ -81,14 +79,14 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     at = now(runner.ledger.store)
     state = runner.state
     begin_all(runner, move.calls)
+    intents: list[Outcome] = []
     for call in move.calls:
         tool = runner.spec.tool(call)
         if tool is not None and (why := authorization.refusal(state, call, tool.identity(state.path))) is not None:
             raise authorization.refused(state, call, why)
-    return [
-        CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=authorization.idempotency_key(state, call))
-        for call in move.calls
-    ]
+        key = authorization.idempotency_key(state, call)
+        intents.append(CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=key))
+    return intents
 
 
 def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Asking | Delta | Piece | Heard]:

@@ -190,8 +190,9 @@ class Runner:
     @property
     def may_end(self) -> bool:
         """Whether it has not ended, and holds no call of which nobody knows what it did: a human is asked about that in any case."""
-        ends = self.state.ended is not None or self.state.ending is not None
-        return not ends and all(item.why != "outcome_unknown" for item in self.state.pending)
+        if self.state.ended is not None or self.state.ending is not None:
+            return False
+        return "outcome_unknown" not in [item.why for item in self.state.pending]
 
     @property
     def moved(self) -> bool:
@@ -331,7 +332,7 @@ class Runner:
             self.base = sealed
             self._go_on_from(sealed)
             self.settled, self.dirty, self.fresh = {}, False, False
-        else:
+        elif self.unsaved:
             self.settled = {**self.settled, **settled_in(self.unsaved)}
         self.unsaved, self.audit = [], []
         for outcome in intents:

@@ -84,7 +84,9 @@ async def aattempt(runner: Runner, id: str, drive: ADrive) -> Outcome:
 
 def listened_to(runner: Runner, calls: Sequence[Call]) -> object | None:
     """Whose runs are listened to while these calls run; None if nobody watches, or none of them gives anything before its end."""
-    tools = [runner.spec.tool(call) for call in calls] if runner.streams and runner.root else []
+    if not (runner.streams and runner.root):
+        return None
+    tools = [runner.spec.tool(call) for call in calls]
     gives = any(isinstance(tool, Piecewise) and tool.gives_pieces for tool in tools)
     return runner.shared if gives else None
 
@@ -154,8 +156,10 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
 
 def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
     """The call as it stands in the state, and its tool."""
-    call = next(call for call in runner.state.calls if call.id == id)
-    return call, runner.spec.tool(call)
+    for call in runner.state.calls:
+        if call.id == id:
+            return call, runner.spec.tool(call)
+    raise AssertionError("what runs is a call of the run")
 
 
 def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[Any]:
@@ -283,7 +287,7 @@ def at_work(runner: Runner, id: str) -> AbstractContextManager[bool]:
     What is inside a call whose worker was lost in the middle begins, wanted or not, and nobody leaves it: it is to ask what became of
     whatever was under way, and ends there if it is not wanted.
     """
-    call = next(call for call in runner.state.calls if call.id == id)
+    call, _ = found(runner, id)
     inside = runner.spec.nested(runner.state, call) is not None
     if not runner.may_end:
         return nullcontext(True)
@@ -306,7 +310,7 @@ def is_left(runner: Runner, call: Call) -> bool:
 
 def begin_all(runner: Runner, calls: Sequence[Call]) -> None:
     """Take note that these calls are about to begin. Raises `Left` if nobody waits for the run any more."""
-    if not runner.may_end or not (is_asked(runner) or runner.shared.wanted.why_not(runner.state.path)):
+    if not (is_asked(runner) or runner.shared.wanted.why_not(runner.state.path)) or not runner.may_end:
         return
     waited = [runner.path_in(call.id) for call in calls if not is_left(runner, call)]
     if not runner.shared.wanted.begin(runner.state.path, waited):

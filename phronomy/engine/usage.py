@@ -54,8 +54,8 @@ def over_above(around: Iterable[Runner], move: Move) -> Fail | None:
 
 def seconds_left(runner: Runner) -> float | None:
     """How long the model may take, by the limits of the run and of those around it; None: for ever."""
-    left = [left for left, _ in _times(runner)]
-    return max(min(left), 0.001) if left else None
+    times = _times(runner)
+    return max(min(times, key=itemgetter(0))[0], 0.001) if times else None
 
 
 def out_of_time(runner: Runner, took: int) -> Fail:
@@ -67,8 +67,11 @@ def out_of_time(runner: Runner, took: int) -> Fail:
 
 def _times(runner: Runner) -> list[tuple[float, Runner]]:
     """The seconds that are left to the run, and to each around it whose limits say so."""
-    bounds = [(run, run.home.limits.seconds) for run in (runner, *runner.bounds)]
-    return [(most - spent(run.shared, run.state).elapsed / 1000, run) for run, most in bounds if most is not None]
+    times: list[tuple[float, Runner]] = []
+    for run in (runner, *runner.bounds):
+        if (most := run.home.limits.seconds) is not None:
+            times.append((most - spent(run.shared, run.state).elapsed / 1000, run))
+    return times
 
 
 def limit_reached(runner: Runner, move: Fail) -> RunFailed:

@@ -41,6 +41,8 @@ def before_asking(state: Checkpoint, limits: Limits, output_retries: int | None)
 
 def before_acting(state: Checkpoint, limits: Limits) -> Fail | None:
     """The limit, if there is one, that keeps open calls from being judged or run. Those that wait, or run, are left alone."""
+    if limits.tool_calls is limits.equal_calls is limits.seconds is None:
+        return None
     statuses = {call.status for call in state.calls}
     new = "new" in statuses
     if new and limits.tool_calls is not None and state.called > limits.tool_calls:

@@ -116,7 +116,8 @@ def phase(state: Checkpoint) -> Phase:
 
 def plan(state: Checkpoint, spec: Rules) -> Move:
     """What comes next. A checkpoint that carries a journal is brought up to date first."""
-    state = current(state)
+    if state.journal:
+        state = current(state)
     match phase(state):
         case "ended":
             return Done(status=state.ended or "completed")

@@ -82,11 +82,7 @@ class Watch:
         if streams:
             runner.shared.heard = deque()
         if self._hooks:
-            runner.shared.hear = self.hear_inside
-        if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
-            runner.shared.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
-        if any(type(each).exchanged is not hooks.Hooks.exchanged for each in self._hooks):
-            runner.shared.exchanged = self.exchanged
+            self._listen(runner)
         if self._live:
             base, seq = runner.origin, runner.origin_seq
             self._reader = _reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
@@ -94,6 +90,14 @@ class Watch:
                 self.first += self._reader.checkpoint(seq, base)
                 self._tell(self.first)
             self.first += self.hear(runner.written)
+
+    def _listen(self, runner: Runner) -> None:
+        """Have hooks told of what happens inside calls; of bodies and exchanges only where one of them wants that."""
+        runner.shared.hear = self.hear_inside
+        if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
+            runner.shared.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
+        if any(type(each).exchanged is not hooks.Hooks.exchanged for each in self._hooks):
+            runner.shared.exchanged = self.exchanged
 
     def hear(self, moment: Moment) -> list[Event]:
         """The events in what the loop gave."""

@@ -138,11 +138,12 @@ class Opening:
             for pending_id, answer in answers.items():
                 runner, waiting = lookup.asker(opened.runner, pending_id)
                 taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
-            edits = _edits(spec, opened, now(store), choice)
+            at = now(store)
+            edits = _edits(spec, opened, at, choice)
             taken = [*edits, *taken]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
-            taken += _said(opened, taken, now(store), choice, late)
+            taken += _said(opened, taken, at, choice, late)
             if store is not home:
                 branch, given = lookup.taken_in(home, given, bearer=True)
                 store = home
@@ -174,11 +175,12 @@ class Opening:
             for pending_id, answer in answers.items():
                 runner, waiting = lookup.asker(opened.runner, pending_id)
                 taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
-            edits = _edits(spec, opened, now(store), choice)
+            at = now(store)
+            edits = _edits(spec, opened, at, choice)
             taken = [*edits, *taken]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
-            taken += _said(opened, taken, now(store), choice, late)
+            taken += _said(opened, taken, at, choice, late)
             if store is not home:
                 branch, given = await in_store(home, lookup.taken_in, home, given, bearer=True)
                 store = home

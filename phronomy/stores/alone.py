@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from phronomy.errors import StoreError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -28,12 +29,12 @@ class Alone:
         # A stale owner, left by an interrupt, does no harm: then the lock is free, or soon somebody else's.
         return self._owner == threading.get_ident() and self.lock.locked()
 
-    def __call__(self, work: Callable[[], T]) -> T:
+    def __call__(self, work: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         if self.inside:
             raise StoreError("this thread is in the middle of another call of the store: make this one after it")
         with self.lock:
             self._owner = threading.get_ident()
             try:
-                return work()
+                return work(*args, **options)
             finally:
                 self._owner = 0

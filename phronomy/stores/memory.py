@@ -164,37 +164,37 @@ class MemoryStore(Store):
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
-        self._alone(lambda: self._create(self._mine, branch, change, exclusive))
+        self._alone(self._create, self._mine, branch, change, exclusive)
         self._rests(replace(branch, status=change.status or branch.status))
         self._evict(branch.run_id)
 
     def append(self, change: Append) -> Branch:
         check_change(change)
-        after = self._alone(lambda: self._append(self._mine, change))
+        after = self._alone(self._append, self._mine, change)
         self._rests(after)
         self._evict(after.run_id)
         return after
 
     def renew(self, claim: Claim) -> Branch:
-        return self._alone(lambda: self._renew(self._mine, claim))
+        return self._alone(self._renew, self._mine, claim)
 
     def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        branch = self._alone(lambda: self._release(self._mine, claim, status))
+        branch = self._alone(self._release, self._mine, claim, status)
         if branch is not None:
             self._rests(branch)
 
     def announced(self, branch_id: str, seq: int) -> None:
-        self._alone(lambda: self._announced(self._mine, branch_id, seq))
+        self._alone(self._announced, self._mine, branch_id, seq)
 
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
-        self._alone(lambda: self._remove(self._mine, branches, detached))
+        self._alone(self._remove, self._mine, branches, detached)
 
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
         one_place(checkpoint_id, branch_id)
-        return self._alone(lambda: _lineage(self._mine, checkpoint_id, branch_id))
+        return self._alone(_lineage, self._mine, checkpoint_id, branch_id)
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
-        return self._alone(lambda: _select_branches(self._mine, wanted))
+        return self._alone(_select_branches, self._mine, wanted)
 
     def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
         return self._alone(lambda: list(itertools.islice(_pending(self._mine, wanted), wanted.limit)))
@@ -209,7 +209,7 @@ class MemoryStore(Store):
         return self._alone(lambda: list(itertools.islice(_audit(self._mine, wanted), wanted.limit)))
 
     def child_ids(self, checkpoint_id: str) -> list[str]:
-        return self._alone(lambda: _child_ids(self._mine, checkpoint_id))
+        return self._alone(_child_ids, self._mine, checkpoint_id)
 
     # What the primitives do, alone
 
@@ -328,7 +328,7 @@ class MemoryStore(Store):
     def _evict(self, newest: str) -> None:
         if self._most is None:
             return
-        for run_id in self._alone(lambda: self._surplus(self._mine, self._most or 0)):
+        for run_id in self._alone(self._surplus, self._mine, self._most or 0):
             if run_id == newest:
                 continue
             run = self.branches(run_id=run_id)

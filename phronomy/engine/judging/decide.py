@@ -173,13 +173,12 @@ async def adecide(
 def lapsed(runner: Runner) -> Mapping[str, Decided]:
     """The outcomes, by pending id, for the approvals of a run that nobody decided in time."""
     at = now(runner.ledger.store)
-    return {
-        item.id: Decided(
-            decision=Decision(pending_id=item.id, digest=item.digest, kind="expire", path=item.path, at=at)
-        )
-        for item in runner.state.pending
-        if item.has_lapsed(at)
-    }
+    found: dict[str, Decided] = {}
+    for item in runner.state.pending:
+        if item.has_lapsed(at):
+            decision = Decision(pending_id=item.id, digest=item.digest, kind="expire", path=item.path, at=at)
+            found[item.id] = Decided(decision=decision)
+    return found
 
 
 def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
@@ -198,7 +197,8 @@ def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
     if not isinstance(answer, Approve) or call.gate or call.why == "question":
         return None
     tool = runner.spec.tool(call)
-    if call.why != "breakpoint" and any(each is not None and each.external for each in (call.tool, tool)):
+    external = (tool is not None and tool.external) or (call.tool is not None and call.tool.external)
+    if external and call.why != "breakpoint":
         raise InvalidDecision(
             f"pending {call.pending_id}: {call.name[:80]} is an external tool, which nothing here can run: give what came of the call"
             " with Respond(content=...), or Reject it",

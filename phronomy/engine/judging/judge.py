@@ -68,9 +68,9 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
             return judgement, guarded
-    rules = runner.rules_about(tool)
-    if tool.gate != "predicate" and not rules:
-        return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
+    gate, rules = tool.gate, runner.rules_about(tool)
+    if gate != "predicate" and not rules:
+        return gated(runner, call, judgement, tool, gate == "always"), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
@@ -96,9 +96,9 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
             return judgement, guarded
-    rules = runner.rules_about(tool)
-    if tool.gate != "predicate" and not rules:
-        return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
+    gate, rules = tool.gate, runner.rules_about(tool)
+    if gate != "predicate" and not rules:
+        return gated(runner, call, judgement, tool, gate == "always"), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))

@@ -39,9 +39,9 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     changed: list[str] = []
     if checkpoint.agent.name != spec.name:
         changed.append(f"the {spec.kind} was {checkpoint.agent.name!r} and is {spec.name!r}")
-    known: list[Any] = []
+    around: list[Checkpoint] = []
     for runner in runners:
-        known += _rules_in(runner.state.agent.fingerprint)
+        around.append(runner.state)
         if runner.state.path and runner.state.agent.name != runner.home.name:
             changed.append(
                 f"at {runner.state.path} the {runner.spec.kind} was {runner.state.agent.name!r} and is {runner.home.name!r}"
@@ -52,7 +52,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
             found: list[str] = []
             if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
                 found = _call_changes(runner, call)
-            changed += found or _run_changes(runner, call) or _newly_asked(runner, call, known)
+            changed += found or _run_changes(runner, call) or _newly_asked(runner, call, around)
         changed += runner.home.lost(runner.state)
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
         return Drift(tuple(dict.fromkeys(changed)), ())
@@ -79,11 +79,13 @@ def _rules_in(fingerprint: Any) -> list[Any]:
     return rules
 
 
-def _newly_asked(runner: Runner, call: Call, known: list[Any]) -> list[str]:
+def _newly_asked(runner: Runner, call: Call, around: list[Checkpoint]) -> list[str]:
     """The rules that have come to be about a call which was judged without them, and is about to run."""
-    tool = runner.spec.tool(call)
-    if call.status != "ready" or call.approved is not None or call.attempt or tool is None:
+    if call.status != "ready" or call.approved is not None or call.attempt:
         return []
+    if (tool := runner.spec.tool(call)) is None:
+        return []
+    known = [rule for state in around for rule in _rules_in(state.agent.fingerprint)]
     new = [rule for rule in runner.rules_about(tool) if [rule.of, rule.pattern] not in known]
     return [f"{rule.told} is about tool {tool.name!r} of a call that was judged without it" for rule in new]
 

@@ -20,8 +20,10 @@ def answer_of(runner: Runner) -> Result[Any]:
     `GuardrailRefused` if guardrails have ended it.
     """
     result = in_time(result_of(runner), runner.late)
-    lapsed = {item.pending_id for item in result.checkpoint.decisions if item.kind == "expire"}
-    if lapsed.intersection(runner.timed_out):  # else somebody has answered at the last moment
+    expired = (
+        [each.pending_id for each in result.checkpoint.decisions if each.kind == "expire"] if runner.timed_out else []
+    )
+    if not set(runner.timed_out).isdisjoint(expired):  # else somebody has answered at the last moment
         raise BreakpointTimeout(
             f"nobody answered breakpoint {', '.join(runner.timed_out)} of run {result.run_id} in time, so it is cancelled",
             pending_ids=runner.timed_out,
@@ -54,11 +56,11 @@ def in_time(result: Result[Any], late: Sequence[str]) -> Result[Any]:
 def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[Any]:
     """What the run has come to, by its last stored checkpoint."""
     base = checkpoint if checkpoint is not None else runner.base
-    if checkpoint is None:
+    if checkpoint is None and runner.shared.nested:
         open_ids = {call.id for call in base.calls if call.result is None}
         parts = sorted(runner.shared.nested.items())
         base = base.evolve(nested=tuple(part for path, part in parts if path.split("/")[0] in open_ids))
-    state = transitions.current(base, runner.spec.apply)
+    state = transitions.current(base, runner.spec.apply) if base.journal else base
     return Result(
         status=state.status,
         output=output_of(runner, state) if state.ended == "completed" else None,

@@ -75,7 +75,11 @@ def audit_row(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str,
 
 def settled_in(journal: Iterable[Outcome]) -> dict[str, CallSettled]:
     """The results in a journal, by call id."""
-    return {outcome.id: outcome for outcome in journal if isinstance(outcome, CallSettled)}
+    found: dict[str, CallSettled] = {}
+    for outcome in journal:
+        if isinstance(outcome, CallSettled):
+            found[outcome.id] = outcome
+    return found
 
 
 def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None = None) -> Iterator[Checkpoint]:

@@ -270,17 +270,21 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
         raise ValueError("what the rows go on from is missing")
     if "held" in latest and latest["held"] == latest.get("calls"):
         raise ValueError("results of its calls are in other rows")
-    rest = {name: place for name, place in latest.items() if name not in _ONWARD}
     if "shown" in latest and latest["shown"] == latest.get("calls"):
         bodies = _with_shown(bodies, latest, changes[:seen])
-    read = {place: _Rest.model_validate_json(bodies[place]).__dict__ for place in set(rest.values())}
-    fields = {name: read[place][name] for name, place in rest.items()}
+    read: dict[int, Mapping[str, Any]] = {}
+    fields: dict[str, Any] = {name: tuple(log) for name, log in logs.items()}
+    for name, place in latest.items():
+        if name not in _ONWARD:
+            if place not in read:
+                read[place] = _Rest.model_validate_json(bodies[place]).__dict__
+            fields[name] = read[place][name]
     if changes:
         fields["state"] = folded(fields.get("state", NULL), changes)
     follows = columns.pop("follows")
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows
-    return _BLANK.evolve(**columns, **{name: tuple(log) for name, log in logs.items()}, **fields)
+    return _BLANK.evolve(**columns, **fields)
 
 
 def _with_shown(bodies: Sequence[str], latest: Mapping[str, int], changes: Sequence[str]) -> list[str]:
@@ -301,6 +305,8 @@ def _results_of(bodies: Sequence[str], journals: Sequence[Sequence[str]]) -> dic
             found = [text for text in journal if text.startswith('{"type":"settled"')]
             places += [place] * len(found)
             texts += found
+    if not texts:
+        return {}
     told: list[_Told] = reader_of(list[_Told]).validate_json(f"[{','.join(texts)}]")
     return {
         (place, one["id"]): tool_message(one["call_id"], _content_of(one["result"]), one["result"]["kind"])
@@ -345,9 +351,13 @@ Known: TypeAlias = Mapping[str, tuple[str, CallResult]]
 
 def _known(parent: Checkpoint | None, settled: Mapping[str, CallSettled]) -> Known:
     """The results in the journal before a row, and those with images that the calls of its parent have."""
-    calls = parent.calls if parent is not None else ()
-    held = {call.id: (call.call_id, call.result) for call in calls if call.result and call.result.has_parts}
-    return {**held, **{id: (outcome.call_id, outcome.result) for id, outcome in settled.items()}}
+    known: dict[str, tuple[str, CallResult]] = {}
+    for call in parent.calls if parent is not None else ():
+        if call.result is not None and call.result.has_parts:
+            known[call.id] = (call.call_id, call.result)
+    for id, outcome in settled.items():
+        known[id] = (outcome.call_id, outcome.result)
+    return known
 
 
 def _as_ref(message: Message, by_call: Known) -> Message | ResultRef:
