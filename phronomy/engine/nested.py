@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.pieces import Inner, told_on
+from phronomy.engine.judging.edits import edited_by
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Moment, Runner, Written
 from phronomy.engine.shared import Shared
@@ -16,7 +17,7 @@ from phronomy.engine.spec import Nested, Spec
 from phronomy.engine.usage import spent
 from phronomy.errors import CheckpointError, LimitExceeded, NodeFailed, RunFailed
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import JsonText, canonical
+from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import (
     Call,
     CallFailed,
@@ -25,14 +26,11 @@ from phronomy.records.calls import (
     CallWaits,
     Decided,
     Interrupted,
-    Judgement,
     Outcome,
 )
 from phronomy.records.chain import begin
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Decision, call_digest
 from phronomy.records.messages import Usage
-from phronomy.records.record import later
 from phronomy.rules.authorization import idempotency_key
 from phronomy.tools.tool import Tool
 
@@ -156,24 +154,6 @@ def hand_down(runner: Runner, child: Runner) -> None:
         elif decision.pending_id in waiting:
             call = next((call for call in child.state.calls if call.pending_id == decision.pending_id), None)
             child.record(Decided(decision=decision, edited=edited_by(child, decision, call)))
-
-
-def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement | None:
-    """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
-    if decision.args is None or call is None or call.tool is None:
-        return None
-    args: Any = JsonText(decision.json_text("args"))
-    digest = call_digest(call.tool, args)
-    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
-    if call.gate:
-        return judged.evolve(verdict="ask" if child.spec.input_guardrails else "run")
-    if decision.asks is None or (tool := child.spec.tool(call)) is None:
-        return judged
-    timeout, on_expiry = child.spec.expiry(tool)
-    lapses = later(decision.at, seconds=timeout) if timeout is not None else None
-    asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
-    verdict = "ask" if decision.asked_by else "pend"
-    return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, **asked)
 
 
 def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:

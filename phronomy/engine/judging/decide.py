@@ -9,16 +9,14 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Seque
 from typing import Any, Final
 
 from phronomy.concurrency.workers import in_either
-from phronomy.conversation.input import read_input
+from phronomy.engine.judging.edits import check_edit, edited_input, judged_again
 from phronomy.engine.judging.judge import ajudge_call, handlers_of, judge_call
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
-from phronomy.errors import ApprovalHandlerError, ConfigurationError, InvalidDecision
+from phronomy.errors import ApprovalHandlerError, InvalidDecision
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import JsonText, canonical
-from phronomy.guardrails.guardrail import Stage
-from phronomy.guardrails.verdict import begun_with
-from phronomy.records.calls import Call, Decided, Deferred, Ending, Guarded, Judgement, Outcome
+from phronomy.foundation.json_text import JsonText
+from phronomy.records.calls import Call, Decided, Deferred, Ending, Judgement, Outcome
 from phronomy.records.decisions import (
     Answer,
     Approve,
@@ -29,7 +27,6 @@ from phronomy.records.decisions import (
     Reject,
     Respond,
     Skip,
-    call_digest,
 )
 from phronomy.tools.tool import InvalidArguments
 
@@ -187,74 +184,6 @@ def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
     reason = f"nobody decided on {ends[0].tool_name} in time" if ends else None
     ending = [Ending(status="cancelled", reason=reason, at=now(runner.ledger.store))] if ends else []
     return [*outcomes.values(), *ending]
-
-
-def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
-    """The call to be judged anew: as if the model had asked for it with the edited arguments, or as it is if its gate has changed.
-
-    To let it go on at a breakpoint is not to approve of it. None: it stays as it was judged. Raises `InvalidDecision`.
-    """
-    if not isinstance(answer, Approve) or call.gate or call.why == "question":
-        return None
-    tool = runner.spec.tool(call)
-    external = (tool is not None and tool.external) or (call.tool is not None and call.tool.external)
-    if external and call.why != "breakpoint":
-        raise InvalidDecision(
-            f"pending {call.pending_id}: {call.name[:80]} is an external tool, which nothing here can run: give what came of the call"
-            " with Respond(content=...), or Reject it",
-            pending_id=call.pending_id,
-        )
-    if answer.args is not None:
-        check_guarded(runner, call, "tool")
-        return call.evolve(arguments=str(answer.json_text("args")))
-    if call.why != "breakpoint" or tool is None or call.tool is None or tool.gate == call.tool.gate:
-        return None
-    return call.evolve(arguments=call.json_text("args"))
-
-
-def check_guarded(runner: Runner, call: Call, stage: Stage) -> None:
-    """Refuse an edit where guardrails that the run began with are not there: nobody would look at it. Raises `InvalidDecision`."""
-    names = begun_with(runner.state).get(stage)
-    there = {item.name for item in (runner.spec.input_guardrails if stage == "input" else runner.spec.tool_guardrails)}
-    if gone := [name for name in (names if isinstance(names, list) else []) if name not in there]:
-        raise InvalidDecision(
-            f"pending {call.pending_id} cannot be edited without {stage} guardrail {', '.join(map(str, gone))}, with which the run"
-            f" began: give {stage}_guardrails=[...] with the decision, or let it go on as it is",
-            pending_id=call.pending_id,
-        )
-
-
-def check_edit(call: Call, guarded: Guarded | None) -> None:
-    """Refuse edited arguments that guardrails would change: what a human approves is what runs. Raises `InvalidDecision`."""
-    if guarded is not None and guarded.__dict__["content"] is not None:
-        names = ", ".join(name for name, said in guarded.said.items() if said == "transformed")
-        raise InvalidDecision(
-            f"the edited arguments of pending {call.pending_id} would be changed by {names}: give them as it lets them through",
-            pending_id=call.pending_id,
-        )
-
-
-def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
-    """What is edited at a point of the run: the input, before the model has seen it; guardrails are asked about it anew.
-
-    Raises `InvalidDecision`.
-    """
-    given, shown = answer.args or {}, call.args or {}
-    if "input" not in shown or given.keys() != {"input"}:
-        can = "the input alone can be edited" if "input" in shown else "nothing can be edited any more: let it go on"
-        raise InvalidDecision(
-            f"pending {call.pending_id} stands at {call.point or 'a pause'}, where {can}",
-            pending_id=call.pending_id,
-        )
-    check_guarded(runner, call, "input")
-    try:
-        value, _ = read_input(given["input"])
-    except ConfigurationError as error:
-        raise InvalidDecision(f"pending {call.pending_id}: {error}", pending_id=call.pending_id) from None
-    args: Any = canonical({"input": value})
-    assert call.tool is not None
-    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=call_digest(call.tool, args))
-    return judged.evolve(verdict="ask") if runner.spec.input_guardrails else judged
 
 
 def check_skip(call: Call, answer: Answer) -> None:
