@@ -36,10 +36,14 @@ from phronomy.rules.added_messages import is_ending
 
 def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
     """Render the instructions from the input, and ask the model. The pieces of a reply pass on if they are wanted."""
+    # Made anew each time, from the input of the run (law 11). What they said when the run began is not in the record: it may have
+    # been of another day, or of a function that has been mended since.
     system = conversation_of(runner.spec).instructions.render(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
     reply: Any = None
+    # Whoever watches is told before the wait, which may be a minute of nothing.
     yield Asking(path=runner.state.path, model=model.name)
+    # After the yield: the time that whoever watches took is not the time of the model (law 13).
     started = clock.monotonic()
     timeout, inline = request.settings.timeout, keeps_time(model)
     request = replace(request, patience=patience_of(runner, started))
@@ -60,10 +64,13 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
         else:
             reply = model.complete(request) if inline else in_time(model.complete, request, timeout)
     except Exception as error:
-        if request.patience.leave.said:  # whatever it raised: the run is over, and the log says how
+        # The run was cancelled, or lost, while the model was asked. What the provider raised then is about a connection that we
+        # closed ourselves. The loop plans again, and finds the end.
+        if request.patience.leave.said:
             if runner.root:  # those inside have heard it by now
                 runner.ledger.catch_up()
             return
+        # Nothing is recorded of it: the last checkpoint stands, and a resume asks the model again, as a whole (law 7).
         failure = model_failed(runner, model, request, error, started)
         if failure is error:
             raise
@@ -110,6 +117,7 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
 
 def replied(runner: Runner, model: Model, reply: Any, started: float) -> Replied:
     """The outcome of a model call."""
+    # A model may be anybody's code. A reply of another type would fail deep in the rules, in words that name no model.
     if not isinstance(reply, ModelReply):
         raise ModelError(f"model {model.name} answered with {type(reply).__name__}, not with a ModelReply")
     runner.shared.exchanged(runner.state.path, model, reply)
@@ -119,6 +127,7 @@ def replied(runner: Runner, model: Model, reply: Any, started: float) -> Replied
 
 def model_failed(runner: Runner, model: Model, request: ModelRequest, error: Exception, started: float) -> RunFailed:
     """The error for a model that has raised, or has not answered in time."""
+    # Of the two reasons to stop waiting, a limit is told as such: raising the timeout would not help against it.
     bounded = seconds_left(runner) is not None  # a patience that is over may be that of the attempt alone
     if bounded and request.patience.is_over and isinstance(error, Overran | ModelConnectionError):
         return limit_reached(runner, out_of_time(runner, clock.since(started)))
@@ -151,8 +160,12 @@ def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]
         settings = ModelSettings(extra={"response_format": output.request_format()}).merged(settings)
     elif output is not None:
         system = "\n\n".join(part for part in (system, output.paragraph()) if part)
+    # The limit of seconds bounds the request too. It is not a signal that cuts it off: the client then closes its connection by
+    # itself, and can say so.
     if (left := seconds_left(runner)) is not None:
         settings = settings.evolve(timeout=min(settings.timeout or left, left))
+    # The system text is no message of the record (law 11), and what a memory leaves out is left out for this request alone: the
+    # record keeps all.
     messages = shown(conversation.memory, runner.state, conversation_of(runner.home).seen(runner.state))
     request = ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
     return conversation.model, request
@@ -180,6 +193,7 @@ def prepare_model(runner: Runner) -> None:
     """Have the model load what it needs while the calls run, if it is certain that it will be asked after them."""
     conversation = runner.spec.conversation
     prepare = getattr(conversation.model, "prepare", None) if conversation is not None else None
+    # Where a call may still need a human, the model is not asked for days.
     last = {call.status for call in runner.state.calls} <= {"started", "settled"}
     if prepare is not None and last and not is_ending(runner.state):
         prepare()

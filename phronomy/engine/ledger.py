@@ -51,6 +51,8 @@ E = TypeVar("E", threading.Event, asyncio.Event)
 # its lease, and a monotonic clock that stood still meanwhile would not say so.
 uptime: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
+# Ten per cent is three seconds of the usual lease. It costs one renewal, where a pause or a slow machine has brought the worker
+# close to the end; it spares the human a call that two workers are in.
 MARGIN: Final = 0.1
 """The part of a lease at its end in which the store is asked before anything is entered: clocks differ, and to enter takes time."""
 
@@ -107,6 +109,7 @@ class Ledger:
 
     def _hold(self, claim: Claim) -> None:
         self.claim = claim
+        # From here on the lease is renewed beside whatever runs here: a tool, a model call, user code that does not return.
         self.store.keeper.hold(self)
 
     # Writing
@@ -122,6 +125,8 @@ class Ledger:
         announce: bool = False,
     ) -> Append:
         """The write of these entries; `sealed` is the root checkpoint among them, if there is one."""
+        # A thread that was left behind by a timeout may come back hours later. It must not take the claim again that its run has
+        # been without since.
         if self._gone:
             raise LeaseLost(
                 f"this worker no longer holds run {self.branch.run_id}, so what it did since is not recorded",
@@ -158,6 +163,8 @@ class Ledger:
 
     def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
         """What the audit trail is to say of an outcome; nothing if it has been told, here or at the root."""
+        # One decision is recorded in several chains: at the root, which takes it, and in each run that it is handed down to. It is
+        # one line in the trail, by its pending id.
         what = outcome.decision.pending_id if isinstance(outcome, Decided) else None
         if what in self._told or (isinstance(outcome, Ending) and state.path):
             return []
@@ -177,13 +184,19 @@ class Ledger:
     def wrote(self, change: Append, branch: Branch, asked: float) -> None:
         """Take note of a write that is stored; `asked` is when it was begun."""
         self.seq = branch.seq
+        # The lease began when it was asked for, at the latest. Counted from the answer, a slow network would make it longer here
+        # than it is in the store.
         self._renewed(branch, asked)
         if self.claim is None:
             self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
         self.open_ids.difference_update(change.closed)
         for row in change.opened:
             self.open_ids.add(row.pending_id)
+        # The store notes that something was left for a worker until a checkpoint shows it. From then on this worker alone knows
+        # that it is still to be carried out, and says so when it leaves.
         self.owes = self.owes or (self.left and change.head is not None)  # the store forgets it with a checkpoint
+        # The claim is given up by the write itself. To renew it after that would be to claim a run that somebody else may have by
+        # now.
         if change.release:
             self.drop()
 
@@ -283,12 +296,14 @@ class Ledger:
 
     def keep(self) -> None:
         """Renew the lease, and tell the calls that run if the run was cancelled meanwhile. The keeper calls this."""
+        # The loop may let the run go at any moment: the claim is read once, and not looked at again.
         claim, asked = self.claim, uptime()
         if claim is None:
             return
         try:
             branch = self.store.renew(claim)
         except LeaseLost:
+            # Another worker has the run. Whatever runs here is told, so that it can stop; what it writes is refused anyway.
             self.drop()
             return
         self._renewed(branch, asked)
@@ -305,6 +320,7 @@ class Ledger:
 
         What is recorded says what this worker meant to do; a pause since then may have been longer than its lease.
         """
+        # Most calls pay nothing here. The store is asked only where the lease may be over by either clock.
         if self._may_be_over():
             claim, asked = self._claimed(), uptime()
             with self._dropped_if_lost():
@@ -331,6 +347,8 @@ class Ledger:
             raise self._not_held() from None
 
     def _may_be_over(self) -> bool:
+        # Two clocks, since each misses something. The clock of the machine may be set back. The one that nobody sets knows nothing
+        # of what others saw as the time when they took the run.
         margin = self.store.lease * MARGIN
         if self._gone or uptime() + margin >= self._holds_until:
             return True
@@ -352,6 +370,7 @@ class Ledger:
 
     def drop(self) -> None:
         """Stop keeping the lease, and write no more: a thread that was left behind must not take the run again."""
+        # First: whoever writes from another thread in this instant is to see it.
         self._gone = True
         self.shared.lose()
         self.store.keeper.drop(self)
@@ -362,6 +381,8 @@ class Ledger:
 
         A write that was interrupted may have taken the claim without our knowing: the store is asked then.
         """
+        # A claim that was lost is not released: the one in the store is of another worker now, and the fence keeps us from it, but
+        # there is nothing to ask for.
         if not self._gone:
             claim = self.claim
             self.drop()
@@ -377,6 +398,8 @@ class Ledger:
 
 def release(store: Store, branch_id: str, owner: str, claim: Claim | None, status: BranchStatus) -> None:
     """Release a claim; where it is not known whether the owner has one, look."""
+    # The first write was interrupted, and may have been stored all the same. The owner is a name of this claim alone, so what the
+    # store says of it is about us.
     if claim is None:
         branch = store.lineage(branch_id=branch_id).branch
         if branch.owner != owner:

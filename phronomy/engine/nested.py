@@ -44,11 +44,15 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
     try:
         child = child_of(runner, call, nested)
         child.streams = runner.streams
+        # What was decided higher up is given to it before it goes on. It is in its journal with its next write: from then on a
+        # checkpoint of the inner run is complete by itself.
         hand_down(runner, child)
         with closing(drive(child)) as moments:
             for moment in moments:
                 pass_on(runner.shared, child.state.path, moment)
     except RunFailed as error:
+        # A limit of a run around it is no failure of the run inside. It goes up as it is, and a resume with a higher limit goes on
+        # inside, where it stands.
         if tool.on_failure == "human" or is_of_above(error, child):
             raise
         return nested_failed(runner, call, tool, child, error)
@@ -94,13 +98,19 @@ def pass_on(shared: Shared, path: str, moment: Moment) -> None:
 def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     """The runner of the run inside a call, where it stopped or at its beginning."""
     path = f"{runner.state.path}/{call.id}".lstrip("/")
+    # A run that has stopped here is gone on with, and never begun again: what it has done, and what it has cost, is in its chain
+    # (law 9).
     base = runner.shared.nested.get(path)
     if base is not None:
         check_base(runner, nested.spec, base)
         child = runner.shared.driven[path] = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
+        # Its worker was lost in the middle. The calls that it left are dealt with in this chain, as those of the root are when it
+        # is opened.
         if child.is_broken:
             child.record(interruption(child))
         return child
+    # The outer record says that a run has stopped in this call. If it is not there, somebody cut it out of the text. To begin it
+    # afresh would run again what it has done.
     if call.stopped:
         raise CheckpointError(
             f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
@@ -113,6 +123,7 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
 
 def fits(runner: Runner, call: Call, nested: Nested) -> bool:
     """Whether the run that stopped inside a call is of the kind that is there now."""
+    # A tool that was an agent may be a graph now. The chain of the one means nothing to the rules of the other.
     base = runner.shared.nested.get(f"{runner.state.path}/{call.id}".lstrip("/"))
     return base is None or base.kind == nested.spec.kind
 
@@ -120,6 +131,7 @@ def fits(runner: Runner, call: Call, nested: Nested) -> bool:
 def check_base(runner: Runner, spec: Spec, base: Checkpoint) -> None:
     """Refuse to go on with what is no run of this spec, or of another run: a bearer may bring anything. Raises `CheckpointError`."""
     of = f"the run nested at {base.path} in run {runner.state.run_id}"
+    # With a text that a bearer brings, a run may come along that was approved elsewhere, for something else.
     if base.run_id != runner.state.run_id:
         raise CheckpointError(f"{of} belongs to run {base.run_id}")
     if base.kind != spec.kind:
@@ -140,14 +152,18 @@ def begun(spec: Spec, parent: Checkpoint, path: str, at: datetime, first: Mappin
         path=path,
         **first,
     )
+    # A fork that runs its calls anew has a salt. Without it the runs inside would have the keys of the old branch, and the provider
+    # would do nothing.
     return run.evolve(salt=parent.salt)
 
 
 def hand_down(runner: Runner, child: Runner) -> None:
     """Give the child the decisions that were taken, higher up, on what it waits for."""
+    # By pending id, which is new for each request: no decision on an earlier request of the same call comes here.
     waiting = {item.id for item in child.state.pending}
     known = {decision.pending_id for decision in child.state.decisions}
     for decision in runner.state.decisions:
+        # An edit of the state concerns each graph on the way to the one that was edited, since each shows its part of it.
         inside = f"{decision.path}/".startswith(f"{child.state.path}/")
         if decision.kind == "edit" and inside and decision.pending_id not in known:
             child.record(Decided(decision=decision))
@@ -159,20 +175,28 @@ def hand_down(runner: Runner, child: Runner) -> None:
 def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:
     """What the run inside a call has come to."""
     state = child.state
+    # For whoever reads the result: the checkpoint of the root carries the runs inside it that have stopped.
     runner.shared.nested[state.path] = state
+    # It waits, and its requests are listed at the call, in the order in which the inner run has them. Its cost so far is told too:
+    # the limits of the outer run count it now, not when it ends.
     if state.ended is None:
         return CallWaits(id=call.id, pending=state.pending, usage=spent(runner.shared, state).usage)
     output = state.output
+    # A model reads text, a channel of a graph holds a value. Text that looks like JSON stays text for the one, and keeps its quotes
+    # for the other.
     exact = runner.spec.kind == "graph" and takes_value(child.spec)  # a model reads text, a graph JSON
     content = output if isinstance(output, str) and not exact else state.json_text("output")
     if state.ended == "completed" and getattr(tool, "keeps_input", False):
         content = canonical({"input": state.input, "output": content})
+    # The outer model must not take the words of a cancelled run for an answer.
     if state.ended != "completed":
         content = f"The run behind this call was {state.ended}.{_why(state)}"
     key = idempotency_key(runner.state, call)
     result = CallResult(kind=state.ended, content=content)
     if state.ended == "completed" and runner.spec.kind == "agent":
         result = tool.render(content)  # as that of any tool, it is cut where it is too long for a model to read
+    # A human who rejected something inside, and ended all by it, has ended this run as well. A guardrail that refused has ended the
+    # inner run alone.
     refused = state.ended == "rejected" and runner.shared.ended_by is not None
     return CallSettled(
         id=call.id,
@@ -208,6 +232,7 @@ def interruption(runner: Runner) -> Interrupted:
     """The outcome for calls whose worker is gone: those that may not be repeated get an id to be asked about under."""
     started = [call for call in runner.state.calls if call.status == "started"]
     nested = runner.shared.nested
+    # A run inside such a call knows what it has used, also where its worker died. The limits count it.
     inside = {call.id: nested[path] for call in started if (path := runner.path_in(call.id)) in nested}
     return Interrupted(
         pending_ids={call.id: new_id("pend") for call in started if not call.repeatable},
@@ -221,12 +246,15 @@ def nested_failed(
 ) -> CallFailed | CallSettled:
     """The outcome of a run inside a call that failed. Unless the model is told, a resume goes on inside, where it stands."""
     if child is not None:
+        # As it is stored, not as it is known here: the error is told with a checkpoint, and that must be one that the store has.
         runner.shared.nested[child.state.path] = child.stored
     runner.raised[call.id] = error
     told = f"{type(error).__name__}: {error}"
     if isinstance(error, NodeFailed):
         within = "{} in it failed: {}" if child is not None else "{1}"
         told = "; ".join(within.format(*failure) for failure in error.failures.items())
+    # The failure stops the outer run too, and is resumed inside. So the call says that it has stopped, or a resume would begin it
+    # afresh.
     if tool.on_failure != "model":
         begun = child is not None and not child.fresh
         usage = spent(runner.shared, child.state).usage if child is not None else Usage()

@@ -69,6 +69,8 @@ Moment: TypeAlias = Written | Asking | Delta | Piece | Heard
 """What the loops give to whoever drives them: what was stored, and what passes."""
 
 
+# A row supersedes the journal before it, so most of that need not be kept. Forks do need it: a fork from an earlier checkpoint
+# looks for results, and for beginnings without an end, in the journals of the other branches (laws 4 and 5).
 _KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Guarded)
 """What stays in the journal when a row is written: the results, for rows and forks to refer to, every attempt, with its end, and
 what guardrails said."""
@@ -94,6 +96,8 @@ class Runner:
         fresh: bool = False,
         within: Runner | None = None,
     ) -> None:
+        # `home` is the agent that the run began with, whose limits, policies and rules of handoffs hold for all of it. `spec`, in
+        # `_look`, is the agent that has the conversation now.
         self.home = spec
         self._around = within.policies if within is not None else ()
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
@@ -108,10 +112,14 @@ class Runner:
         self.origin: Checkpoint = base
         self.origin_seq: int = ledger.seq
         self.writing: bool = False
+        # Three states: `base` is the last checkpoint, which the next row is a delta to; `stored` is that with what is in the
+        # journal, so where a crash would leave the run; `state` is that with `unsaved`, so what this worker knows.
         self.base: Checkpoint = as_sealed(base) if base.journal or base.nested else base
         self.root: bool = base.path == ""  # whether this is the run itself, not one nested in it
         state = self.base
         try:
+            # The journal is folded as it was when it was written. One that does not fit was forged, or cut: to skip what does not
+            # fit would skip a beginning, and run its call twice.
             for outcome in base.journal:
                 state = spec.apply(state, outcome)
         except IllegalOutcome as error:
@@ -128,11 +136,14 @@ class Runner:
         self.halted: bool = False
         self.timed_out: tuple[str, ...] = ()
         self.looked: object = None  # where no breakpoint has stopped it
+        # Only the root can hold: a run inside a call is not returned from, so the root waits for it.
         self.hold: Holding | None = spec.hold if self.root else None
         if self.root:
             self.shared.breakpoints = spec.breakpoints
         self.state: Checkpoint = state
         self._look()
+        # Refusals bind the whole run, those from before a crash too. They are in the decisions of each chain, and read from there:
+        # nothing else would survive a process.
         for each in (state, *(self.shared.nested.values() if self.root else ())):
             self._note_refusals(each)
 
@@ -149,6 +160,8 @@ class Runner:
 
     def _go_on_from(self, state: Checkpoint) -> None:
         """Stand at this state. A handoff in it changes who speaks, and so the spec that plans and folds."""
+        # Identity is enough: a state that is evolved keeps the very tuple. One that is read from a row has another, and then
+        # looking again does no harm.
         handed_over = state.handoffs is not self.state.handoffs
         self.state = state
         if handed_over:
@@ -156,6 +169,8 @@ class Runner:
 
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
+        # The node of a graph is gated where it is put into the graph. A policy with a pattern for tools that happened to fit the
+        # name of a node would gate what it was not written for.
         if not self.policies or self.home.flow is not None:
             return ()
         return [rule for rule in self.policies if rule.covers(tool)]
@@ -209,15 +224,21 @@ class Runner:
 
     def record(self, outcome: Outcome) -> None:
         """Fold an outcome into the state. It is stored with the next write."""
+        # The stop is recorded before the result, so no state lies between the two in which the next step is due: a crash there
+        # would go past the breakpoint.
         if self.breakpoints is not None and (halted := after_call(self, outcome)) is not None:
             self.record(halted)
         turn_open = bool(self.state.calls)
+        # The audit line is made with the state before the outcome: there the request still stands that was decided.
         before = self.state
         self._go_on_from(self.spec.apply(before, outcome))
         if isinstance(outcome, (Decided, Ending)):
             self.audit += self.ledger.audited(before, outcome)
             self._note_refusals(self.state)
+        # After the fold, which raises if the outcome is not legal. What is refused must not come into the log by the next write.
         self.unsaved.append(outcome)
+        # What is only journaled needs no checkpoint yet (law 7). A failure does: it goes out to the caller, with a checkpoint that
+        # shows how all calls stand.
         journaled = isinstance(outcome, (CallStarted, CallSettled, CallFailed))
         fails = "failed" in {call.status for call in self.state.calls}  # the error is to show how all calls stand
         if not journaled or fails or (turn_open and not self.state.calls):
@@ -225,6 +246,8 @@ class Runner:
         flow = self.home.flow
         for id, why in flow.over(self.state).items() if flow is not None else ():
             self.dirty = True
+            # Told at once, in this thread: the call that has become superfluous may be in the middle of a model call that costs by
+            # the second.
             self.shared.wanted.dismiss(self.path_in(id), why)
 
     def _note_refusals(self, state: Checkpoint) -> None:
@@ -249,25 +272,36 @@ class Runner:
 
     def absorb(self) -> None:
         """Fold in what others have written, as far as it still applies. A run that ends takes the runs nested in it along."""
+        # Only the root reads the log of others. A run inside hears of it through what is shared, and writes it down in its own
+        # chain too, so that its checkpoint alone says why it ended.
         if self.root:
             if self.ledger.inbox:
                 self.rebase()
         elif self.shared.ending is not None and self.state.ending is None and self.state.ended is None:
             self.record(self.shared.ending)
+        # The refusal may have been of something in this very run: then it is decided here as well. Any other run of the tree is
+        # cancelled by it.
         elif (decision := self.shared.ended_by) is not None and not (self.state.ended or is_ending(self.state)):
             if any(item.id == decision.pending_id for item in self.state.pending):
                 self.record(Decided(decision=decision))
             else:
                 self.record(Ending(status="cancelled", reason=ENDED, by=decision.by, at=decision.at))
+        # A call of which nobody knows what it did keeps a superfluous run alive. A human is asked in any case (law 5), and must
+        # find it.
         elif (why := self.shared.wanted.why_not(self.state.path)) is not None and self.may_end:
             self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
+        # Graphs inside stop between their nodes, as the root does. Agents inside are waited for, as tools are: `pause` promises no
+        # more.
         elif (halted := self.shared.halted) is not None and self.spec.flow is not None and not self.halted:
             self.halted = True
+            # It may have ended by the same write.
             with suppress(IllegalOutcome):
                 self.record(halted.evolve(pending_id=new_id("pend")))
 
     def rebase(self) -> None:
         """Somebody wrote first: put what they wrote before what is not stored yet, and drop what no longer applies."""
+        # Our lines of the audit trail go with the write that was refused. If an outcome still applies, `record` makes its line
+        # anew; if it does not, nobody did what it would tell of.
         self.ledger.unaudited(self.audit)
         ours, self.unsaved, self.audit = self.unsaved, [], []
         self._go_on_from(self.stored)
@@ -286,6 +320,8 @@ class Runner:
             self._go_on_from(self.spec.apply(self.state, outcome))
         except IllegalOutcome:
             return
+        # Whoever wrote a decision has told the audit trail of it in the same write. This worker only carries it out, and must not
+        # tell of it twice.
         self.ledger.left_here(outcome)
         self.dirty = True
 
@@ -294,12 +330,16 @@ class Runner:
         sealed: Checkpoint | None = None
         journal = self.unsaved
         if seal:
+            # The results stay in the journal beside the row, and the row refers to them: each is stored once (law 14), and is found
+            # by forks.
             journal = [_kept(outcome) for outcome in self.unsaved if isinstance(outcome, _KEPT)]
             sealed = self.state if self.fresh else self._sealed()
         items: list[Outcome | Checkpoint] = [*journal, *intents]
         if sealed is not None:
             items.insert(len(journal), sealed)
         entries: list[Entry] = []
+        # In the order of what happened: what has settled, the checkpoint that follows from it, and what begins after that. Whoever
+        # replays the log folds them in this order.
         for item in items:
             if not isinstance(item, Checkpoint):
                 entries.append(journal_entry(item, self.state.path))
@@ -307,7 +347,10 @@ class Runner:
                 entries.append(row_entry(None, item, {}))
             else:
                 entries.append(row_entry(self.base, item, {**self.settled, **settled_in(journal)}))
+        # The run is let go with the write that says where it rests. Between two writes another worker could find it held by a
+        # process that has left, and the decider of its approval would have to wait for a lease.
         release = stop and self.root
+        # Runs inside calls are rows in the same log, and have no status in the list of runs.
         status = (self.state.status if stop else "running") if self.root else None
         announce = bool(self.spec.announcements) and self.root
         change = self.ledger.change(
@@ -335,9 +378,13 @@ class Runner:
         elif self.unsaved:
             self.settled = {**self.settled, **settled_in(self.unsaved)}
         self.unsaved, self.audit = [], []
+        # The intents hold once they are stored, not before. If the write was refused, no call has begun, and the state must not say
+        # so.
         for outcome in intents:
             self._go_on_from(self.spec.apply(self.state, outcome))
         self.stored = self.state
+        # Calls that others have made superfluous are left only once the end of those is stored: a crash in between would find
+        # neither a winner nor the ones it beat.
         if self.shared.wanted.asked:
             running = {self.path_in(call.id) for call in self.state.calls if call.status == "started"}
             self.shared.wanted.stored(self.state.path, running)
@@ -346,6 +393,8 @@ class Runner:
 
     def commit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """Store what is not stored yet. False if somebody wrote first: then theirs is folded in, and the plan may differ."""
+        # If this is cut off by Ctrl-C, the write may be there or not. `writing` stays True then, and whoever lets go of the run
+        # asks the store instead of writing again.
         self.writing = True
         stored = self.ledger.write(partial(self.prepare, seal=seal, intents=intents, stop=stop), self._heard)
         if stored:
@@ -363,6 +412,7 @@ class Runner:
     def withdraw(self, intents: Sequence[Outcome]) -> None:
         """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""
         self.record(Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted))))
+        # Whoever leaves has an exception of their own on the way, which must not be replaced.
         with suppress(Exception):  # then the intents stand, and a human is asked what nobody needed to
             self.commit(seal=False)
 

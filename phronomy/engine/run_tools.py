@@ -48,13 +48,17 @@ from phronomy.tools.tool import OutcomeUnknown, Tool, ToolContext
 
 def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome | Piece | Heard]:
     """Run the calls: one in this thread, several side by side, each in a thread of its own. Pieces pass on if they are wanted."""
+    # Most runs have one call at a time. It runs in the thread of the caller: a debugger, a lock that is held, a context variable
+    # are as the caller has them.
     owner, run = listened_to(runner, calls), attempt if is_asked(runner) else execute
     if len(calls) == 1 and owner is None:
         yield run(runner, calls[0].id, drive)
         return
     with closing(side_by_side([partial(run, runner, call.id, drive) for call in calls], owner)) as outcomes:
         for outcome in outcomes:
-            if runner.streams or not isinstance(outcome, Piece | Heard):  # whoever watched may have left meanwhile
+            # The outcomes count whether anybody watches or not. Once a stream is closed, `events_of` goes on to the next outcome of
+            # a call, and a piece would stop it short of that.
+            if runner.streams or not isinstance(outcome, Piece | Heard):
                 yield outcome
 
 
@@ -93,26 +97,38 @@ def listened_to(runner: Runner, calls: Sequence[Call]) -> object | None:
 
 def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     """Run one call. Whatever runs goes through here, and nothing gets past `admit` without a recorded approval."""
+    # The call is read from the state, and not handed in: what was planned may be a moment old, and the state is what the record
+    # says now.
     call, tool = found(runner, id)
     if tool is None:
         return gone(call)
     context = admit(runner, call, tool)
+    # Behind the gate: a result that is taken over from another branch counts as a run of the call, and needs the same approval.
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
         return run_apart(runner, call, tool, nested, drive)
+    # A first attempt never waits. The wait is before the lease is looked at, since it may be longer than what is left of it.
     if call.attempt > 1:
         time.sleep(backoff(tool.retry_wait, call.attempt - 1))
+    # The last thing before the body. All checks above were true when they were made; a process may have been frozen since, and
+    # another worker may have taken the run for lost and asked a human about this very call (law 5).
     runner.ledger.ensure_held()
     started = clock.monotonic()
     try:
+        # Inside the try: what validation makes of the text is code of users too, and may raise what it did not raise when the call
+        # was judged.
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
         leave = leave_of(runner, call) if tool.may_be_left else NEVER
         around = runner.shared.around(runner.state.path, call.call_id)
         with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call):
+            # Only what must be left in the middle gets a thread of its own. A thread cannot be stopped, so each of them may stay
+            # behind.
             inline = tool.timeout is None and not tool.may_be_left
             value = work() if inline else in_thread(work, tool.timeout, leave)
+    # No `Exception`, so that `except Exception` in a body does not swallow it. A body that caught it all the same is found out by
+    # `asking`.
     except Interrupt as asked:
         return asks(runner, call, tool, asked, clock.since(started))
     except Exception as error:
@@ -164,6 +180,8 @@ def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
 
 def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[Any]:
     """The context for the call, if the gate lets it run. Raises `NotAuthorized`."""
+    # Nothing but this returns a context, and nothing but a context lets a body run. A new way in would have to make one without
+    # asking.
     authorization.authorize(runner.state, call, tool.identity(runner.state.path))
     return tool_context(runner, call, tool)
 
@@ -182,12 +200,16 @@ def done_elsewhere(
 
     A run inside the call that has stopped in this branch has decisions of its own, and goes on.
     """
+    # Its inner run has stopped in this branch. What another branch came to is of other decisions.
     if call.stopped:
         return None
     key = context.idempotency_key
+    # The key covers the place, the arguments and, in a graph, the state: it is the same only for the same call (law 4).
     result = runner.shared.reusable.get(key)
     if result is not None:
         return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, reused=True)
+    # It has not come to an end there, as far as the log says. Whoever was told that nobody knows, and lets it run all the same, is
+    # not asked twice.
     if key in runner.shared.begun and not call.repeatable and call.why != "outcome_unknown":
         reason = f"{tool.name} was begun in another branch of the run, and nobody knows whether it took effect."
         at = now(runner.ledger.store)
@@ -204,10 +226,13 @@ def failed(
     runner: Runner, call: Call, tool: Tool, context: ToolContext[Any], error: Exception, elapsed: int
 ) -> CallFailed | CallUnknown | Withdrawn:
     """The outcome of an attempt that raised: tried again where that is safe, then the fallback, then as the tool chose."""
+    # The thread goes on, whatever is written here. A body that looks at `context.cancelled` learns that nobody waits for it.
     if isinstance(error, (Overran, Left)):
         context._cancel.set()
     if isinstance(error, Left):
         return left(runner, call, tool, elapsed)
+    # It did not say that it failed. It has said nothing, or that it does not know itself, so neither a retry nor the fallback may
+    # follow.
     if isinstance(error, Overran | OutcomeUnknown) and not tool.idempotent:
         reason = f"{tool.name} did not end within {tool.timeout} s. It may have taken effect, or may yet."
         if isinstance(error, OutcomeUnknown):
@@ -216,12 +241,15 @@ def failed(
         return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
     following: Next = "model"
     fallback = runner.spec.tool(call.evolve(fallback=call.fallback + 1))
+    # A tool that is not idempotent is tried again only for the errors that it names: it says by that they come before any effect.
     if call.attempt <= tool.retries and (tool.idempotent or isinstance(error, tool.retry_on)):
         following = "retry"
     elif fallback is not None:
         following = "fallback"
     elif tool.on_failure != "model":
         following = tool.on_failure
+        # The error itself cannot be stored. It is the cause of the one that this drive ends with, so that a traceback shows where
+        # it came from.
         runner.raised[call.id] = error
     ask = following == "human"
     return CallFailed(
@@ -237,6 +265,8 @@ def failed(
 
 def left(runner: Runner, call: Call, tool: Tool, elapsed: int) -> Withdrawn | CallUnknown:
     """The outcome of a call that was left while it ran: it begins again where that is safe, else a human is asked."""
+    # Somebody stopped the run, and its grace is over. If the call may be made twice, the attempt is taken back; else a human is
+    # asked what became of it.
     if call.repeatable:
         return Withdrawn(ids=(call.id,), reason="The run was stopped while this ran.")
     reason = f"The run was stopped while {tool.name} ran. It may have taken effect, or may yet."
@@ -252,7 +282,11 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
     note: Any = asked.note
     at = now(runner.ledger.store)
     timeout, on_expiry = runner.spec.expiry(tool)
+    # It is listed as any other request, so a question is decided where approvals are, and by the same rules: an id, a digest of
+    # what was shown, a deadline.
     item = PendingApproval(
+        # The id follows from the place and the key of the question. The body is run again from its first line when the answer is
+        # there, and must find the answer to the same question.
         id=question_id(state, call, asked.key),
         call_id=call.call_id,
         tool=identity,
@@ -289,8 +323,11 @@ def at_work(runner: Runner, id: str) -> AbstractContextManager[bool]:
     """
     call, _ = found(runner, id)
     inside = runner.spec.nested(runner.state, call) is not None
+    # Something here needs a human in any case. It is not superfluous, whatever the others have come to.
     if not runner.may_end:
         return nullcontext(True)
+    # The worker before was lost inside it. It goes on, so that it can ask what became of what was under way; `note` has it end
+    # there.
     if inside and call.attempt > 1:
         if (flow := runner.spec.flow) is not None and (why := flow.over(runner.state).get(id)) is not None:
             runner.shared.wanted.note(runner.path_in(id), why)
@@ -312,6 +349,8 @@ def begin_all(runner: Runner, calls: Sequence[Call]) -> None:
     """Take note that these calls are about to begin. Raises `Left` if nobody waits for the run any more."""
     if not (is_asked(runner) or runner.shared.wanted.why_not(runner.state.path)) or not runner.may_end:
         return
+    # Those in the middle of a tool are waited for. They are named before their intents are stored, so that nobody dismisses them in
+    # between, and takes them for not begun.
     waited = [runner.path_in(call.id) for call in calls if not is_left(runner, call)]
     if not runner.shared.wanted.begin(runner.state.path, waited):
         raise Left
@@ -329,6 +368,7 @@ def run_apart(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dri
         if leave is None:
             return run_nested(runner, call, tool, nested, drive)
         return in_thread(partial(run_nested, runner, call, tool, nested, drive), None, leave)
+    # It is over, but not without a trace: it is settled as cancelled, with what it has cost.
     except Left:
         return left_inside(runner, call)
 

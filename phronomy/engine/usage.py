@@ -28,6 +28,7 @@ class Spent(NamedTuple):
 def spent(shared: Shared, state: Checkpoint) -> Spent:
     """What the run that stands so has used, with what the runs inside it have that are not through."""
     usage, elapsed = state.usage, state.elapsed
+    # A run inside that nobody drives yet may have a journal that is not folded in. Its results have cost something too.
     through = {each.id: each for each in state.journal if isinstance(each, CallSettled)}  # where nobody drives it yet
     for each in through.values():
         usage, elapsed = usage + each.usage, elapsed + each.elapsed
@@ -35,6 +36,7 @@ def spent(shared: Shared, state: Checkpoint) -> Spent:
         if call.result is None and call.id not in through:
             path = f"{state.path}/{call.id}".lstrip("/")
             driven = shared.driven.get(path)
+            # One that is driven now knows more than what was stored when it last stopped.
             inside = driven.state if driven is not None else shared.nested.get(path)
             more = spent(shared, inside) if inside is not None else Spent(call.usage, 0)
             usage, elapsed = usage + more.usage, elapsed + more.elapsed
@@ -43,6 +45,7 @@ def spent(shared: Shared, state: Checkpoint) -> Spent:
 
 def over_above(around: Iterable[Runner], move: Move) -> Fail | None:
     """The failure of a move by which a run would use more than those around it may; None if it would not."""
+    # Only what costs something is kept from happening. A run that is over its limit may still settle what it has begun, and end.
     if not isinstance(move, AskModel | Run):
         return None
     for run in around:
@@ -55,6 +58,7 @@ def over_above(around: Iterable[Runner], move: Move) -> Fail | None:
 def seconds_left(runner: Runner) -> float | None:
     """How long the model may take, by the limits of the run and of those around it; None: for ever."""
     times = _times(runner)
+    # Never nothing: a client that is given no time at all may take that for no bound.
     return max(min(times, key=itemgetter(0))[0], 0.001) if times else None
 
 
@@ -82,6 +86,7 @@ def limit_reached(runner: Runner, move: Fail) -> RunFailed:
             f"run {run_id}: {move.used:g} answers were not of the output type, and output_retries is {move.maximum:g};"
             " raise it and resume the checkpoint to go on"
         )
+    # A provider that tells no cost makes a limit of cost count as reached. The error says why, or nobody would understand it.
     used = "how much it used is not known" if move.used is None else f"it used {move.used:g}"
     return LimitExceeded(
         f"run {run_id} reached the limit {move.limit}={move.maximum:g}: {used}; raise it and resume the checkpoint to go on",

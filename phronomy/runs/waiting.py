@@ -27,9 +27,11 @@ from phronomy.stops.breakpoints import BreakpointHit, Hold
 
 _log = logging.getLogger("phronomy")
 
+# An answer from another thread of this process is judged by the same guardrails as the call: the one who waits here has armed them.
 _SAME = ("deps", "input_guardrails", "output_guardrails", "tool_guardrails")
 """The options of a call that decisions on its run are judged by."""
 
+# A database tells nobody that it has changed. One look a second is cheap, and no human notices the difference.
 POLL = 1.0
 """Seconds. How often whoever waits looks for what another process said; what is said in this one is heard at once."""
 
@@ -89,12 +91,16 @@ class Waiting:
         said: list[Outcome] = []
         if runner.spec.announcements:
             announce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
+        # The handler is asked before anybody waits: most of them know their answer. Each stop is put to it once, however often the
+        # loop comes by.
         for hit in self._arrived(runner):
             if (answer := self._ask(hit)) is not None:
                 said += self._answered(runner, hit.id, answer, "breakpoint")
         until = self._until(runner)
         with runner.ledger.listening(threading.Event()) as heard:
             while not said:
+                # First the log, then the event: an answer from another process must not be overtaken by a resume_event that was set
+                # before it.
                 runner.ledger.catch_up()
                 if runner.ledger.inbox:
                     break
@@ -132,6 +138,8 @@ class Waiting:
         """What an answer comes to; nothing if it does not count."""
         try:
             return [decide(*lookup.asker(runner, id), answer, channel=channel)]
+        # A wrong answer of a handler is no answer. The run waits on, and the log says so: nobody is there to whom it could be
+        # raised.
         except InvalidDecision as error:
             unheard(id, error)
             return []
@@ -182,6 +190,7 @@ class Waiting:
         event = self.hold.resume_event
         if event is None or not event.is_set():
             return False
+        # Cleared once it has been seen, and before what it lets go on: set a second time meanwhile, it is for the next stop.
         event.clear()
         return True
 
@@ -190,6 +199,8 @@ class Waiting:
         if time.monotonic() < until:
             return []
         items = sorted(at_breakpoints(runner), key=lambda item: self.since[item.id])
+        # The whole run ends by one stop that nobody answered, and all that waited are named: an operator wants to know what was
+        # missed.
         runner.timed_out = tuple(item.id for item in items)
         reason = f"nobody answered a breakpoint within {self.hold.timeout:g} s"
         lapses = passing(items[0], now(runner.ledger.store)).evolve(kind="expire", then="end", reason=reason)

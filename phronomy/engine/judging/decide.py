@@ -36,9 +36,13 @@ KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject
 
 def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
     """Ask the handlers about every call, and only then let their answers count."""
+    # All handlers are asked before any of their answers counts. If one raises, nothing is recorded, and all are asked again on
+    # resume: half of a reply decided would be worse than none of it.
     outcomes: list[Outcome] = []
     for call in calls:
         answer: Approve | Reject | Respond | Defer = Defer()
+        # Handlers stand for people. Several of them have to agree, and each asks by itself: the first that does not approve
+        # decides.
         handlers = handlers_of(runner, call)  # it may have been judged by an agent that had one
         for handled in handlers:
             assert call.args is not None and call.tool is not None
@@ -53,6 +57,8 @@ def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
             continue
         try:
+            # An edit by a handler is judged like that of a human. What others would ask about, once it is edited, no handler has
+            # answered for.
             outcomes.append(covered(call, decide(runner, call, answer, channel="handler")))
         except InvalidDecision as error:
             raise handler_failed(call, uncounted(call, error)) from error
@@ -110,6 +116,7 @@ def handler_answer(call: Call, answer: Any, *, alone: bool) -> Approve | Reject 
     Of an external tool it may be the result. Of several that are to agree, none may edit the call, or give its result: a human
     decides then.
     """
+    # Exactly True. A handler that returns a text, a number or an object of its own has not approved (law 1).
     if answer is True:
         return Approve()
     if answer is False or answer is None:
@@ -120,6 +127,8 @@ def handler_answer(call: Call, answer: Any, *, alone: bool) -> Approve | Reject 
         return Defer()
     if isinstance(answer, (Approve, Reject, Defer)):
         return answer
+    # A sync handler that returns a coroutine was meant to be async. It is closed, so that Python does not warn of it later,
+    # somewhere else.
     if isinstance(answer, Coroutine):
         answer.close()
     raise handler_failed(call, f"answered with {type(answer).__name__}, which is no decision")
@@ -140,6 +149,8 @@ def decide(
     channel: str | None = None,
 ) -> Decided:
     """The outcome of an answer. Edited arguments are validated and gated anew. Raises `InvalidDecision`."""
+    # Judged before the decision is recorded. An edit that cannot run is an error of whoever gave it, and nothing has happened (law
+    # 15): they can decide again.
     edited: Judgement | None = None
     if isinstance(answer, Approve) and answer.args is not None and call.gate:
         edited = edited_input(runner, call, answer)
@@ -169,10 +180,13 @@ async def adecide(
 
 def lapsed(runner: Runner) -> Mapping[str, Decided]:
     """The outcomes, by pending id, for the approvals of a run that nobody decided in time."""
+    # By the clock of the store, as the deadline was made: two workers whose clocks differ agree on who was late.
     at = now(runner.ledger.store)
     found: dict[str, Decided] = {}
     for item in runner.state.pending:
         if item.has_lapsed(at):
+            # The digest is that of what was shown. What the edit came to has its own, in the judgement beside it: the audit trail
+            # has both (law 2).
             decision = Decision(pending_id=item.id, digest=item.digest, kind="expire", path=item.path, at=at)
             found[item.id] = Decided(decision=decision)
     return found
@@ -180,6 +194,8 @@ def lapsed(runner: Runner) -> Mapping[str, Decided]:
 
 def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
     """These outcomes, and the end of the run where a request says that it is not to outlive it."""
+    # The end is an outcome of its own behind the expired ones, so that each of them is settled as expired, and not as cancelled
+    # (law 12).
     ends = [item for item in runner.state.pending if item.id in outcomes and item.on_expiry == "cancel"]
     reason = f"nobody decided on {ends[0].tool_name} in time" if ends else None
     ending = [Ending(status="cancelled", reason=reason, at=now(runner.ledger.store))] if ends else []
@@ -207,6 +223,7 @@ def _can_skip(call: Call) -> bool:
 
 def check_reply(call: Call, answer: Answer) -> None:
     """Refuse an answer that is not of the type which the body asked for. Raises `InvalidDecision`."""
+    # The body is not entered to find this out. A wrong answer would come back to it as an error, long after the human has left.
     question = call.args or {}
     schema = question.get("answer")
     if isinstance(answer, Approve) and answer.args is not None:
@@ -237,6 +254,7 @@ def decided(
     channel: str | None,
 ) -> Decided:
     """The outcome of an answer whose edits, if any, have been judged."""
+    # All checks that can refuse the answer come before the decision is made, so no record of it exists where it does not count.
     assert call.pending_id is not None and call.digest is not None
     check_skip(call, answer)
     if call.why == "question":
@@ -256,6 +274,8 @@ def decided(
     changed = edited is not None and edited.digest != call.digest
     if not changed and asks is None:
         edited = None  # nothing was changed, so the model is told of no change
+    # To let a call go on that needs an approval is half of what it needs. The id of the other half is made here, since `apply`
+    # makes none.
     if let_on and edited is None and call.asked_by:
         asks = new_id("pend")
     decision = Decision(

@@ -1,7 +1,7 @@
 """What may be edited where a run waits, and by whose leave: the one place that knows.
 
-- A call that asks for approval, or stands at a breakpoint: its arguments. They are validated, and shown to the tool guardrails, the gate
-  and the policies anew. Of an external tool nothing can be edited, since nothing here runs it.
+- A call that asks for approval, or stands at a breakpoint: its arguments. They are validated, and shown to the tool guardrails, the
+  gate and the policies anew. Of an external tool nothing can be edited, since nothing here runs it.
 - A stop before the model was first asked: the input of the run, and nothing else. It is shown to the input guardrails, if the run has
   some. Later the model has read the input, and another would make the record say what did not happen; so `stop_points.py` shows it, and
   `edited_input` takes it, as long as the turn is 0.
@@ -36,9 +36,11 @@ def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
 
     To let it go on at a breakpoint is not to approve of it. None: it stays as it was judged. Raises `InvalidDecision`.
     """
+    # Only an approval goes on with the call, so only it can be of other arguments.
     if not isinstance(answer, Approve) or call.gate or call.why == "question":
         return None
     tool = runner.spec.tool(call)
+    # By the record or by the agent, whichever says so. Where they differ it is drift, and the stricter of them counts.
     external = (tool is not None and tool.external) or (call.tool is not None and call.tool.external)
     if external and call.why != "breakpoint":
         raise InvalidDecision(
@@ -46,9 +48,12 @@ def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
             " with Respond(content=...), or Reject it",
             pending_id=call.pending_id,
         )
+    # As if the model had asked so: the same validation, the same guardrails, the same gate. An edit is no way around any of them.
     if answer.args is not None:
         check_guarded(runner, call, "tool")
         return call.evolve(arguments=str(answer.json_text("args")))
+    # Nothing was edited. It is judged again only where its gate has changed while it stood at a breakpoint, since nobody was asked
+    # to approve it then.
     if call.why != "breakpoint" or tool is None or call.tool is None or tool.gate == call.tool.gate:
         return None
     return call.evolve(arguments=call.json_text("args"))
@@ -59,6 +64,7 @@ def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
 
     Raises `InvalidDecision`.
     """
+    # What was shown decides what can be edited. The state may have moved on since, but it was this that somebody looked at.
     given, shown = answer.args or {}, call.args or {}
     if "input" not in shown or given.keys() != {"input"}:
         can = "the input alone can be edited" if "input" in shown else "nothing can be edited any more: let it go on"
@@ -79,6 +85,7 @@ def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
 
 def check_edit(call: Call, guarded: Guarded | None) -> None:
     """Refuse edited arguments that guardrails would change: what a human approves is what runs. Raises `InvalidDecision`."""
+    # They let it pass in another form. A human who approved the one must not find the other in the record (law 2).
     if guarded is not None and guarded.__dict__["content"] is not None:
         names = ", ".join(name for name, said in guarded.said.items() if said == "transformed")
         raise InvalidDecision(
@@ -89,6 +96,8 @@ def check_edit(call: Call, guarded: Guarded | None) -> None:
 
 def check_guarded(runner: Runner, call: Call, stage: Stage) -> None:
     """Refuse an edit where guardrails that the run began with are not there: nobody would look at it. Raises `InvalidDecision`."""
+    # The worker that takes the decision may have been configured without them: a script, a page of an admin. Then the edit would be
+    # the one input that no guardrail has seen.
     names = begun_with(runner.state).get(stage)
     there = {item.name for item in (runner.spec.input_guardrails if stage == "input" else runner.spec.tool_guardrails)}
     if gone := [name for name in (names if isinstance(names, list) else []) if name not in there]:
@@ -101,11 +110,14 @@ def check_guarded(runner: Runner, call: Call, stage: Stage) -> None:
 
 def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement | None:
     """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
+    # The judgement is put together from what the decision says, and not made again. A policy that changed since must not turn an
+    # approved edit into another request.
     if decision.args is None or call is None or call.tool is None:
         return None
     args: Any = JsonText(decision.json_text("args"))
     digest = call_digest(call.tool, args)
     judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
+    # The input of the inner run was edited. Its guardrails are asked there, in its own chain.
     if call.gate:
         return judged.evolve(verdict="ask" if child.spec.input_guardrails else "run")
     if decision.asks is None or (tool := child.spec.tool(call)) is None:

@@ -40,6 +40,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     if checkpoint.agent.name != spec.name:
         changed.append(f"the {spec.kind} was {checkpoint.agent.name!r} and is {spec.name!r}")
     around: list[Checkpoint] = []
+    # Every run inside that waits, too: an agent as a tool may have changed as well, and goes on with the same resume.
     for runner in runners:
         around.append(runner.state)
         if runner.state.path and runner.state.agent.name != runner.home.name:
@@ -47,6 +48,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
                 f"at {runner.state.path} the {runner.spec.kind} was {runner.state.agent.name!r} and is {runner.home.name!r}"
             )
         for call in runner.state.calls:
+            # A stop has no tool that could have changed.
             if call.gate:
                 continue
             found: list[str] = []
@@ -54,6 +56,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
                 found = _call_changes(runner, call)
             changed += found or _run_changes(runner, call) or _newly_asked(runner, call, around)
         changed += runner.home.lost(runner.state)
+    # Equal texts mean that nothing changed: no need to look for what did.
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
         return Drift(tuple(dict.fromkeys(changed)), ())
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
@@ -81,6 +84,7 @@ def _rules_in(fingerprint: Any) -> list[Any]:
 
 def _newly_asked(runner: Runner, call: Call, around: list[Checkpoint]) -> list[str]:
     """The rules that have come to be about a call which was judged without them, and is about to run."""
+    # A call that was judged and let run has not been seen by a policy that is newer than that. It is not run past that policy.
     if call.status != "ready" or call.approved is not None or call.attempt:
         return []
     if (tool := runner.spec.tool(call)) is None:
@@ -150,10 +154,13 @@ def _call_changes(runner: Runner, call: Call) -> list[str]:
         found.append(f"{kind} {tool.name!r} of a pending call is to run elsewhere: it was {places}")
     if now.description_hash != call.tool.description_hash:
         found.append(f"what is said of {kind} {tool.name!r} of a pending call changed since it was shown")
+    # A gate that is stricter now is no drift: the call stops at it, with `NotAuthorized`. One that is looser would let through what
+    # somebody wanted to be asked about.
     if _STRICTNESS[tool.gate] < _STRICTNESS[call.tool.gate]:
         found.append(f"the gate of {kind} {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
     text = call.json_text("args")
     try:
+        # Read anew by the tool as it is now. If that makes something else of it, what was shown is not what would run (law 2).
         same = tool.read(text) == text
     except InvalidArguments:
         same = False

@@ -91,6 +91,8 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
     label = findable("a label", beginning.label) if beginning.label is not None else None
     if not isinstance(beginning.metadata, Mapping | None):
         raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
+    # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
+    # again.
     seen: str | None = ""
     idle = 0
     while True:
@@ -98,6 +100,8 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
             parent = store.latest(thread_id) if thread_id is not None else None
         except CheckpointNotFound:  # it was taken away between two looks
             parent = None
+        # Somebody was first, says the store. If nothing has changed after many looks, nobody was: without a bound this would go on
+        # for ever.
         idle = idle + 1 if seen == (last := parent.id if parent is not None else None) else 0
         if idle > IDLE:
             raise contradiction(thread_id)
@@ -132,6 +136,7 @@ def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, stat
         if origin is None:
             raise Behind(parent.branch_id)
         place = Branch.of(state, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
+        # The newest run of a thread is found by this time. A clock that was set back must not hide a run behind the one before it.
         branch = replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
     owner = new_owner()
     change = Append(
@@ -146,7 +151,10 @@ def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, stat
     )
     asked = uptime()
     try:
+        # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
+        # nobody knows that its worker is lost.
         store.create(branch, change, exclusive=state.thread_id is not None)
+    # It may have been written before the signal came. If it was, its thread would be busy until the lease is over.
     except (KeyboardInterrupt, SystemExit):
         with suppress(Exception):  # it may be there already; then it must not keep its thread busy
             release(store, branch.id, owner, None, "failed")
@@ -193,6 +201,8 @@ def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
     stored = stored_as(store, given, bearer=bearer)
     if stored is not None:
         return *stored, store
+    # What a bearer brings is tried out in a memory of its own, since a decision on it may be refused. Taken in at once, it would be
+    # pending in the store for good.
     apart = MemoryStore(clock=store.clock, lease=store.lease)
     adopt(apart, given)
     return *apart.whole(given.id), apart
@@ -210,6 +220,8 @@ def unchanged(store: Store, given: Checkpoint) -> tuple[Branch, Checkpoint] | No
     except CheckpointNotFound:
         return None
     try:
+        # Field by field, in memory. To write both out and to compare the texts would come to the same, and every resume would pay
+        # for it. Whatever differs goes the long way, and is told by name.
         same = bool(stored.__dict__ == given.__dict__)
     except Exception:  # a record that was put together by force: whoever validates it says what is wrong
         return None
@@ -240,7 +252,9 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch,
             " resume it where it was made, or set trust='bearer'",
             checkpoint_id=given.id,
         ) from None
+    # A copy may be older than the store: its journal is the beginning of the stored one. It must not be another one.
     same = as_sealed(stored) == as_sealed(given) and stored.journal[: len(given.journal)] == given.journal
+    # The runs inside are compared as well. A bearer could else bring an approved root with an inner run of another tool.
     if same and given.nested:
         rows = {row.id: row for row in rows_of(store.lineage(branch_id=branch.id).entries)}
         same = all(part.id in rows and as_sealed(rows[part.id]) == as_sealed(part) for part in given.nested)
@@ -281,14 +295,20 @@ def open_head(
     `seen` is the branch as it was just read, with a checkpoint of it: if that is the head, nothing is read again, since whoever
     writes is told if it was not the last.
     """
+    # What was just read is good enough. If somebody wrote since, the first write of ours is refused, and all is read again.
     branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
     runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
+    # By the clock of the store, for all workers alike.
     live = branch.is_held(store.clock())
+    # Whoever opens a run whose worker is gone deals with what that worker left, before anything else is decided (law 5). It is
+    # recorded with the next write, and not for a mere look.
     if runner.is_broken and not live:
         runner.record(interruption(runner))
+    # No clock settles what has lapsed: whoever comes next does (law 12).
     late = lapsed(runner) if runner.state.ending is None else {}
     if late and not live:
         runner.record_all(expiry(runner, late))
+    # Before anything runs, since a sibling branch may have the result of the very call that is next (law 4).
     look_around(store, branch, runner.ledger)
     return Opened(branch=branch, head=head, runner=runner, live=live, lapsed=late)
 
@@ -302,6 +322,7 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
         asked: set[tuple[str, str]] = set()
         for entry in store.lineage(branch_id=other.id).entries:
             outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
+            # What began, and has no end in that branch, may have taken effect. Each kind of end takes it off again.
             if isinstance(outcome, CallStarted):
                 begun[entry.path, outcome.id] = outcome.key
             elif isinstance(outcome, (CallSettled, CallFailed, CallWaits)):
@@ -311,6 +332,7 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
                     begun.pop((entry.path, id), None)
             if isinstance(outcome, CallWaits) and any(item.why == "question" for item in outcome.pending):
                 asked.add((entry.path, outcome.id))  # what was answered there is no answer here
+            # Only what completed is reused. A rejection there was of that branch, and a failure may be mended by now.
             completed = isinstance(outcome, CallSettled) and outcome.result.kind == "completed"
             if isinstance(outcome, CallSettled) and completed and (entry.path, outcome.id) not in asked:
                 ledger.shared.reusable[outcome.key] = outcome.result
@@ -327,6 +349,8 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
     """
     state = opened.runner.state
     waiting = [item.id for item in state.pending]
+    # Decided before, and by whom, is the answer to the second of two people (law 3). It says how far the run is, and never waits
+    # for it.
     for pending_id in found:
         if pending_id not in waiting and pending_id not in opened.lapsed:
             raise already(opened, given.id, pending_id)
@@ -334,6 +358,8 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         check_not_ended(opened, given.id)
         if opened.live:
             raise busy(opened.branch)
+        # Something may wait at the head that the caller has not seen, or something may be due that needs no decision. Then to go on
+        # is right, and not an error.
         told = {item.id for item in opened.head.pending}
         rests = not opened.runner.unsaved and isinstance(opened.runner.spec.plan(state), Wait)
         if told.issuperset(waiting) and waiting and rests:  # else there is more to say than was, or something to do
@@ -391,6 +417,8 @@ def halting(store: Store, grace: float | None, reason: str | None, by: Any) -> H
 
 def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
     """The end for a run whose thread is wanted for a new one. Raises `ThreadBusy` unless the caller asked for that."""
+    # A thread may have several branches. Beside one that failed another may wait: to supersede the failed one alone would not make
+    # room.
     if on_pending == "supersede_failed":  # beside a fork that waits, or runs, it stays: no run would begin after it
         others = store.branches(thread_id=branch.thread_id)
         branch = next((each for each in others if each.status in OPEN and each.status != "failed"), branch)
@@ -468,6 +496,8 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
             if nested is None:
                 raise CheckpointError(f"call {call.call_id} of {call.name} was a nested run, and is none any more")
             asks, waiting = asker(child_of(runner, call, nested), pending_id)
+            # The list of what waits, and the place where it waits, must agree. Somebody could else show a refund of five euros, and
+            # have one of five thousand decided.
             if waiting.digest != item.digest:  # what was shown is what is decided on: a bearer may show anything
                 raise CheckpointError(
                     f"pending {pending_id} is shown otherwise than it stands at {asks.state.path}: the checkpoint was edited"
@@ -517,6 +547,8 @@ def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed:
     entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
     inside = opened.runner.shared.nested
     trail = tuple(audit_row(state, outcome, inside) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))
+    # The write is bound to the worker that holds the branch, by its fence. If that one let go meanwhile, the decision would lie in
+    # the log for nobody; so it is refused, and looked at again.
     holder = Claim(branch_id=branch.id, run_id=branch.run_id, owner=branch.owner or "", fence=branch.fence)
     change = Append(
         branch_id=branch.id, seq=branch.seq, holder=holder, entries=entries, closed=tuple(closed), audit=trail
@@ -525,5 +557,6 @@ def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed:
         store.append(change)
     except Behind:
         return False
+    # In this process the worker hears of it at once. Elsewhere it does with its next renewal of the lease.
     store.keeper.poke()
     return True

@@ -19,6 +19,7 @@ def answer_of(runner: Runner) -> Result[Any]:
     Raises `ApprovalExpired` if a decision that was given came too late to count, `BreakpointTimeout` if nobody answered one in time,
     `GuardrailRefused` if guardrails have ended it.
     """
+    # The decision that was too late is told even where the run went well: somebody believes that they have approved something.
     result = in_time(result_of(runner), runner.late)
     expired = (
         [each.pending_id for each in result.checkpoint.decisions if each.kind == "expire"] if runner.timed_out else []
@@ -29,6 +30,8 @@ def answer_of(runner: Runner) -> Result[Any]:
             pending_ids=runner.timed_out,
             result=result,
         )
+    # A guardrail refused, so there is no answer. It is an error, since a caller who reads the output only would show nothing and
+    # not know why.
     if (refusal := result.checkpoint.refusal) is not None and result.status == "rejected":
         raise GuardrailRefused(
             f"guardrail {refusal.guardrail!r} refused the {refusal.stage} of run {result.run_id} ({refusal.code})",
@@ -56,6 +59,7 @@ def in_time(result: Result[Any], late: Sequence[str]) -> Result[Any]:
 def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[Any]:
     """What the run has come to, by its last stored checkpoint."""
     base = checkpoint if checkpoint is not None else runner.base
+    # What is inside is only of interest while its call is open: the result carries no runs that are over.
     if checkpoint is None and runner.shared.nested:
         open_ids = {call.id for call in base.calls if call.result is None}
         parts = sorted(runner.shared.nested.items())
