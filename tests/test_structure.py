@@ -187,6 +187,7 @@ RECORDS = {
     "phronomy.records.record",
     "phronomy.rules.added_messages",
     "phronomy.rules.limits",
+    "phronomy.rules.table",
     "phronomy.rules.texts_for_model",
 }
 

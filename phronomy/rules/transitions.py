@@ -1,13 +1,13 @@
 """The rules of an agent's run. Everything that changes run state is in this file, and in `added_messages.py`; nothing in it acts.
 
-`plan` says what to do next, `apply` folds in what happened; both are pure. `TABLE` says which outcome is legal in which state: the
-state of the run (`phase`) and, for an outcome that concerns a call, the status of that call.
+`plan` says what to do next, `apply` folds in what happened; both are pure. Which outcome is legal in which state, and what may follow,
+is in `table.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Literal, Protocol, TypeAlias, assert_never, cast
+from collections.abc import Callable
+from typing import Protocol, assert_never, cast
 
 from phronomy.errors import IllegalOutcome
 from phronomy.foundation.json_text import canonical
@@ -55,39 +55,8 @@ from phronomy.records.decisions import PAST, Decision, PendingApproval, Then, ca
 from phronomy.records.messages import Conversation, Message, Settlement, Usage, with_unique_ids
 from phronomy.rules.added_messages import added, guarded, is_ending, said_on, with_input, without_unguarded
 from phronomy.rules.limits import Limits, before_acting, before_asking
+from phronomy.rules.table import TABLE, phase
 from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED, left, noted, refused_inside, told
-
-Phase: TypeAlias = Literal["asking", "paused", "acting", "finishing", "ended"]
-"""Where a run stands: the model is to be asked · so, and somebody stops the run · calls are open · the end is to be recorded · over."""
-
-# An outcome of a call has to be legal twice: for the run, and for that call. So a forged or late row about one call can do nothing
-# to another.
-_OF_CALLS: Final = (Judged, Deferred, Decided, CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn)
-
-TABLE: Final[Mapping[str, frozenset[type]]] = {
-    "asking": frozenset({Replied, Added, Guarded, Halted, Interrupted, Ending}),
-    # A reply is legal while somebody stops the run: the model was asked before the stop was written, and the answer is paid for. It
-    # is kept, and nothing that it asks for begins.
-    "paused": frozenset({Replied, Added, Decided, Halted, Interrupted, Ending}),
-    # `Finished` is here for a refusal that ends the run while calls are still open; `_finished` looks at what they are.
-    "acting": frozenset({*_OF_CALLS, Added, Guarded, Halted, Interrupted, Ending, Finished}),
-    "finishing": frozenset({Finished, OutputRefused, Guarded, Halted, Interrupted, Ending}),
-    # Nothing follows an end. A worker that was frozen, and writes after another has ended the run, is refused here even where the
-    # store let its write pass.
-    "ended": frozenset(),
-    "call new": frozenset({Judged}),
-    "call asking": frozenset({Decided, Deferred}),
-    "call pending": frozenset({Decided}),
-    # A decision is legal on a call that is ready: what a nested run of it waits for may be decided one by one, and after the first
-    # of them the call is ready again.
-    "call ready": frozenset({CallStarted, Decided}),
-    # So it is on one that runs: a decision for a run inside it may come from another worker meanwhile.
-    "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Decided}),
-    "call nested": frozenset({Decided}),
-    "call failed": frozenset({Decided}),
-    "call settled": frozenset(),
-}
-"""Which outcome is legal in which state."""
 
 
 class Rules(Protocol):
@@ -110,20 +79,6 @@ class Rules(Protocol):
     def output_retries(self) -> int | None:
         """How often the model is asked again for an answer of the output type; None: any text is an answer."""
         ...
-
-
-def phase(state: Checkpoint) -> Phase:
-    """Where the run stands."""
-    if state.ended:
-        return "ended"
-    if state.calls:
-        # A stop from outside can stand alone, before the model was asked again. Then the run is paused rather than acting: when it
-        # goes on, the model is next, and not a call.
-        replied = not state.messages or state.messages[-1].role == "assistant"
-        return "acting" if replied or not all(call.is_pause for call in state.calls) else "paused"
-    if state.ending or state.rejecting or state.skipping or (state.messages and state.messages[-1].role == "assistant"):
-        return "finishing"
-    return "asking"
 
 
 def plan(state: Checkpoint, spec: Rules) -> Move:
@@ -234,14 +189,11 @@ def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case Withdrawn():
             state = _withdrawn(state, outcome)
         case CallSettled():
-            # The result, the time and the cost are one outcome. A crash leaves all of them or none, and no resume counts a call
-            # twice against the limits.
             call = _settled(_call(state, outcome.id, outcome), outcome.result)
             state = _costs(_spent(_with_call(state, call), outcome.elapsed), outcome.usage)
             state = state.evolve(rejecting=True) if outcome.then == "end" else state
         case CallFailed():
             call = _inside(_call(state, outcome.id, outcome), outcome.usage)
-            # What runs when the run is ended is not tried again, whatever its tool says about retries.
             failed = _failed(call, outcome, is_ending(state))
             state = _spent(_with_call(state, failed), outcome.elapsed)
             state = _costs(state, call.usage) if failed.result is not None else state
@@ -359,8 +311,6 @@ def with_gate(state: Checkpoint, outcome: Halted) -> Checkpoint:
         requested_at=outcome.at,
         repeatable=True,
     )
-    # Before the others, so that it is the first that is listed as pending. Calls are found by their ids, so no place in the list
-    # counts.
     return state.evolve(calls=(gate, *state.calls))
 
 
@@ -453,7 +403,7 @@ def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
     state = state.evolve(calls=tuple(call for call in state.calls if call is not gate))
     match decision.kind:
         case "approve":
-            # Only the stops of this turn are kept. In the next turn the run comes to the same points anew, and stops there again.
+            # Only those of this turn: in the next one the run comes to the same points anew.
             here = [key for key in state.passed if key.endswith(f"@{state.turn}")]
             state = state.evolve(passed=(*here, gate.id))
             given = decision.args or {}
@@ -492,8 +442,8 @@ def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
 
     It goes on where it was, so that was no attempt which failed: it costs no retry.
     """
-    # A human may decide between the moment at which the inner run wrote its request, and the one at which the outer run wrote that
-    # it waits. That decision is in the state already, so the call must not wait for it again.
+    # A human may decide while the inner run writes its request, and before the outer one writes that it waits. It must not wait for
+    # that again.
     decided = {decision.pending_id for decision in state.decisions}
     waits = tuple(item for item in outcome.pending if item.id not in decided)
     status = "nested" if waits == outcome.pending else "ready"
@@ -583,8 +533,8 @@ def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkp
 
 def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
     for call in _with_status(state, "started"):
-        # An idempotent tool, or a run inside the call, may safely begin again (law 5). Any other is put to a human: whether its
-        # effect is there, no log can say.
+        # An idempotent tool, or a run inside, may safely begin again (law 5). Whether the effect of any other is there, no log can
+        # say.
         if call.repeatable:
             again = call.evolve(status="ready")
         elif call.id in outcome.pending_ids:
@@ -597,8 +547,7 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
                 "call started", "Interrupted", f"call {call.id} has no pending id to be asked about under"
             )
         state = _with_call(state, _inside(again, outcome.usages.get(call.id, Usage())))
-    # A failed call gets all its attempts again when somebody resumes the run: what was broken has been mended meanwhile, or they
-    # would not.
+    # All its attempts again: what was broken has been mended since, or nobody would resume.
     for call in _with_status(state, "failed"):
         state = _with_call(state, call.evolve(status="ready", attempt=0))  # why it is open is told if it ends here
     return _settled_by_ending(state)
@@ -610,8 +559,7 @@ def _with_status(state: Checkpoint, status: str) -> tuple[Call, ...]:
 
 def _call(state: Checkpoint, id: str, outcome: Outcome) -> Call:
     """The open call of this id, if the outcome is legal for it."""
-    # A row for a call that is not there is forged, or of a worker that has read an older log. Both are refused by name, and change
-    # nothing.
+    # A row for a call that is not there is forged, or of a worker that has read an older log.
     if (place := place_of(state.calls, id)) is None:
         raise IllegalOutcome(phase(state), type(outcome).__name__, f"there is no open call {id}")
     call = state.calls[place]

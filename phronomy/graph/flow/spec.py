@@ -33,8 +33,8 @@ from phronomy.graph.state.state import StateSchema
 from phronomy.guardrails.guardrail import Guardrail
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
+from phronomy.records.calls import Advance as AdvanceMove
 from phronomy.records.calls import (
-    Added,
     Advanced,
     Call,
     Decided,
@@ -47,18 +47,16 @@ from phronomy.records.calls import (
     Judged,
     Move,
     Outcome,
-    OutputRefused,
-    Replied,
     Run,
     Wait,
 )
-from phronomy.records.calls import Advance as AdvanceMove
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.records.decisions import Decision, OnExpiry, Point, Principal, call_digest
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import Limits
+from phronomy.rules.table import GRAPHS, phase
 from phronomy.stops.breakpoints import Breakpoint
 from phronomy.stops.interrupt_points import InterruptPoint
 from phronomy.tools.tool import Tool
@@ -386,9 +384,10 @@ class GraphSpec:
 
     def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
         """The next state. Raises `IllegalOutcome`."""
+        now = phase(state)
+        if type(outcome) not in GRAPHS[now]:
+            raise IllegalOutcome(now, type(outcome).__name__)
         match outcome:
-            case Replied() | OutputRefused() | Added():
-                raise IllegalOutcome(transitions.phase(state), type(outcome).__name__)
             case Advanced() if (state.calls or is_at_start(state)) and _is_through(state):
                 return _advanced(state, outcome)
             case Finished() if _is_through(state) and (
