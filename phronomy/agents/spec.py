@@ -180,7 +180,7 @@ class AgentSpec:
         began, speaks = begun_with(state), self.speaking(state)
         if not began and state.unguarded is None and not state.handoffs:
             return ()
-        ahead: dict[str, tuple[Any, str]] = {
+        ahead: dict[str, tuple[Sequence[Guardrail], str]] = {
             "input": (speaks.input_guardrails, "the input"),
             "output": (speaks.output_guardrails, "the output"),
             "tool": (speaks.tool_guardrails, "calls"),

@@ -9,7 +9,6 @@ import math
 from collections.abc import AsyncGenerator, Generator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Overran, Patience
@@ -40,7 +39,7 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
     # been of another day, or of a function that has been mended since.
     system = conversation_of(runner.spec).instructions.render(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
-    reply: Any = None
+    reply: object = None
     # Whoever watches is told before the wait, which may be a minute of nothing.
     yield Asking(path=runner.state.path, model=model.name)
     # After the yield: the time that whoever watches took is not the time of the model (law 13).
@@ -82,7 +81,7 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
     """As `ask_model`."""
     system = await conversation_of(runner.spec).instructions.arender(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
-    reply: Any = None
+    reply: object = None
     yield Asking(path=runner.state.path, model=model.name)
     started = clock.monotonic()
     timeout, inline = request.settings.timeout, keeps_time(model)
@@ -115,7 +114,7 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
     yield replied(runner, model, reply, started)
 
 
-def replied(runner: Runner, model: Model, reply: Any, started: float) -> Replied:
+def replied(runner: Runner, model: Model, reply: object, started: float) -> Replied:
     """The outcome of a model call."""
     # A model may be anybody's code. A reply of another type would fail deep in the rules, in words that name no model.
     if not isinstance(reply, ModelReply):
@@ -144,7 +143,7 @@ def model_failed(runner: Runner, model: Model, request: ModelRequest, error: Exc
 # The request
 
 
-def instructions_context(runner: Runner) -> InstructionsContext[Any]:
+def instructions_context(runner: Runner) -> InstructionsContext[object]:
     """What a callable that makes instructions may know of the run."""
     state = runner.state
     return InstructionsContext(

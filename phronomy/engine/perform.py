@@ -6,7 +6,7 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from typing import Any, assert_never
+from typing import assert_never
 
 from phronomy.concurrency.pieces import Heard, Piece
 from phronomy.conversation.output import InvalidOutput, told
@@ -198,7 +198,7 @@ def output_of(runner: Runner, move: ReadOutput) -> Finished | OutputRefused:
     """What the reply that ends the run has come to."""
     assert runner.spec.output is not None
     try:
-        value: Any = runner.spec.output.read(move.text)
+        value = runner.spec.output.read(move.text)
         # An answer that could not be shown to guardrails would pass them unseen, so it counts as one of the wrong form, and the
         # model is asked again.
         if runner.spec.output_guardrails:  # they look at all of it, so there is no answer without

@@ -92,7 +92,7 @@ class Runner:
         ledger: Ledger,
         base: Checkpoint,
         *,
-        deps: Any,
+        deps: object,
         fresh: bool = False,
         within: Runner | None = None,
     ) -> None:

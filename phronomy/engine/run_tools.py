@@ -178,7 +178,7 @@ def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
     raise AssertionError("what runs is a call of the run")
 
 
-def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[Any]:
+def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[object]:
     """The context for the call, if the gate lets it run. Raises `NotAuthorized`."""
     # Nothing but this returns a context, and nothing but a context lets a body run. A new way in would have to make one without
     # asking.
@@ -194,7 +194,7 @@ def gone(call: Call) -> CallFailed:
 
 
 def done_elsewhere(
-    runner: Runner, call: Call, tool: Tool, context: ToolContext[Any]
+    runner: Runner, call: Call, tool: Tool, context: ToolContext[object]
 ) -> CallSettled | CallUnknown | None:
     """What became of the same call in another branch of the run, if this is a fork: its result, or that nobody knows it.
 
@@ -217,13 +217,13 @@ def done_elsewhere(
     return None
 
 
-def settled(call: Call, context: ToolContext[Any], result: CallResult, elapsed: int) -> CallSettled:
+def settled(call: Call, context: ToolContext[object], result: CallResult, elapsed: int) -> CallSettled:
     """The outcome of a call that ran."""
     return CallSettled(id=call.id, call_id=call.call_id, key=context.idempotency_key, result=result, elapsed=elapsed)
 
 
 def failed(
-    runner: Runner, call: Call, tool: Tool, context: ToolContext[Any], error: Exception, elapsed: int
+    runner: Runner, call: Call, tool: Tool, context: ToolContext[object], error: Exception, elapsed: int
 ) -> CallFailed | CallUnknown | Withdrawn:
     """The outcome of an attempt that raised: tried again where that is safe, then the fallback, then as the tool chose."""
     # The thread goes on, whatever is written here. A body that looks at `context.cancelled` learns that nobody waits for it.

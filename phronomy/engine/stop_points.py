@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from phronomy.engine.ledger import now
@@ -72,7 +73,7 @@ def armed(*lists: Iterable[Breakpoint]) -> Armed | None:
     return tuple(found) or None
 
 
-def checked(given: Any, spec: Spec, *, whole: bool = False) -> Iterable[Breakpoint]:
+def checked(given: object, spec: Spec, *, whole: bool = False) -> Iterable[Breakpoint]:
     """The breakpoints for runs of this spec. Raises `ConfigurationError` for names and points that its runs never come to.
 
     `whole` says that its runs are inside no other, so that no policy but those of the spec may have a tool ask.
@@ -349,7 +350,7 @@ def _output(state: Checkpoint, point: str) -> str | None:
     return state.messages[-1].text if point in ("pre_output_guardrails", "post_run") and state.messages else None
 
 
-def _shown(state: Checkpoint) -> dict[str, Any]:
+def _shown(state: Checkpoint) -> dict[str, object]:
     """What is shown at a point of the run, and may be edited there: the input, as long as the model has not seen it."""
     if state.kind == "graph":
         return {}
@@ -360,7 +361,7 @@ def _shown(state: Checkpoint) -> dict[str, Any]:
     return {}
 
 
-def _halted(runner: Runner, found: Breakpoint, point: Point, key: str, shown: dict[str, Any]) -> Halted:
+def _halted(runner: Runner, found: Breakpoint, point: Point, key: str, shown: dict[str, object]) -> Halted:
     at = now(runner.ledger.store)
     return Halted(pending_id=new_id("pend"), point=point, label=found.label, key=key, args=shown, at=at)
 
@@ -448,7 +449,7 @@ def _next(runner: Runner) -> tuple[str, ...]:
             return ()
 
 
-def passing(item: PendingApproval, at: Any) -> Decision:
+def passing(item: PendingApproval, at: datetime) -> Decision:
     """The decision that lets a run go on from a breakpoint."""
     # Of the kind `approve`, since it lets the run go on; that it approves of nothing follows from the `why` of the request (laws 1
     # and 12).

@@ -25,7 +25,7 @@ class Tried(NamedTuple):
     path: str
 
 
-def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: Any) -> DryRun:
+def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: object) -> DryRun:
     """What would become of the call. Raises `ConfigurationError` for a tool that is not there, `AsyncRequired`."""
     tried = try_out(spec, path, args)
     if isinstance(tried, DryRun):
@@ -37,7 +37,7 @@ def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: Any) -> DryRun
     return summed_up(tried, said)
 
 
-async def adry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: Any) -> DryRun:
+async def adry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: object) -> DryRun:
     """As `dry_run`."""
     tried = try_out(spec, path, args)
     if isinstance(tried, DryRun):
@@ -90,7 +90,7 @@ def _inside(spec: Spec, step: str) -> Spec | None:
     return next((each for each in getattr(spec, "team", {}).values() if each.name == step), None)
 
 
-def context_of(tool: Tool, deps: Any) -> ToolContext[Any]:
+def context_of(tool: Tool, deps: object) -> ToolContext[object]:
     """The context of a call that is not made."""
     return ToolContext(
         run_id="",

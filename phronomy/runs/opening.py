@@ -45,7 +45,7 @@ class Opening:
         return store
 
     def _start(
-        self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+        self, spec: Spec, deps: object, at: object, beginning: Beginning, on_pending: OnPending, choice: Choice
     ) -> Runner | Result[Any]:
         """A runner at a checkpoint, as `resume` opens it, or of a new run."""
         if isinstance(at, Checkpoint):
@@ -54,7 +54,7 @@ class Opening:
         return self._begin(spec, deps, beginning, on_pending)
 
     async def _astart(
-        self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+        self, spec: Spec, deps: object, at: object, beginning: Beginning, on_pending: OnPending, choice: Choice
     ) -> Runner | Result[Any]:
         """As `_start`."""
         if isinstance(at, Checkpoint):
@@ -62,7 +62,7 @@ class Opening:
         decisions.check_undecided(choice)
         return await self._abegin(spec, deps, beginning, on_pending)
 
-    def _begin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+    def _begin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
         if on_pending not in get_args(OnPending):
             raise ConfigurationError(
                 f"on_pending is 'refuse', 'supersede_failed' or 'supersede', not {quoted_word(on_pending)}"
@@ -85,7 +85,7 @@ class Opening:
                         driven(runner)
         raise lookup.contradiction(beginning.thread_id)
 
-    async def _abegin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+    async def _abegin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
         # It is begun in a thread, which goes on when its task is cancelled. Whatever it has begun by then is let go, or the thread
         # of the conversation would be busy until a lease runs out.
         begun: list[Runner] = []
@@ -101,7 +101,7 @@ class Opening:
     def _act_on(
         self,
         spec: Spec,
-        deps: Any,
+        deps: object,
         run: Checkpoint | str,
         outcome: Ending | Halted,
         on_pending: OnPending = "supersede",
@@ -132,7 +132,7 @@ class Opening:
             if claim(opened.runner):
                 return opened.runner
 
-    def _open(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
+    def _open(self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
         """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
         home = self._store_of(checkpoint)
         # Which checkpoint is meant, and what the store says stands there. All that follows reads the stored one: an edited copy
@@ -186,7 +186,9 @@ class Opening:
             if claim(opened.runner):
                 return opened.runner
 
-    async def _aopen(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
+    async def _aopen(
+        self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice
+    ) -> Runner | Result[Any]:
         """As `_open`."""
         home = self._store_of(checkpoint)
         branch, given, store = await in_store(home, lookup.meant, home, checkpoint, bearer=self._bearer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Generic
+from typing import Generic
 
 from phronomy.engine.spec import Spec
 from phronomy.errors import CheckpointError
@@ -22,7 +22,7 @@ class Stopping(Opening, Generic[Deps, Output]):
     """The methods that stop runs which anybody may drive, in any process."""
 
     @abstractmethod
-    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, Any]:
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, object]:
         """The configuration for one call of this method, and its deps. A sync method refuses what is async; None runs nothing."""
 
     def cancel(

@@ -221,7 +221,7 @@ class Waiting:
         self.hold._answered({hit.id: "left" for hit in self.hold.pending if hit.branch_id == branch_id})
 
 
-def holding(given: Any, owner: Any, method: str | None, options: Mapping[str, Any]) -> Waiting:
+def holding(given: object, owner: Any, method: str | None, options: Mapping[str, Any]) -> Waiting:
     """How calls of this agent or graph wait. Raises `ConfigurationError`, `AsyncRequired`."""
     if not isinstance(given, Hold):
         raise ConfigurationError(f"hold is a Hold, not {type(given).__name__}: write hold=Hold()")
@@ -247,7 +247,7 @@ def is_held(item: PendingApproval) -> bool:
     return item.why == "breakpoint" and item.point is not None
 
 
-def understood(hit: BreakpointHit, answer: Any) -> Answer | None:
+def understood(hit: BreakpointHit, answer: object) -> Answer | None:
     """The answer that a handler gave; None for none."""
     if answer is None or isinstance(answer, Approve | Reject | Respond | Skip):
         return answer

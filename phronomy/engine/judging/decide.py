@@ -6,7 +6,7 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from phronomy.concurrency.workers import in_either
 from phronomy.engine.judging.edits import check_edit, edited_input, judged_again
@@ -110,7 +110,7 @@ def uncounted(call: Call, error: InvalidDecision) -> str:
     return f"{what} ({error})"
 
 
-def handler_answer(call: Call, answer: Any, *, alone: bool) -> Approve | Reject | Respond | Defer:
+def handler_answer(call: Call, answer: object, *, alone: bool) -> Approve | Reject | Respond | Defer:
     """The answer that the handler's value stands for: exactly True approves; False and None reject.
 
     Of an external tool it may be the result. Of several that are to agree, none may edit the call, or give its result: a human

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from phronomy.conversation.input import read_input
 from phronomy.conversation.output import InvalidOutput, is_same
@@ -139,7 +138,7 @@ def _unusable(stage: Looked, verdict: Verdict, why: str) -> GuardrailFailed:
     return GuardrailFailed(f"guardrail {changed!r} {why}", guardrail=changed, stage=stage)
 
 
-def guarding(runner: Runner, stage: Stage, tool: Tool | None = None) -> GuardrailContext[Any]:
+def guarding(runner: Runner, stage: Stage, tool: Tool | None = None) -> GuardrailContext[object]:
     """What a guardrail may know of the run."""
     state = runner.state
     return GuardrailContext(

@@ -249,7 +249,7 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
     return judgement.evolve(verdict="pend", why="breakpoint", asked_by=judgement.asked_by or ("",), **request)
 
 
-def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[Any]:
+def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[object]:
     """What a tool, or its gate, may know of the call."""
     state = runner.state
     return ToolContext(

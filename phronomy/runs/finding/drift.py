@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
@@ -73,7 +72,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     return Drift(tuple(dict.fromkeys(changed)), tuple(compatible))
 
 
-def _rules_in(fingerprint: Any) -> list[Any]:
+def _rules_in(fingerprint: object) -> list[object]:
     """The rules of approval policies that a checkpoint notes of an agent, and of those that it may hand over to."""
     found = fingerprint.get("policy") if isinstance(fingerprint, dict) else None
     rules = list(found) if isinstance(found, list) else []
@@ -94,9 +93,9 @@ def _newly_asked(runner: Runner, call: Call, around: list[Checkpoint]) -> list[s
     return [f"{rule.told} is about tool {tool.name!r} of a call that was judged without it" for rule in new]
 
 
-def _differences(before: Any, after: Any, tool: str) -> list[str]:
+def _differences(before: object, after: object, tool: str) -> list[str]:
     """How what a checkpoint notes of an agent differs from what would be noted now, in words."""
-    before = before if isinstance(before, dict) else {}
+    before, after = (each if isinstance(each, dict) else {} for each in (before, after))
     found = [f"the {_PARTS[part]} changed" for part in _PARTS if before.get(part) != after.get(part)]
     tools_before, tools_after = _named(before, "tools"), _named(after, "tools")
     for name in sorted({*tools_before, *tools_after}):
@@ -109,7 +108,7 @@ def _differences(before: Any, after: Any, tool: str) -> list[str]:
     return found
 
 
-def _named(facts: Any, part: str) -> dict[str, Any]:
+def _named(facts: Mapping[str, object], part: str) -> dict[str, object]:
     """What is noted of each by its name; nothing, if it is none: of a bearer's text, it may be anything."""
     found = facts.get(part)
     return found if isinstance(found, dict) else {}

@@ -81,7 +81,7 @@ class Beginning:
     label: str | None
 
 
-def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
+def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runner:
     """A runner of a new run whose input is stored. Raises `Occupied` if the thread is not free, `ConfigurationError`."""
     thread_id = beginning.thread_id
     if thread_id is not None:
@@ -129,7 +129,7 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
             continue
 
 
-def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, state: Checkpoint) -> Runner:
+def _create(store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint) -> Runner:
     branch = Branch.of(state)
     if parent is not None:
         origin = next((item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id), None)
@@ -286,7 +286,7 @@ class Opened:
 
 
 def open_head(
-    store: Store, spec: Spec, deps: Any, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
+    store: Store, spec: Spec, deps: object, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
 ) -> Opened:
     """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first.
 
@@ -406,7 +406,7 @@ def cancelling(store: Store, reason: str | None, by: str | Principal | None) -> 
     return Ending(status="cancelled", reason=reason, by=as_principal(by), at=now(store))
 
 
-def halting(store: Store, grace: float | None, reason: str | None, by: Any) -> Halted:
+def halting(store: Store, grace: float | None, reason: str | None, by: str | Principal | None) -> Halted:
     """The stop of a run from outside. Raises `InvalidDecision`, `ConfigurationError`."""
     if reason is not None and not isinstance(reason, str):
         raise InvalidDecision(f"reason is text, not {type(reason).__name__}")
