@@ -92,6 +92,7 @@ class Watch:
         if self._hooks:
             self._listen(runner)
         if self._live:
+            # Events begin where the run stood before this call, so that what was decided with it is among them.
             base, seq = runner.origin, runner.origin_seq
             self._reader = _reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
             # The first checkpoint was written before there was anybody to hear of it.
@@ -139,6 +140,8 @@ class Watch:
         """Tell hooks of what the runs inside calls did; of several at once, each in its own thread."""
         if not isinstance(moment, Written | Asking):
             return
+        # Calls run side by side, each in its thread, and a reader counts the places in the log. Two readers: the one of the stream
+        # must not wait for a hook.
         with self._lock:  # a reader of its own: the places of what the run itself gives stay in order
             if self._inner is None:
                 branch_id, base, seq = self._begun
@@ -166,6 +169,7 @@ class Watch:
 
     def _tell(self, events: list[Event]) -> None:
         for event in events:
+            # The ids alone. What was said, and with which arguments, is not for a log that many read.
             level = logging.INFO if event.type in _LOUD else logging.DEBUG
             _log.log(level, "run %s: %s (event %s of branch %s)", event.run_id, event.type, event.id, event.branch_id)
             for each in self._hooks:
@@ -234,6 +238,8 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
         except BaseException as error:
             with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
                 let_go(runner, leaves=not isinstance(error, Exception))
+            # After the run was let go: the checkpoint in the error is the one that the last write left, so that
+            # `resume(error.checkpoint)` is what it says.
             tell(runner, error)
             if watch is not None and isinstance(error, Exception):
                 watch.failure = watch.failed(error)
@@ -383,6 +389,7 @@ def left_as(runner: Runner, *, leaves: bool) -> BranchStatus:
     # Either the last write was cut off, and is there or not, or a decision is left undone. Both are judged by what the store has,
     # and not by what this process believes.
     store = runner.ledger.store
+    # One read answers both questions: whether the write is there, and whether somebody else has gone on from it.
     branch, head = store.head(runner.ledger.branch.id)
     if head.journal:
         return "running"

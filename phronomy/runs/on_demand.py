@@ -104,8 +104,11 @@ def _labeled(store: Store, spec: Spec, branch: Branch, head: Checkpoint, label: 
     # With a call under way there is no state to keep: nobody knows what it has done. `recover` finds that out first.
     if runner.in_flight:
         raise CheckpointError(f"the worker of run {head.run_id} was lost while a call ran: recover the run first")
+    # The next of the chain, with nothing new in it: the label must be on a row, and the row of the head is written already. What
+    # was journaled is in it, and the next worker goes on from there.
     sealed = seal(runner.state, id=new_id("ckpt"), at=now(store)).evolve(label=label, journal=(), nested=())
     row = row_entry(head, sealed, settled_in(head.journal))
+    # Taken and released in one write. Nobody ever sees the run held by this call, and a crash leaves nothing behind.
     store.append(ledger.change([row], sealed, release=True))
     return store.load(sealed.id)
 

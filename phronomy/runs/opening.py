@@ -128,6 +128,7 @@ class Opening:
             # It waits already. A second stop would have to be let go on from as well.
             if isinstance(outcome, Halted) and isinstance(spec.plan(opened.runner.state), Wait):
                 return results.result_of(opened.runner, opened.head)
+            # In the same write as the claim: a crash after it leaves a run that is to end, and whoever recovers it ends it.
             opened.runner.record(outcome)
             if claim(opened.runner):
                 return opened.runner
@@ -231,6 +232,7 @@ def _edits(spec: Spec, opened: Opened, at: datetime, choice: Choice) -> Sequence
     try:
         return spec.flow.edits(opened.runner, at, choice.by) if spec.flow is not None else ()
     except RunFailed as error:
+        # An error of a callback of the caller. With these they can go on from where the run still stands.
         error.run_id, error.checkpoint = opened.branch.run_id, opened.head
         raise
 
@@ -256,6 +258,7 @@ def _said(
     for outcome in taken:
         state = runner.spec.apply(state, outcome)
     if (why := closed(state)) is None:
+        # Guarded as an input is, if the run has guardrails for inputs: it comes from the same people.
         return [Added(message=message, guarded=bool(runner.home.input_guardrails), by=choice.by, at=at)]
     # Their decision came too late, and may have ended the run by that. They are told so; that nothing more can be said follows from
     # it.
@@ -269,5 +272,6 @@ def _said(
 
 def _is_at_rest(spec: Spec, runner: Runner) -> bool:
     """Whether whoever holds the run waits with it, and nothing of it is under way."""
+    # What the worker does cannot be seen from here, but the record says what it could be doing.
     move = spec.plan(runner.state)
     return isinstance(move, Wait) and not move.running

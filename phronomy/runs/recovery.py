@@ -47,6 +47,7 @@ def abandoned(store: Store) -> list[Branch]:
 
     A fork that nobody has driven yet, and a run that is gone through step by step, are not among them.
     """
+    # Two kinds of left work: a run whose lease is over, and a decision that was put into the log of a worker which had just let go.
     running, handed = let_go_of(store, store.clock())
     # `running` with no owner and an empty journal is a run that somebody goes through step by step, or a fork that nobody has
     # driven. To carry it on would run what nobody asked for.
@@ -105,6 +106,7 @@ def tidy(store: Store, spec: Spec, limit: int) -> None:
     # After the runs were carried on, so that what they came to is told as well (law 8).
     for branch_id in unannounced(store, spec, limit):
         announce(store, branch_id, spec.announcements)
+    # Last of all: what is deleted here can no longer be announced.
     if store.ttl is not None:
         store.prune(older_than=store.ttl)
 

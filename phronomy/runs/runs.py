@@ -62,6 +62,7 @@ class Runs(Stopping[Deps, Output]):
         """The configuration with the breakpoints of this call, and how it waits at them."""
         changes: dict[str, Any] = {}
         if "breakpoints" in options:
+            # Checked against the whole configuration, before anything runs (law 15).
             changes["breakpoints"] = checked_breakpoints(options["breakpoints"], spec, whole=True)
         if (hold := options.get("hold")) is not None:
             changes["hold"] = holding(hold, self, method, options)
@@ -410,6 +411,7 @@ class Runs(Stopping[Deps, Output]):
         # Without any decision. Nothing is approved by it, however long the run has waited.
         branch_id = lookup.branch_of(home, run, bearer=self._bearer)
         while True:
+            # In a loop: between looking and taking, somebody may be first. Then it is looked at again what there is to do.
             opened = lookup.open_head(home, spec, deps, branch_id)
             if lookup.at_rest(opened, accept_changes):
                 return results.result_of(opened.runner, opened.head)
@@ -515,6 +517,7 @@ class Runs(Stopping[Deps, Output]):
         is run, under another idempotency key. Raises `CheckpointError` for a checkpoint at which the run has ended.
         """
         home = self._store_of(checkpoint)
+        # The stored checkpoint, not the copy that was given: a fork of an edited one would be a way around the edit check.
         _, given = lookup.known(home, checkpoint, bearer=self._bearer)
         return forking.fork(home, given, label=label, rerun=rerun)
 

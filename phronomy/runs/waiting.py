@@ -81,6 +81,7 @@ class Waiting:
     def note(self, runner: Runner) -> None:
         """Take note of what is stored: stops that can be answered from here on, and those that were."""
         self._settle(runner)
+        # By the last checkpoint: a stop that is not in the store yet must not be shown to anybody who could answer it (law 8).
         known = {item.id for item in runner.base.pending if is_held(item)}
         if known:
             hits = hits_in(lookup.all_runners(runner))
@@ -96,6 +97,8 @@ class Waiting:
         for hit in self._arrived(runner):
             if (answer := self._ask(hit)) is not None:
                 said += self._answered(runner, hit.id, answer, "breakpoint")
+        # From when each stop was first waited for, and not from now: an answer to one of several must not give the others more
+        # time.
         until = self._until(runner)
         with runner.ledger.listening(threading.Event()) as heard:
             while not said:
@@ -176,6 +179,7 @@ class Waiting:
 
     def _arrived(self, runner: Runner) -> list[BreakpointHit]:
         """The stops that the handler was not asked about."""
+        # A handler that raises is not asked again about the same stop, or it would be asked once a second.
         waiting = {item.id for item in at_breakpoints(runner)} - self.asked
         self.asked.update(waiting)
         return [hit for hit in self.hold.pending if hit.id in waiting]
@@ -210,6 +214,7 @@ class Waiting:
         """Take off the list what does not wait any more."""
         state = runner.state
         waiting = {item.id for item in state.pending}
+        # One `Hold` may serve many runs at once, each in its thread. Only those of this branch are ours to take off.
         held = [hit.id for hit in self.hold.pending if hit.branch_id == state.branch_id and hit.id not in waiting]
         if held:
             known = {item.pending_id: PAST[item.kind] for item in state.decisions}
@@ -225,6 +230,7 @@ def holding(given: object, owner: Any, method: str | None, options: Mapping[str,
     """How calls of this agent or graph wait. Raises `ConfigurationError`, `AsyncRequired`."""
     if not isinstance(given, Hold):
         raise ConfigurationError(f"hold is a Hold, not {type(given).__name__}: write hold=Hold()")
+    # The one goes a boundary further and returns, the other does not return. Together they would mean nothing.
     if method in ("step", "astep"):
         raise ConfigurationError(f"{method} goes one boundary further and returns: there is nothing to hold")
     event, handler = given.resume_event, given.on_breakpoint
@@ -232,6 +238,7 @@ def holding(given: object, owner: Any, method: str | None, options: Mapping[str,
     if method is not None and not method.startswith("a"):
         if (handler is not None and is_async(handler)) or of_asyncio:
             raise AsyncRequired(f"the handler or the event of the hold is async: call a{method} instead of {method}")
+    # An event of threading can only be waited for by a thread. In a task it would stop every other task of the loop.
     elif method is not None and event is not None and not of_asyncio:
         raise ConfigurationError(f"{method} waits for an asyncio.Event: one of threading would hold up the event loop")
     return Waiting(given, owner, {name: options[name] for name in _SAME if name in options})
@@ -251,6 +258,7 @@ def understood(hit: BreakpointHit, answer: object) -> Answer | None:
     """The answer that a handler gave; None for none."""
     if answer is None or isinstance(answer, Approve | Reject | Respond | Skip):
         return answer
+    # A coroutine that nobody awaits. It is closed here, or Python would warn of it at some other time.
     close_unawaited(answer)
     _log.error("the handler of breakpoint %s answered with %s, which is no decision", hit.id, type(answer).__name__)
     return None

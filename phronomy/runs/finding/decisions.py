@@ -107,6 +107,8 @@ def meant_by(given: Checkpoint, id: str) -> PendingApproval:
     `InvalidDecision`.
     """
     waiting = given.pending
+    # A model could choose the id of its call so that it looks like the pending id of another. Both readings are tried, and only one
+    # that is left without any doubt counts.
     own = [item for item in waiting if item.id == id]
     shown = [item for item in waiting if item.call_id == id]
     called = [each for each in _calls(given) if id in (each[1].id, each[1].original_id)]

@@ -50,6 +50,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
             # A stop has no tool that could have changed.
             if call.gate:
                 continue
+            # Only calls that may still run, or are decided: what has settled runs under no gate any more.
             found: list[str] = []
             if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
                 found = _call_changes(runner, call)
@@ -145,12 +146,14 @@ def _call_changes(runner: Runner, call: Call) -> list[str]:
         return [f"{kind} {call.tool.name if call.tool else call.name!r} of a pending call is gone"]
     assert call.tool is not None
     found: list[str] = []
+    # A tool of the same name from another server is another tool, whatever its schema says.
     if (tool.name, tool.source) != (call.tool.name, call.tool.source):
         found.append(f"{kind} {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})")
     now = tool.identity()
     if now.endpoint != call.tool.endpoint:
         places = " and now ".join(each or "in this process" for each in (call.tool.endpoint, now.endpoint))
         found.append(f"{kind} {tool.name!r} of a pending call is to run elsewhere: it was {places}")
+    # What a server says of its tool is what a human read when they approved. A server can change it at any time.
     if now.description_hash != call.tool.description_hash:
         found.append(f"what is said of {kind} {tool.name!r} of a pending call changed since it was shown")
     # A gate that is stricter now is no drift: the call stops at it, with `NotAuthorized`. One that is looser would let through what

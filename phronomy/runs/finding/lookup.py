@@ -87,6 +87,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
     if thread_id is not None:
         if not isinstance(thread_id, str) or not thread_id:
             raise ConfigurationError("a thread id is text that is not empty")
+        # The thread is found again by exactly these characters, in every store.
         thread_id = findable("a thread id", thread_id)
     label = findable("a label", beginning.label) if beginning.label is not None else None
     if not isinstance(beginning.metadata, Mapping | None):
@@ -454,9 +455,12 @@ def busy(branch: Branch) -> RunBusy:
 def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> CheckpointAlreadyResumed:
     """The error for a pending approval that was decided before: by whom, and how far the run is since."""
     state = opened.runner.state
+    # Read from the record at its head, and not from what the caller holds: they are told what counts, by whom it was, and what came
+    # of it.
     decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
     done = progress_of(opened.branch, live=opened.live)
     who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
+    # A run that is still under way has no result. It is not waited for: the caller may have a page to answer (law 3).
     result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
     what = (
         f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}"
@@ -475,6 +479,8 @@ def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> Check
 
 def progress_of(branch: Branch, *, live: bool) -> Progress:
     """How far a branch is; `live` says that a worker holds it."""
+    # The status that was written last. `running` without a worker is told as unknown: its worker is gone, and nobody knows yet what
+    # it did.
     if branch.status in ENDED:
         return "ended"
     if branch.status == "suspended":
@@ -489,10 +495,12 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
     for call in runner.state.calls:
         if call.status == "pending" and call.pending_id == pending_id:
             return runner, call
+        # What an inner run waits for is listed at the call. The list says that it is there, the inner run says what it is.
         if (item := next((item for item in call.waiting if item.id == pending_id), None)) is not None:
             if item.why == "question" and item.path == runner.state.path:
                 return runner, as_asked(call, item)
             nested = runner.spec.nested(runner.state, call)
+            # The agent has changed, and no longer has a run there. Nothing could go on with the decision.
             if nested is None:
                 raise CheckpointError(f"call {call.call_id} of {call.name} was a nested run, and is none any more")
             asks, waiting = asker(child_of(runner, call, nested), pending_id)
@@ -520,6 +528,7 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
     for call in runner.state.calls:
         if call.waiting:
             nested = runner.spec.nested(runner.state, call)
+            # A run that nobody here can go on with is drift, and told as such; it is no reason to fail while looking.
             if nested is not None and fits(runner, call, nested):
                 yield from all_runners(child_of(runner, call, nested))
 
@@ -527,10 +536,12 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
 def check_drift(opened: Opened, *, accept: bool) -> None:
     """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it."""
     spec = opened.runner.home
+    # Not a matter of accepting: the rules of a graph cannot read the state of an agent.
     if opened.head.kind != spec.kind:
         raise CheckpointError(
             f"checkpoint {opened.head.id} is of the {opened.head.kind} {opened.head.agent.name!r}, which no {spec.kind} can go on with"
         )
+    # Judged by every run that waits, before anything of the decision is written (law 10).
     drift = drift_of(opened.head, spec, all_runners(opened.runner))
     if drift.changed and accept is not True:
         raise AgentChanged(
@@ -544,6 +555,7 @@ def check_drift(opened: Opened, *, accept: bool) -> None:
 def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed: Sequence[str]) -> bool:
     """Leave outcomes for the worker that holds the branch. False if the log has moved on, or nobody holds it now: look again."""
     branch, state = opened.branch, opened.runner.state
+    # As entries of the root, whoever they are for: the worker that holds the run hands them down.
     entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
     inside = opened.runner.shared.nested
     trail = tuple(audit_row(state, outcome, inside) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))

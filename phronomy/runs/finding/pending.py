@@ -43,6 +43,8 @@ def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> s
                 pending_id=pending_id,
             )
         return rows[0].checkpoint_id
+    # It does not wait any more. If the audit trail knows it, the caller was second, and is told by whom it was decided; the trail
+    # outlives the run.
     if (record := decision_on(store, pending_id)) is None:
         raise UnknownPending(
             f"nothing waits under {quoted_id(pending_id)}, and no decision on it is recorded: it is of another store, or its run"

@@ -64,6 +64,7 @@ def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[An
         open_ids = {call.id for call in base.calls if call.result is None}
         parts = sorted(runner.shared.nested.items())
         base = base.evolve(nested=tuple(part for path, part in parts if path.split("/")[0] in open_ids))
+    # The status is that of the state with its journal: a call that settled after the last checkpoint counts.
     state = transitions.current(base, runner.spec.apply) if base.journal else base
     return Result(
         status=state.status,
@@ -77,6 +78,7 @@ def output_of(runner: Runner, state: Checkpoint) -> Any:
     if runner.spec.output is None:
         return state.output
     try:
+        # Read by the type that the agent has now. It may have been another when the run ended, and then the text no longer fits.
         return runner.spec.output.value(state.json_text("output"))
     except InvalidOutput as error:
         raise OutputError(
