@@ -20,6 +20,7 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 CORE = ",".join(
     f"phronomy/{name}.py"
     for name in (
+        "rules/table",
         "rules/transitions",
         "rules/added_messages",
         "runs/finding/decisions",
@@ -33,6 +34,7 @@ CORE = ",".join(
         "engine/nested",
         "engine/judging/judge",
         "engine/judging/decide",
+        "engine/judging/edits",
         "engine/judging/guard",
         "concurrency/retries",
         "guardrails/verdict",

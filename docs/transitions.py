@@ -5,7 +5,7 @@ Nothing in the page is typed in by hand: each outcome is applied to a specimen o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +15,8 @@ from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome
 from phronomy.messages import Message, ToolCall
 from phronomy.records.calls import gate_identity
-from phronomy.rules.transitions import TABLE, apply, phase
+from phronomy.rules.table import GRAPHS, TABLE, phase
+from phronomy.rules.transitions import apply
 from phronomy.types import (
     Added,
     Advanced,
@@ -175,12 +176,13 @@ STATES = {
         state(call("started", repeatable=True)),
         state(call("started", waiting=(INNER,))),
         state(call("started"), ending=ENDING),
+        state(call("started"), call("ready", "1.1")),
     ],
     "call nested": [state(call("nested")), state(call("nested", waiting=(QUESTION,)))],
     "call failed": [state(call("failed")), state(call("failed", waiting=(INNER,)))],
     "call settled": [state(call("settled"), call("ready", "1.1"))],
 }
-"""Specimens of every state. Where a call is at stake it is the first, and alone unless it has settled."""
+"""Specimens of every state. Where a call is at stake it is the first."""
 
 OUTCOMES: list[tuple[str, Outcome]] = [
     ("Replied with text", reply(text="gone")),
@@ -284,13 +286,13 @@ def diagram(states: list[str]) -> list[str]:
     return [*lines, f"    {states[-1].removeprefix('call ')} --> [*]", "```"]
 
 
-def legal(states: list[str]) -> list[str]:
+def legal(states: list[str], table: Mapping[str, Container[type]] = TABLE) -> list[str]:
     """The table itself: a row for each outcome, a column for each state."""
     names = [name.removeprefix("call ") for name in states]
     lines = [f"| outcome | {' | '.join(names)} |", "|---|" + ":-:|" * len(names)]
     for kind in get_args(Outcome):
-        if any(kind in TABLE[name] for name in states):
-            marks = ["●" if kind in TABLE[name] else "" for name in states]
+        if any(kind in table[name] for name in states):
+            marks = ["●" if kind in table[name] else "" for name in states]
             lines.append(f"| {kind.__name__} | {' | '.join(marks)} |")
     return lines
 
@@ -309,8 +311,8 @@ def page() -> str:
         "",
         "This page is for people who work on the core, and for authors of stores. It shows which outcome is legal in which state,",
         "and which state follows. `python docs/transitions.py` makes the page from the rules. An illegal outcome raises",
-        "`IllegalOutcome`, which names the outcome and the state, and changes nothing. Agents never use these outcomes, which exist",
-        f"for graphs: {', '.join(never(list(TABLE)))}.",
+        "`IllegalOutcome`, which names the outcome and the state, and changes nothing. An agent has no state in which one of these",
+        f"is legal, which are [of graphs](#a-graph): {', '.join(never(list(TABLE)))}.",
         "",
         "## A run",
         "",
@@ -341,6 +343,14 @@ def page() -> str:
         *legal(calls),
         "",
         *rows(calls),
+        "",
+        "## A graph",
+        "",
+        "A graph asks no model, so what a model says is legal in no state of it. It is `asking` where the nodes that come next are to",
+        "be found, and `acting` as long as nodes of a wave are open, or have settled and are still to be read. `Advanced` says which",
+        "nodes come next. `Decided` is there where somebody changes the state of the graph. Its nodes go the way of any call.",
+        "",
+        *legal(list(GRAPHS), GRAPHS),
     ]
     return "\n".join(lines) + "\n"
 

@@ -26,6 +26,7 @@ from phronomy.records.calls import Call, Done, Finish, Finished, Judge, Judged, 
 from phronomy.records.checkpoint import AgentRef
 from phronomy.records.decisions import OnExpiry
 from phronomy.rules import transitions
+from phronomy.rules.table import phase
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 
@@ -128,7 +129,7 @@ class GraphSpec:
                 opened = state.model_copy(update={"turn": state.turn + 1, "calls": self.wave(state)})
                 return self.collect(opened, transitions.apply(opened, outcome))
             case Replied():
-                raise IllegalOutcome(transitions.phase(state), type(outcome).__name__)
+                raise IllegalOutcome(phase(state), type(outcome).__name__)
             case _:
                 return self.collect(state, transitions.apply(state, outcome))
 

@@ -24,17 +24,17 @@ def test_a_worker_hears_what_others_wrote_of_the_run_and_not_what_is_of_a_run_in
     branch = Branch.of(head)
     store.create(branch, Append(branch_id="r1", seq=0, entries=(row_entry(None, head, {}),)), exclusive=False)
     ledger = Ledger(store, store.branches()[0], head)
-    signal = ledger.signal("1.0")
+    signal = ledger.shared.signal("1.0")
 
     inside = Ending(status="cancelled", reason="inside", at=AT)
     store.append(Append(branch_id="r1", seq=1, take="me", entries=(journal_entry(inside, "2.0"),), release=True))
     ledger.catch_up()
-    assert (ledger.seq, ledger.inbox, ledger.ending, signal.is_set()) == (2, [], None, False)
+    assert (ledger.seq, ledger.inbox, ledger.shared.ending, signal.is_set()) == (2, [], None, False)
 
     ending = Ending(status="cancelled", reason="enough", at=AT)
     store.append(Append(branch_id="r1", seq=2, take="me", entries=(journal_entry(ending, ""),), release=True))
     ledger.catch_up()
-    assert (ledger.seq, ledger.inbox, ledger.ending, signal.is_set()) == (3, [ending], ending, True)
+    assert (ledger.seq, ledger.inbox, ledger.shared.ending, signal.is_set()) == (3, [ending], ending, True)
 
 
 def test_a_worker_whose_run_was_taken_over_and_deleted_hears_that_it_lost_it() -> None:

@@ -68,7 +68,7 @@ ACTS = {
 
 MAY_ACT = {
     "phronomy.tools.json_schema.bounded": {"contextvars", "time"},  # a budget
-    "phronomy.engine.superfluous": {"asyncio"},
+    "phronomy.engine.shared": {"threading"},
     "phronomy.tools.json_schema.answers": {"uuid"},  # the type of an answer
     "phronomy.foundation.ids": {"secrets"},
     "phronomy.foundation.deferred_records": {"os", "threading"},
@@ -189,6 +189,7 @@ RECORDS = {
     "phronomy.records.record",
     "phronomy.rules.added_messages",
     "phronomy.rules.limits",
+    "phronomy.rules.table",
     "phronomy.rules.texts_for_model",
 }
 

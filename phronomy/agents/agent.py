@@ -152,7 +152,7 @@ class Agent(Runs[Deps, Output]):
 
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
 
-        def __setattr__(self, name: str, value: Any) -> None:
+        def __setattr__(self, name: str, value: object) -> None:
             _SPELT.check_attribute(name, self)
             if getattr(self, "_spec", None) is not None:
                 raise ConfigurationError(
@@ -215,7 +215,7 @@ class Agent(Runs[Deps, Output]):
             )
         return spec_of(self)
 
-    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[AgentSpec, Any]:
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[AgentSpec, object]:
         spec = self.spec
         if unknown := options.keys() - CallOptions.__annotations__.keys():
             known = CallOptions.__annotations__

@@ -112,7 +112,7 @@ class HandoffTool(Tool):
         """The message for the target."""
         return self.into(**values)
 
-    def call(self, values: Mapping[str, Any], context: ToolContext[Any]) -> str:
+    def call(self, values: Mapping[str, Any], context: ToolContext[object]) -> str:
         """What the target reads of the handoff."""
         message = super().call(values, context)
         told = f"The conversation was handed over to {self.target}."

@@ -47,6 +47,7 @@ class AgentSpec:
     """The rules and the things of an agent."""
 
     kind: str = "agent"
+    flow: None = None  # it has no nodes
     name: str
     model: Model
     settings: ModelSettings
@@ -72,10 +73,6 @@ class AgentSpec:
     policy: tuple[Rule, ...] = ()
     team: Mapping[str, AgentSpec] = field(default_factory=dict)
     routes: Mapping[tuple[str, str], HandoffTool] = field(default_factory=dict)
-
-    @property
-    def flow(self) -> None:
-        """It has no nodes."""
 
     @property
     def conversation(self) -> AgentSpec:
@@ -181,7 +178,9 @@ class AgentSpec:
         Those that the run began with have yet to see its answer, and each call that it comes to.
         """
         began, speaks = begun_with(state), self.speaking(state)
-        ahead: dict[str, tuple[Any, str]] = {
+        if not began and state.unguarded is None and not state.handoffs:
+            return ()
+        ahead: dict[str, tuple[Sequence[Guardrail], str]] = {
             "input": (speaks.input_guardrails, "the input"),
             "output": (speaks.output_guardrails, "the output"),
             "tool": (speaks.tool_guardrails, "calls"),

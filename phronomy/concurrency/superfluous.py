@@ -41,7 +41,10 @@ class Wanted:
             return self._why_not(path)
 
     def _why_not(self, path: str) -> str | None:
-        return next((why for over, why in self._over.items() if _is_inside(path, over)), None)
+        for over, why in self._over.items():
+            if _is_inside(path, over):
+                return why
+        return None
 
     def begin(self, owner: str, paths: Iterable[str]) -> bool:
         """Take note, before it is stored, that the run `owner` is about to begin these calls, whose end is to be on record.

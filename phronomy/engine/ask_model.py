@@ -9,7 +9,6 @@ import math
 from collections.abc import AsyncGenerator, Generator
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.leaving import Overran, Patience
@@ -36,14 +35,18 @@ from phronomy.rules.added_messages import is_ending
 
 def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
     """Render the instructions from the input, and ask the model. The pieces of a reply pass on if they are wanted."""
+    # Made anew each time, from the input of the run (law 11). What they said when the run began is not in the record: it may have
+    # been of another day, or of a function that has been mended since.
     system = conversation_of(runner.spec).instructions.render(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
-    reply: Any = None
+    reply: object = None
+    # Whoever watches is told before the wait, which may be a minute of nothing.
     yield Asking(path=runner.state.path, model=model.name)
+    # After the yield: the time that whoever watches took is not the time of the model (law 13).
     started = clock.monotonic()
     timeout, inline = request.settings.timeout, keeps_time(model)
     request = replace(request, patience=patience_of(runner, started))
-    runner.ledger.exchanged(runner.state.path, model, request)
+    runner.shared.exchanged(runner.state.path, model, request)
     try:
         if gives_pieces(runner) and isinstance(model, StreamingModel):
             stream = model.stream(request) if inline else pieces_in_time(model.stream, request, timeout)
@@ -60,10 +63,13 @@ def ask_model(runner: Runner) -> Generator[Outcome | Asking | Delta]:
         else:
             reply = model.complete(request) if inline else in_time(model.complete, request, timeout)
     except Exception as error:
-        if request.patience.leave.said:  # whatever it raised: the run is over, and the log says how
+        # The run was cancelled, or lost, while the model was asked. What the provider raised then is about a connection that we
+        # closed ourselves. The loop plans again, and finds the end.
+        if request.patience.leave.said:
             if runner.root:  # those inside have heard it by now
                 runner.ledger.catch_up()
             return
+        # Nothing is recorded of it: the last checkpoint stands, and a resume asks the model again, as a whole (law 7).
         failure = model_failed(runner, model, request, error, started)
         if failure is error:
             raise
@@ -75,12 +81,12 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
     """As `ask_model`."""
     system = await conversation_of(runner.spec).instructions.arender(runner.state.input, instructions_context(runner))
     model, request = request_of(runner, system)
-    reply: Any = None
+    reply: object = None
     yield Asking(path=runner.state.path, model=model.name)
     started = clock.monotonic()
     timeout, inline = request.settings.timeout, keeps_time(model)
     request = replace(request, patience=patience_of(runner, started))
-    runner.ledger.exchanged(runner.state.path, model, request)
+    runner.shared.exchanged(runner.state.path, model, request)
     try:
         if gives_pieces(runner) and isinstance(model, StreamingModel):
             stream = model.astream(request) if inline else apieces_in_time(model.astream, request, timeout)
@@ -108,17 +114,19 @@ async def aask_model(runner: Runner) -> AsyncGenerator[Outcome | Asking | Delta]
     yield replied(runner, model, reply, started)
 
 
-def replied(runner: Runner, model: Model, reply: Any, started: float) -> Replied:
+def replied(runner: Runner, model: Model, reply: object, started: float) -> Replied:
     """The outcome of a model call."""
+    # A model may be anybody's code. A reply of another type would fail deep in the rules, in words that name no model.
     if not isinstance(reply, ModelReply):
         raise ModelError(f"model {model.name} answered with {type(reply).__name__}, not with a ModelReply")
-    runner.ledger.exchanged(runner.state.path, model, reply)
+    runner.shared.exchanged(runner.state.path, model, reply)
     guarded = bool(runner.spec.output_guardrails)
     return Replied(message=reply.message, usage=reply.usage, elapsed=clock.since(started), guarded=guarded)
 
 
 def model_failed(runner: Runner, model: Model, request: ModelRequest, error: Exception, started: float) -> RunFailed:
     """The error for a model that has raised, or has not answered in time."""
+    # Of the two reasons to stop waiting, a limit is told as such: raising the timeout would not help against it.
     bounded = seconds_left(runner) is not None  # a patience that is over may be that of the attempt alone
     if bounded and request.patience.is_over and isinstance(error, Overran | ModelConnectionError):
         return limit_reached(runner, out_of_time(runner, clock.since(started)))
@@ -135,7 +143,7 @@ def model_failed(runner: Runner, model: Model, request: ModelRequest, error: Exc
 # The request
 
 
-def instructions_context(runner: Runner) -> InstructionsContext[Any]:
+def instructions_context(runner: Runner) -> InstructionsContext[object]:
     """What a callable that makes instructions may know of the run."""
     state = runner.state
     return InstructionsContext(
@@ -151,8 +159,12 @@ def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]
         settings = ModelSettings(extra={"response_format": output.request_format()}).merged(settings)
     elif output is not None:
         system = "\n\n".join(part for part in (system, output.paragraph()) if part)
+    # The limit of seconds bounds the request too. It is not a signal that cuts it off: the client then closes its connection by
+    # itself, and can say so.
     if (left := seconds_left(runner)) is not None:
         settings = settings.evolve(timeout=min(settings.timeout or left, left))
+    # The system text is no message of the record (law 11), and what a memory leaves out is left out for this request alone: the
+    # record keeps all.
     messages = shown(conversation.memory, runner.state, conversation_of(runner.home).seen(runner.state))
     request = ModelRequest(system=system, messages=messages, tools=runner.definitions, settings=settings)
     return conversation.model, request
@@ -160,8 +172,9 @@ def request_of(runner: Runner, system: str | None) -> tuple[Model, ModelRequest]
 
 def conversation_of(spec: Spec) -> Conversation:
     """What a model is asked with, by rules that plan to ask one."""
-    assert spec.conversation is not None, "the rules of a graph ask no model"
-    return spec.conversation
+    conversation = spec.conversation
+    assert conversation is not None, "the rules of a graph ask no model"
+    return conversation
 
 
 def keeps_time(model: Model) -> bool:
@@ -172,14 +185,15 @@ def keeps_time(model: Model) -> bool:
 def patience_of(runner: Runner, started: float) -> Patience:
     """How long the model is waited for: until a limit is reached, or the run is over."""
     left = seconds_left(runner)
-    return Patience(runner.ledger.over, math.inf if left is None else started + left)
+    return Patience(runner.shared.over, math.inf if left is None else started + left)
 
 
 def prepare_model(runner: Runner) -> None:
     """Have the model load what it needs while the calls run, if it is certain that it will be asked after them."""
     conversation = runner.spec.conversation
     prepare = getattr(conversation.model, "prepare", None) if conversation is not None else None
-    last = all(call.status in ("started", "settled") for call in runner.state.calls)
+    # Where a call may still need a human, the model is not asked for days.
+    last = {call.status for call in runner.state.calls} <= {"started", "settled"}
     if prepare is not None and last and not is_ending(runner.state):
         prepare()
 

@@ -26,12 +26,20 @@ PASSING = (Asking, Piece, Heard, *DELTAS)
 def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, read as one
     """Drive the run until it rests, and give what was stored once it is, and what passes meanwhile."""
     while True:
+        # First what others wrote: a cancellation, a decision, a stop. What is planned below then follows from all that is known,
+        # and a run that was cancelled while its model was asked does not begin the calls of the reply.
         runner.absorb()
         move = runner.plan()
         if isinstance(move, (Wait, Done)):
+            # A run that holds at a breakpoint waits in this very call, with its claim. So its write says that it is stored, and not
+            # that anybody may take it.
             holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
+            # Where somebody wrote first, nothing of ours is stored. What they wrote is folded in by now, and may be the decision
+            # that this run was about to wait for: plan again.
             if not runner.commit(seal=runner.moved, stop=holding is None):
                 continue
+            # Only now does anybody hear of it (law 8): a human who decides on what they were told finds it in the store, even if
+            # this process dies in the next instant.
             yield runner.written
             if holding is None:
                 return
@@ -39,26 +47,38 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
             continue
         if runner.breakpoints is not None and runner.stops_before(move):
             continue
+        # What acts outside needs all before it stored, so that a crash in the middle of it finds out where it was. What does not
+        # act may be done again for nothing, and waits for the next write: that is one write less for each verdict and each answer.
         if reaches_out(runner, move):
+            # One who watches may leave at a checkpoint, and expects that nothing has begun behind it. For them the intents are a
+            # write of their own; for all others they share that of the checkpoint, which halves the writes of a turn.
             apart = runner.dirty and runner.watched
             intents = [] if apart else intents_of(runner, move)
+            # With nothing to store, nothing is written. But the first write of a worker also takes the claim, so there is always
+            # one before the first deed.
             if runner.has_news(intents):
                 if not runner.commit(seal=runner.dirty, intents=intents):
                     continue
                 try:
                     yield runner.written
                 except GeneratorExit:
+                    # The stream was closed between the intent and the deed. If the intent stood, a human would be asked about a
+                    # call that nobody ever began.
                     if intents:
                         runner.withdraw(intents)
                     raise
                 if apart:
                     continue
+        # From here on something may be under way that cannot be undone. A stream that is closed now is told so only once all that
+        # runs has settled, or results would be lost that the log could have kept.
         left: GeneratorExit | None = None
         with closing(perform(runner, move, steps)) as outcomes:
             for outcome in outcomes:
                 if isinstance(outcome, PASSING):
                     yield outcome
                     continue
+                # Folded in at once, stored as soon as another call of the same reply is still running: that one may take an hour,
+                # and a crash in it must not take this result along. The last result waits for the checkpoint that it leads to.
                 runner.record(outcome)
                 if runner.in_flight:
                     while not runner.commit(seal=False):

@@ -1,6 +1,21 @@
-"""A worker's hold on one branch of a run: it writes the log in order, keeps the lease, and hears what others wrote.
+"""The claim of a worker on a branch, and the log of that branch as far as the worker has seen it.
 
-One ledger serves the run and all runs nested in it. A crash here loses the lease to time and nothing else: what was written stands.
+Many workers may open the same branch at the same time; only one may move it. What keeps them apart is in the store, not here:
+
+- Each write names the length of the log that its writer has seen (`seq`). The store refuses it with `Behind` if somebody wrote since.
+  So of two who decide the same approval, one is first, and the other reads what the first has written (law 3).
+- The first write takes the claim: an owner, and a fence, which grows with each new owner. Each later write names the fence. A worker
+  that was taken for dead, and was not, is refused with `LeaseLost`, however late it comes (law 5).
+- A claim is good for the length of a lease. A thread of the store renews it. When a process dies nobody does, and the lease runs out:
+  that is all that a crash does here. What was written stands, and `recover` goes on from it.
+
+A lease that has run out takes nothing away by itself. The worker keeps the run until somebody else takes it; only then is it told.
+
+Writes are guarded by the store. Entering a tool is not a write, so it has a guard of its own: `ensure_held` looks at the lease just
+before, by two clocks. Without it, a worker that slept for an hour between the stored intent and the body would run a tool that another
+worker has long asked a human about.
+
+What the run and the runs nested in it know of each other is in `shared.py`.
 """
 
 from __future__ import annotations
@@ -12,45 +27,34 @@ import secrets
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar
-from weakref import WeakSet
+from typing import Final, NoReturn, TypeVar
 
-from phronomy.concurrency.leaving import Leave
-from phronomy.concurrency.pieces import Inner
-from phronomy.concurrency.superfluous import Wanted
 from phronomy.concurrency.workers import whole
+from phronomy.engine.shared import Shared
 from phronomy.errors import CheckpointNotFound, LeaseLost
-from phronomy.records.calls import CallResult, Decided, Ending, Halted, Outcome
+from phronomy.records.calls import Decided, Ending, Outcome
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Decision
 from phronomy.records.record import digest_of
-from phronomy.stops.breakpoints import Breakpoint
 from phronomy.stores.base import Store
 from phronomy.stores.log.log import audit_row, pending_rows
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
 
-P = ParamSpec("P")
-T = TypeVar("T")
 E = TypeVar("E", threading.Event, asyncio.Event)
 
-_NOTHING: Final = nullcontext()
-
-# A clock that nobody sets, and that goes on while the machine sleeps, where there is one.
+# A clock that nobody sets, and that goes on while the machine sleeps, where there is one: a laptop that was shut for an hour has lost
+# its lease, and a monotonic clock that stood still meanwhile would not say so.
 uptime: Final = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 
+# Ten per cent is three seconds of the usual lease. It costs one renewal, where a pause or a slow machine has brought the worker
+# close to the end; it spares the human a call that two workers are in.
 MARGIN: Final = 0.1
 """The part of a lease at its end in which the store is asked before anything is entered: clocks differ, and to enter takes time."""
-
-
-def _unheard(path: str, model: Any, said: Any) -> None:
-    """Nobody looks on."""
 
 
 def new_owner() -> str:
@@ -64,41 +68,21 @@ def now(store: Store) -> datetime:
 
 
 class Ledger:
-    """The hold on a branch, and the log as far as this worker has seen it. The first write takes the claim.
-
-    `reusable` are the results that calls of this run have in other branches, by idempotency key; `begun` are the keys of calls
-    whose outcome in another branch nobody knows.
-    """
+    """The claim on a branch, and the log as far as this worker has seen it. The first write takes the claim."""
 
     def __init__(
         self, store: Store, branch: Branch, head: Checkpoint, *, claim: Claim | None = None, asked: float = 0.0
     ) -> None:
         self.store = store
         self.branch = branch
+        self.shared = Shared(head)
         self.claim: Claim | None = None
         self.owner: str = claim.owner if claim is not None else new_owner()
         self.seq: int = branch.seq
-        self.inbox: list[Outcome] = []
-        self.ending: Ending | None = None
-        self.halted: Halted | None = None
-        self.breakpoints: Iterable[Breakpoint] = ()  # of the call that drives the run, for the runs inside it as well
-        self.leave: Leave = Leave()
-        self.over: Leave = Leave()  # for those who wait for a model: the run was ended, or this worker has it no longer
-        self._leave_by = math.inf
-        self.reusable: dict[str, CallResult] = {}
-        self.surround: Callable[[str, str], AbstractContextManager[Any]] | None = None
-        self.exchanged: Callable[[str, Any, Any], object] = (
-            _unheard  # a path, the model there, what it is asked or replies
-        )
-        self.hear: Callable[[Any], object] | None = None  # what runs inside calls give
-        self.heard: deque[Inner] | None = None  # the same, for whoever streams the run, in the order of the log
-        self.begun: set[str] = set()
-        self.refused: dict[str, Decision] = {}  # what a human refused for good, wherever in the run, by pending id
-        self.ended_by: Decision | None = None  # what a human refused so that all of the run ends
-        self.nested: dict[str, Checkpoint] = {part.path: part for part in head.nested}
+        self.inbox: list[Outcome] = []  # what others wrote since, for the root to fold in
         self.open_ids: set[str] = {item.id for item in head.pending}
-        self.left: bool = False  # whether a decision of somebody else was left for it
-        self.owes: bool = False  # whether it alone knows that
+        self.left: bool = False  # whether a decision of somebody else was left for this worker to carry out
+        self.owes: bool = False  # whether this worker alone knows that
         # Whether the worker before it was lost: nobody was told what became of the run, but whoever carries it on.
         self.found_lost: bool = (
             claim is None and branch.status == "running" and (branch.owner is not None or bool(head.journal))
@@ -106,11 +90,9 @@ class Ledger:
         self._told: set[str | None] = {decision.pending_id for decision in head.decisions}  # None: the run's end
         for outcome in head.journal:
             self.left_here(outcome)
-        self._signals: WeakSet[threading.Event] = WeakSet()
-        self.wanted: Wanted = Wanted()
-        self.driven: dict[str, Any] = {}  # the runners of runs inside calls, by path
         self._gone = False
-        # By the clock that nobody sets (the lease began when it was asked for, at the latest), and by the store's.
+        # By the clock that nobody sets (the lease began when it was asked for, at the latest), and by the store's. The second is there
+        # for the worker whose machine was asleep or whose process was frozen while other machines went on.
         self._holds_until = asked + store.lease
         self._lease_until = math.inf
         self._bell: Callable[[], object] | None = None
@@ -121,14 +103,13 @@ class Ledger:
 
     def checkpoint_id(self, path: str, step: int) -> str:
         """The id of the checkpoint that this worker seals at that step: no other worker makes it, and it asks for no random bits."""
+        # If it were made of the branch and the step alone, two workers that are both at step 7 would name two checkpoints alike, and
+        # the one that was refused may have been shown to somebody already.
         return f"ckpt_{digest_of(self.branch.id, self.owner, path, str(step))[:24]}"
-
-    def around(self, path: str, call_id: str) -> AbstractContextManager[Any]:
-        """What whoever looks on puts around the body of a call."""
-        return _NOTHING if self.surround is None else self.surround(path, call_id)
 
     def _hold(self, claim: Claim) -> None:
         self.claim = claim
+        # From here on the lease is renewed beside whatever runs here: a tool, a model call, user code that does not return.
         self.store.keeper.hold(self)
 
     # Writing
@@ -144,20 +125,26 @@ class Ledger:
         announce: bool = False,
     ) -> Append:
         """The write of these entries; `sealed` is the root checkpoint among them, if there is one."""
+        # A thread that was left behind by a timeout may come back hours later. It must not take the claim again that its run has
+        # been without since.
         if self._gone:
             raise LeaseLost(
                 f"this worker no longer holds run {self.branch.run_id}, so what it did since is not recorded",
                 run_id=self.branch.run_id,
                 branch_id=self.branch.id,
             )
-        opened: tuple[PendingRow, ...] = ()
-        closed: tuple[str, ...] = ()
+        opened: list[PendingRow] = []
+        closed: set[str] = set()
         head = None
         if sealed is not None and sealed.path == "":
-            rows = pending_rows(sealed, self.branch.label)
-            opened = tuple(row for row in rows if row.pending_id not in self.open_ids)
-            closed = tuple(self.open_ids - {row.pending_id for row in rows})
-            head = sealed.id
+            # What is listed as pending changes in the same write as the checkpoint that says so. If it came later, a crash in between
+            # would leave an approval that nobody finds; if it came first, one that cannot be decided (law 8).
+            head, closed = sealed.id, set(self.open_ids)
+            for row in pending_rows(sealed, self.branch.label):
+                if row.pending_id in closed:
+                    closed.remove(row.pending_id)
+                else:
+                    opened.append(row)
         return Append(
             branch_id=self.branch.id,
             seq=self.seq,
@@ -168,19 +155,21 @@ class Ledger:
             release=release,
             head=head,
             status=status,
-            opened=opened,
-            closed=closed,
+            opened=tuple(opened),
+            closed=tuple(closed),
             audit=audit,
             announce=announce,
         )
 
     def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
         """What the audit trail is to say of an outcome; nothing if it has been told, here or at the root."""
+        # One decision is recorded in several chains: at the root, which takes it, and in each run that it is handed down to. It is
+        # one line in the trail, by its pending id.
         what = outcome.decision.pending_id if isinstance(outcome, Decided) else None
         if what in self._told or (isinstance(outcome, Ending) and state.path):
             return []
         self._told.add(what)
-        return [audit_row(state, outcome, self.nested)]
+        return [audit_row(state, outcome, self.shared.nested)]
 
     def unaudited(self, rows: Iterable[AuditRow]) -> None:
         """These lines are not written after all: what they tell of is to be said again, if it still applies."""
@@ -195,11 +184,19 @@ class Ledger:
     def wrote(self, change: Append, branch: Branch, asked: float) -> None:
         """Take note of a write that is stored; `asked` is when it was begun."""
         self.seq = branch.seq
+        # The lease began when it was asked for, at the latest. Counted from the answer, a slow network would make it longer here
+        # than it is in the store.
         self._renewed(branch, asked)
         if self.claim is None:
             self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
-        self.open_ids = (self.open_ids - set(change.closed)) | {row.pending_id for row in change.opened}
+        self.open_ids.difference_update(change.closed)
+        for row in change.opened:
+            self.open_ids.add(row.pending_id)
+        # The store notes that something was left for a worker until a checkpoint shows it. From then on this worker alone knows
+        # that it is still to be carried out, and says so when it leaves.
         self.owes = self.owes or (self.left and change.head is not None)  # the store forgets it with a checkpoint
+        # The claim is given up by the write itself. To renew it after that would be to claim a run that somebody else may have by
+        # now.
         if change.release:
             self.drop()
 
@@ -208,6 +205,8 @@ class Ledger:
 
         False if somebody wrote first: then nothing is stored, and `inbox` holds what they wrote.
         """
+        # Runs inside calls write side by side, each in its thread. What is to be written is made under the lock, since it names the
+        # length of the log: made before, the second of two writes would be refused as if a stranger had been first.
         with self._lock:
             if written := self._write(make):
                 stored()
@@ -215,12 +214,13 @@ class Ledger:
 
     def _write(self, make: Callable[[], Append]) -> bool:
         change, asked = make(), uptime()
-        with self._still_there():
-            try:
-                branch = self.store.append(change)
-            except Behind:
-                self.catch_up()
-                return False
+        try:
+            branch = self.store.append(change)
+        except Behind:
+            self.catch_up()
+            return False
+        except CheckpointNotFound as error:
+            self._not_there(error)
         self.wrote(change, branch, asked)
         return True
 
@@ -233,88 +233,55 @@ class Ledger:
 
     async def _awrite(self, make: Callable[[], Append]) -> bool:
         change, asked = make(), uptime()
-        with self._still_there():
-            try:
-                branch = await on_loop(self.store).append(change)
-            except Behind:
-                await self.acatch_up()
-                return False
+        try:
+            branch = await on_loop(self.store).append(change)
+        except Behind:
+            await self.acatch_up()
+            return False
+        except CheckpointNotFound as error:
+            self._not_there(error)
         self.wrote(change, branch, asked)
         return True
 
-    @contextmanager
-    def _still_there(self) -> Iterator[None]:
-        """A run is not deleted while it is held: of one that is gone, the claim was lost first, though nobody said so."""
-        try:
-            yield
-        except CheckpointNotFound:
-            if self.claim is None and not self._gone:
-                raise
-            # The keeper, in its thread, may have heard of it a moment before and dropped the claim: it was held all the same.
-            self.drop()
-            raise LeaseLost(
-                f"run {self.branch.run_id} was taken over by another worker, and is deleted by now, so what this one did since"
-                " is not recorded",
-                run_id=self.branch.run_id,
-                branch_id=self.branch.id,
-            ) from None
+    def _not_there(self, error: CheckpointNotFound) -> NoReturn:
+        """Raise what it means that the run is gone. One that is held is not deleted: the claim was lost first, and nobody said so."""
+        if self.claim is None and not self._gone:
+            raise error
+        # The keeper, in its thread, may have heard of it a moment before and dropped the claim: it was held all the same.
+        self.drop()
+        raise LeaseLost(
+            f"run {self.branch.run_id} was taken over by another worker, and is deleted by now, so what this one did since"
+            " is not recorded",
+            run_id=self.branch.run_id,
+            branch_id=self.branch.id,
+        ) from None
 
     # Hearing
 
     def catch_up(self) -> None:
         """Read what others wrote since this worker last looked."""
-        with self._still_there():
+        try:
             self._hear(self.store.lineage(branch_id=self.branch.id))
+        except CheckpointNotFound as error:
+            self._not_there(error)
 
     async def acatch_up(self) -> None:
         """As `catch_up`."""
-        with self._still_there():
+        try:
             self._hear(await on_loop(self.store).lineage(branch_id=self.branch.id))
+        except CheckpointNotFound as error:
+            self._not_there(error)
 
     def _hear(self, lineage: Lineage) -> None:
         missed = self._missed(lineage)
         self.seq = lineage.branch.seq
         self.inbox += missed
-        self._notice(missed)
+        self.shared.notice(missed)
 
     def _missed(self, lineage: Lineage) -> list[Outcome]:
+        """What others wrote since. They write outcomes of the root alone: whoever has no claim may leave a decision, and no more."""
         late = [item for item in lineage.entries if item.branch_id == self.branch.id and item.seq > self.seq]
         return [outcome_from(item.body) for item in late if item.checkpoint_id is None and item.path == ""]
-
-    def _notice(self, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            if isinstance(outcome, Ending):
-                self.ending = outcome
-                self._signal_all()
-            elif isinstance(outcome, Decided) and outcome.decision.ends_all:
-                self.end_by(outcome.decision)
-            elif isinstance(outcome, Halted):
-                self.halted = self.halted or outcome
-                by = math.inf if outcome.grace is None else outcome.at.timestamp() + outcome.grace
-                if (
-                    outcome.grace is not None and by < self._leave_by
-                ):  # of several, whoever is in more of a hurry counts
-                    self._leave_by = by
-                    self.leave.after(outcome.grace)
-
-    def end_by(self, decision: Decision) -> None:
-        """Take note of a refusal that ends all of the run: no model is waited for any more."""
-        self.ended_by = decision
-        self.over.now()
-
-    def signal(self, path: str) -> threading.Event:
-        """A new event for the call at a path, set when nobody waits for its result any more."""
-        event = threading.Event()
-        self._signals.add(event)
-        self.wanted.hear(event, path)
-        if self._gone or self.ending is not None:
-            event.set()
-        return event
-
-    def _signal_all(self) -> None:
-        self.over.now()
-        for event in list(self._signals):
-            event.set()
 
     @contextmanager
     def listening(self, heard: E) -> Iterator[E]:
@@ -329,26 +296,31 @@ class Ledger:
 
     def keep(self) -> None:
         """Renew the lease, and tell the calls that run if the run was cancelled meanwhile. The keeper calls this."""
+        # The loop may let the run go at any moment: the claim is read once, and not looked at again.
         claim, asked = self.claim, uptime()
         if claim is None:
             return
         try:
             branch = self.store.renew(claim)
         except LeaseLost:
+            # Another worker has the run. Whatever runs here is told, so that it can stop; what it writes is refused anyway.
             self.drop()
             return
         self._renewed(branch, asked)
         if branch.seq > self.seq and (bell := self._bell) is not None:
             with suppress(RuntimeError):  # its loop is closed: nobody waits any more
                 bell()
-        if branch.seq > self.seq and self.ending is None:
-            self._notice(self._missed(self.store.lineage(branch_id=self.branch.id)))
+        # The loop, which may be in a tool for an hour, reads the log with its next write. What it missed stays in the log till then:
+        # `seq` is not moved here, or the loop would never fold it in.
+        if branch.seq > self.seq and self.shared.ending is None:
+            self.shared.notice(self._missed(self.store.lineage(branch_id=self.branch.id)))
 
     def ensure_held(self) -> None:
         """Return if no other worker can have this run now: the last thing to be asked before a tool is entered. Raises `LeaseLost`.
 
         What is recorded says what this worker meant to do; a pause since then may have been longer than its lease.
         """
+        # Most calls pay nothing here. The store is asked only where the lease may be over by either clock.
         if self._may_be_over():
             claim, asked = self._claimed(), uptime()
             with self._dropped_if_lost():
@@ -375,6 +347,8 @@ class Ledger:
             raise self._not_held() from None
 
     def _may_be_over(self) -> bool:
+        # Two clocks, since each misses something. The clock of the machine may be set back. The one that nobody sets knows nothing
+        # of what others saw as the time when they took the run.
         margin = self.store.lease * MARGIN
         if self._gone or uptime() + margin >= self._holds_until:
             return True
@@ -396,9 +370,9 @@ class Ledger:
 
     def drop(self) -> None:
         """Stop keeping the lease, and write no more: a thread that was left behind must not take the run again."""
+        # First: whoever writes from another thread in this instant is to see it.
         self._gone = True
-        self.leave.after(None)
-        self._signal_all()
+        self.shared.lose()
         self.store.keeper.drop(self)
         self.claim = None
 
@@ -407,6 +381,8 @@ class Ledger:
 
         A write that was interrupted may have taken the claim without our knowing: the store is asked then.
         """
+        # A claim that was lost is not released: the one in the store is of another worker now, and the fence keeps us from it, but
+        # there is nothing to ask for.
         if not self._gone:
             claim = self.claim
             self.drop()
@@ -422,6 +398,8 @@ class Ledger:
 
 def release(store: Store, branch_id: str, owner: str, claim: Claim | None, status: BranchStatus) -> None:
     """Release a claim; where it is not known whether the owner has one, look."""
+    # The first write was interrupted, and may have been stored all the same. The owner is a name of this claim alone, so what the
+    # store says of it is about us.
     if claim is None:
         branch = store.lineage(branch_id=branch_id).branch
         if branch.owner != owner:

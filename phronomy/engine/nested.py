@@ -9,13 +9,15 @@ from typing import Any, Final
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.pieces import Inner, told_on
-from phronomy.engine.ledger import Ledger, now
+from phronomy.engine.judging.edits import edited_by
+from phronomy.engine.ledger import now
 from phronomy.engine.run import Moment, Runner, Written
+from phronomy.engine.shared import Shared
 from phronomy.engine.spec import Nested, Spec
 from phronomy.engine.usage import spent
 from phronomy.errors import CheckpointError, LimitExceeded, NodeFailed, RunFailed
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import JsonText, canonical
+from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import (
     Call,
     CallFailed,
@@ -24,14 +26,11 @@ from phronomy.records.calls import (
     CallWaits,
     Decided,
     Interrupted,
-    Judgement,
     Outcome,
 )
 from phronomy.records.chain import begin
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Decision, call_digest
 from phronomy.records.messages import Usage
-from phronomy.records.record import later
 from phronomy.rules.authorization import idempotency_key
 from phronomy.tools.tool import Tool
 
@@ -45,11 +44,15 @@ def run_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Dr
     try:
         child = child_of(runner, call, nested)
         child.streams = runner.streams
+        # What was decided higher up is given to it before it goes on. It is in its journal with its next write: from then on a
+        # checkpoint of the inner run is complete by itself.
         hand_down(runner, child)
         with closing(drive(child)) as moments:
             for moment in moments:
-                pass_on(runner.ledger, child.state.path, moment)
+                pass_on(runner.shared, child.state.path, moment)
     except RunFailed as error:
+        # A limit of a run around it is no failure of the run inside. It goes up as it is, and a resume with a higher limit goes on
+        # inside, where it stands.
         if tool.on_failure == "human" or is_of_above(error, child):
             raise
         return nested_failed(runner, call, tool, child, error)
@@ -65,7 +68,7 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
         hand_down(runner, child)
         async with aclosing(drive(child)) as moments:
             async for moment in moments:
-                pass_on(runner.ledger, child.state.path, moment)
+                pass_on(runner.shared, child.state.path, moment)
     except RunFailed as error:
         if tool.on_failure == "human" or is_of_above(error, child):
             raise
@@ -82,45 +85,53 @@ def _is_around(path: str, of: str) -> bool:
     return path != of and (not path or of.startswith(f"{path}/"))
 
 
-def pass_on(ledger: Ledger, path: str, moment: Moment) -> None:
+def pass_on(shared: Shared, path: str, moment: Moment) -> None:
     """Tell whoever looks on of what the run at a path gives. What it has written is in the list of what was heard already."""
-    if ledger.hear is not None:
-        ledger.hear(moment)
-    if ledger.heard is not None:
+    if shared.hear is not None:
+        shared.hear(moment)
+    if shared.heard is not None:
         if not isinstance(moment, Written):
-            ledger.heard.append(Inner(path, moment))
-        told_on(ledger)
+            shared.heard.append(Inner(path, moment))
+        told_on(shared)
 
 
 def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     """The runner of the run inside a call, where it stopped or at its beginning."""
     path = f"{runner.state.path}/{call.id}".lstrip("/")
-    base = runner.ledger.nested.get(path)
+    # A run that has stopped here is gone on with, and never begun again: what it has done, and what it has cost, is in its chain
+    # (law 9).
+    base = runner.shared.nested.get(path)
     if base is not None:
         check_base(runner, nested.spec, base)
-        child = runner.ledger.driven[path] = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
+        child = runner.shared.driven[path] = Runner(nested.spec, runner.ledger, base, deps=runner.deps, within=runner)
+        # Its worker was lost in the middle. The calls that it left are dealt with in this chain, as those of the root are when it
+        # is opened.
         if child.is_broken:
             child.record(interruption(child))
         return child
+    # The outer record says that a run has stopped in this call. If it is not there, somebody cut it out of the text. To begin it
+    # afresh would run again what it has done.
     if call.stopped:
         raise CheckpointError(
             f"the run nested at {path} in run {runner.state.run_id} is missing; it is not started afresh"
         )
     begun = nested.begin(runner.state, path, now(runner.ledger.store))
     child = Runner(nested.spec, runner.ledger, begun, deps=runner.deps, fresh=True, within=runner)
-    runner.ledger.driven[path] = child
+    runner.shared.driven[path] = child
     return child
 
 
 def fits(runner: Runner, call: Call, nested: Nested) -> bool:
     """Whether the run that stopped inside a call is of the kind that is there now."""
-    base = runner.ledger.nested.get(f"{runner.state.path}/{call.id}".lstrip("/"))
+    # A tool that was an agent may be a graph now. The chain of the one means nothing to the rules of the other.
+    base = runner.shared.nested.get(f"{runner.state.path}/{call.id}".lstrip("/"))
     return base is None or base.kind == nested.spec.kind
 
 
 def check_base(runner: Runner, spec: Spec, base: Checkpoint) -> None:
     """Refuse to go on with what is no run of this spec, or of another run: a bearer may bring anything. Raises `CheckpointError`."""
     of = f"the run nested at {base.path} in run {runner.state.run_id}"
+    # With a text that a bearer brings, a run may come along that was approved elsewhere, for something else.
     if base.run_id != runner.state.run_id:
         raise CheckpointError(f"{of} belongs to run {base.run_id}")
     if base.kind != spec.kind:
@@ -141,14 +152,18 @@ def begun(spec: Spec, parent: Checkpoint, path: str, at: datetime, first: Mappin
         path=path,
         **first,
     )
+    # A fork that runs its calls anew has a salt. Without it the runs inside would have the keys of the old branch, and the provider
+    # would do nothing.
     return run.evolve(salt=parent.salt)
 
 
 def hand_down(runner: Runner, child: Runner) -> None:
     """Give the child the decisions that were taken, higher up, on what it waits for."""
+    # By pending id, which is new for each request: no decision on an earlier request of the same call comes here.
     waiting = {item.id for item in child.state.pending}
     known = {decision.pending_id for decision in child.state.decisions}
     for decision in runner.state.decisions:
+        # An edit of the state concerns each graph on the way to the one that was edited, since each shows its part of it.
         inside = f"{decision.path}/".startswith(f"{child.state.path}/")
         if decision.kind == "edit" and inside and decision.pending_id not in known:
             child.record(Decided(decision=decision))
@@ -157,42 +172,32 @@ def hand_down(runner: Runner, child: Runner) -> None:
             child.record(Decided(decision=decision, edited=edited_by(child, decision, call)))
 
 
-def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement | None:
-    """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
-    if decision.args is None or call is None or call.tool is None:
-        return None
-    args: Any = JsonText(decision.json_text("args"))
-    digest = call_digest(call.tool, args)
-    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
-    if call.gate:
-        return judged.evolve(verdict="ask" if child.spec.input_guardrails else "run")
-    if decision.asks is None or (tool := child.spec.tool(call)) is None:
-        return judged
-    timeout, on_expiry = child.spec.expiry(tool)
-    lapses = later(decision.at, seconds=timeout) if timeout is not None else None
-    asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
-    verdict = "ask" if decision.asked_by else "pend"
-    return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, **asked)
-
-
 def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:
     """What the run inside a call has come to."""
     state = child.state
-    runner.ledger.nested[state.path] = state
+    # For whoever reads the result: the checkpoint of the root carries the runs inside it that have stopped.
+    runner.shared.nested[state.path] = state
+    # It waits, and its requests are listed at the call, in the order in which the inner run has them. Its cost so far is told too:
+    # the limits of the outer run count it now, not when it ends.
     if state.ended is None:
-        return CallWaits(id=call.id, pending=state.pending, usage=spent(runner.ledger, state).usage)
+        return CallWaits(id=call.id, pending=state.pending, usage=spent(runner.shared, state).usage)
     output = state.output
+    # A model reads text, a channel of a graph holds a value. Text that looks like JSON stays text for the one, and keeps its quotes
+    # for the other.
     exact = runner.spec.kind == "graph" and takes_value(child.spec)  # a model reads text, a graph JSON
     content = output if isinstance(output, str) and not exact else state.json_text("output")
     if state.ended == "completed" and getattr(tool, "keeps_input", False):
         content = canonical({"input": state.input, "output": content})
+    # The outer model must not take the words of a cancelled run for an answer.
     if state.ended != "completed":
         content = f"The run behind this call was {state.ended}.{_why(state)}"
     key = idempotency_key(runner.state, call)
     result = CallResult(kind=state.ended, content=content)
     if state.ended == "completed" and runner.spec.kind == "agent":
         result = tool.render(content)  # as that of any tool, it is cut where it is too long for a model to read
-    refused = state.ended == "rejected" and runner.ledger.ended_by is not None
+    # A human who rejected something inside, and ended all by it, has ended this run as well. A guardrail that refused has ended the
+    # inner run alone.
+    refused = state.ended == "rejected" and runner.shared.ended_by is not None
     return CallSettled(
         id=call.id,
         call_id=call.call_id,
@@ -225,12 +230,14 @@ _REFUSED: Final = {"input": "input", "output": "answer", "tool": "call of a tool
 
 def interruption(runner: Runner) -> Interrupted:
     """The outcome for calls whose worker is gone: those that may not be repeated get an id to be asked about under."""
-    ledger, started = runner.ledger, [call for call in runner.state.calls if call.status == "started"]
-    inside = {call.id: ledger.nested[path] for call in started if (path := runner.path_in(call.id)) in ledger.nested}
+    started = [call for call in runner.state.calls if call.status == "started"]
+    nested = runner.shared.nested
+    # A run inside such a call knows what it has used, also where its worker died. The limits count it.
+    inside = {call.id: nested[path] for call in started if (path := runner.path_in(call.id)) in nested}
     return Interrupted(
         pending_ids={call.id: new_id("pend") for call in started if not call.repeatable},
-        at=now(ledger.store),
-        usages={id: spent(ledger, state).usage for id, state in inside.items()},
+        at=now(runner.ledger.store),
+        usages={id: spent(runner.shared, state).usage for id, state in inside.items()},
     )
 
 
@@ -239,18 +246,21 @@ def nested_failed(
 ) -> CallFailed | CallSettled:
     """The outcome of a run inside a call that failed. Unless the model is told, a resume goes on inside, where it stands."""
     if child is not None:
-        runner.ledger.nested[child.state.path] = child.stored
+        # As it is stored, not as it is known here: the error is told with a checkpoint, and that must be one that the store has.
+        runner.shared.nested[child.state.path] = child.stored
     runner.raised[call.id] = error
     told = f"{type(error).__name__}: {error}"
     if isinstance(error, NodeFailed):
         within = "{} in it failed: {}" if child is not None else "{1}"
         told = "; ".join(within.format(*failure) for failure in error.failures.items())
+    # The failure stops the outer run too, and is resumed inside. So the call says that it has stopped, or a resume would begin it
+    # afresh.
     if tool.on_failure != "model":
         begun = child is not None and not child.fresh
-        usage = spent(runner.ledger, child.state).usage if child is not None else Usage()
+        usage = spent(runner.shared, child.state).usage if child is not None else Usage()
         return CallFailed(id=call.id, error=told, next="stop", inside=begun, usage=usage)
     if child is None:
         return CallFailed(id=call.id, error=told, next="model")
     key, result = idempotency_key(runner.state, call), CallResult(kind="failed", content=told)
-    usage, elapsed = spent(runner.ledger, child.state)  # it is over, and what it cost counts
+    usage, elapsed = spent(runner.shared, child.state)  # it is over, and what it cost counts
     return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, elapsed=elapsed, usage=usage)

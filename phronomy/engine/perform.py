@@ -6,7 +6,7 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
-from typing import Any, assert_never
+from typing import assert_never
 
 from phronomy.concurrency.pieces import Heard, Piece
 from phronomy.conversation.output import InvalidOutput, told
@@ -21,10 +21,9 @@ from phronomy.engine.judging.judge import ajudge, judge
 from phronomy.engine.ledger import now
 from phronomy.engine.nested import ADrive, Drive
 from phronomy.engine.run import Asking, Runner
-from phronomy.engine.run_tools import arun_calls, run_calls
+from phronomy.engine.run_tools import arun_calls, begin_all, run_calls
 from phronomy.engine.spec import Flow
 from phronomy.engine.stop_points import after_nodes
-from phronomy.engine.superfluous import begin_all
 from phronomy.engine.usage import limit_reached
 from phronomy.errors import (
     NodeFailed,
@@ -55,6 +54,7 @@ from phronomy.rules import authorization
 def reaches_out(runner: Runner, move: Move) -> bool:
     """Whether the move touches anything outside, so that all before it must be stored first."""
     match move:
+        # The last two raise. Their error goes out with a checkpoint, and that must be in the store.
         case AskModel() | Consult() | Run() | Fail() | Stop():
             return True
         case Guard(stage=stage):
@@ -62,10 +62,10 @@ def reaches_out(runner: Runner, move: Move) -> bool:
         case Advance():
             return flow_of(runner).advance(runner.state, runner.deps).acts
         case Judge(calls=calls):
-            tools = [runner.spec.tool(call) for call in calls]
-            return bool(runner.spec.tool_guardrails) or any(
-                tool is not None and tool.gate == "predicate" for tool in tools
-            )
+            # A predicate and a guardrail of calls are code of users, and may take long, or look at a database. If the process dies
+            # in them, the reply that they were asked about is in the store, and the model is not asked again.
+            gates = {tool.gate for call in calls if (tool := runner.spec.tool(call)) is not None}
+            return bool(runner.spec.tool_guardrails) or "predicate" in gates
         case ReadOutput() | Finish() | Wait() | Done():
             return False
         case unknown:
@@ -79,17 +79,20 @@ def intents_of(runner: Runner, move: Move) -> list[Outcome]:
     """
     if not isinstance(move, Run):
         return []
+    # One time for all of them: they begin together, as the log has them in one write.
     at = now(runner.ledger.store)
     state = runner.state
     begin_all(runner, move.calls)
+    intents: list[Outcome] = []
     for call in move.calls:
         tool = runner.spec.tool(call)
         if tool is not None and (why := authorization.refusal(state, call, tool.identity(state.path))) is not None:
             raise authorization.refused(state, call, why)
-    return [
-        CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=authorization.idempotency_key(state, call))
-        for call in move.calls
-    ]
+        # The key is in the intent, so that a fork knows which calls were begun here, without the code that makes keys of another
+        # release.
+        key = authorization.idempotency_key(state, call)
+        intents.append(CallStarted(id=call.id, attempt=call.attempt + 1, at=at, key=key))
+    return intents
 
 
 def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Asking | Delta | Piece | Heard]:
@@ -104,6 +107,8 @@ def perform(runner: Runner, move: Move, drive: Drive) -> Generator[Outcome | Ask
         case Consult():
             return consult(runner, move.calls)
         case Run():
+            # The calls may take a while, and the model is asked right after them: what it loads on its first call can be loaded
+            # meanwhile.
             prepare_model(runner)
             return run_calls(runner, move.calls, drive)
         case ReadOutput():
@@ -164,6 +169,7 @@ def flow_of(runner: Runner) -> Flow:
 def advance(runner: Runner) -> Generator[Outcome]:
     """Go on from calls that have all settled."""
     flow, through = flow_of(runner), runner.state
+    # Stops after nodes come behind the outcome: what the nodes gave is in the state, so somebody who looks there sees it.
     yield flow.advance(through, runner.deps).outcome(now(runner.ledger.store))
     if runner.breakpoints is not None:
         yield from after_nodes(runner, flow, through)
@@ -192,7 +198,9 @@ def output_of(runner: Runner, move: ReadOutput) -> Finished | OutputRefused:
     """What the reply that ends the run has come to."""
     assert runner.spec.output is not None
     try:
-        value: Any = runner.spec.output.read(move.text)
+        value = runner.spec.output.read(move.text)
+        # An answer that could not be shown to guardrails would pass them unseen, so it counts as one of the wrong form, and the
+        # model is asked again.
         if runner.spec.output_guardrails:  # they look at all of it, so there is no answer without
             runner.spec.output.shown(value)
     except InvalidOutput as error:
@@ -218,5 +226,7 @@ def stopped(runner: Runner, move: Stop) -> NodeFailed:
         failures[call.name] = "; ".join(filter(None, (failures.get(call.name), call.reason)))
     told = "; ".join(f"{name} failed: {why}" for name, why in failures.items())
     error = NodeFailed(f"run {run_id}: {told}; resume the checkpoint to run it again", failures=failures)
+    # The first that was raised in this process. After a crash there is none: what a call failed with is in the record as text, and
+    # its traceback is gone.
     error.__cause__ = next((runner.raised[call.id] for call in move.calls if call.id in runner.raised), None)
     return error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from phronomy.approvals.policy import Rule
@@ -51,7 +51,10 @@ class Written(NamedTuple):
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint among it, if there is one."""
-        return next((item for item in self.items if isinstance(item, Checkpoint)), None)
+        for item in self.items:
+            if isinstance(item, Checkpoint):
+                return item
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,8 @@ Moment: TypeAlias = Written | Asking | Delta | Piece | Heard
 """What the loops give to whoever drives them: what was stored, and what passes."""
 
 
+# A row supersedes the journal before it, so most of that need not be kept. Forks do need it: a fork from an earlier checkpoint
+# looks for results, and for beginnings without an end, in the journals of the other branches (laws 4 and 5).
 _KEPT = (CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Guarded)
 """What stays in the journal when a row is written: the results, for rows and forks to refer to, every attempt, with its end, and
 what guardrails said."""
@@ -87,14 +92,17 @@ class Runner:
         ledger: Ledger,
         base: Checkpoint,
         *,
-        deps: Any,
+        deps: object,
         fresh: bool = False,
         within: Runner | None = None,
     ) -> None:
+        # `home` is the agent that the run began with, whose limits, policies and rules of handoffs hold for all of it. `spec`, in
+        # `_look`, is the agent that has the conversation now.
         self.home = spec
         self._around = within.policies if within is not None else ()
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
         self.ledger = ledger
+        self.shared = ledger.shared
         self.deps = deps
         self.fresh: bool = fresh
         self.watched = False
@@ -104,14 +112,19 @@ class Runner:
         self.origin: Checkpoint = base
         self.origin_seq: int = ledger.seq
         self.writing: bool = False
+        # Three states: `base` is the last checkpoint, which the next row is a delta to; `stored` is that with what is in the
+        # journal, so where a crash would leave the run; `state` is that with `unsaved`, so what this worker knows.
         self.base: Checkpoint = as_sealed(base) if base.journal or base.nested else base
-        self.state: Checkpoint = self.base
+        self.root: bool = base.path == ""  # whether this is the run itself, not one nested in it
+        state = self.base
         try:
+            # The journal is folded as it was when it was written. One that does not fit was forged, or cut: to skip what does not
+            # fit would skip a beginning, and run its call twice.
             for outcome in base.journal:
-                self.state = spec.apply(self.state, outcome)
+                state = spec.apply(state, outcome)
         except IllegalOutcome as error:
             raise CheckpointError(f"the journal of checkpoint {base.id} does not follow from it: {error}") from error
-        self.stored: Checkpoint = self.state
+        self.stored: Checkpoint = state
         self.unsaved: list[Outcome] = []
         self._writing = self.written
         self.settled: dict[str, CallSettled] = settled_in(base.journal)
@@ -123,41 +136,44 @@ class Runner:
         self.halted: bool = False
         self.timed_out: tuple[str, ...] = ()
         self.looked: object = None  # where no breakpoint has stopped it
+        # Only the root can hold: a run inside a call is not returned from, so the root waits for it.
         self.hold: Holding | None = spec.hold if self.root else None
         if self.root:
-            ledger.breakpoints = spec.breakpoints
-        for state in (self.state, *(ledger.nested.values() if self.root else ())):
-            self._note_refusals(state)
+            self.shared.breakpoints = spec.breakpoints
+        self.state: Checkpoint = state
         self._look()
+        # Refusals bind the whole run, those from before a crash too. They are in the decisions of each chain, and read from there:
+        # nothing else would survive a process.
+        for each in (state, *(self.shared.nested.values() if self.root else ())):
+            self._note_refusals(each)
 
     def _look(self) -> None:
         """Take note of who has the conversation, and of what that changes."""
-        self._handed = self.state.handoffs
-        self._spec = spec = self.home.speaking(self.state)
-        self._armed = armed(self.ledger.breakpoints, self.home.breakpoints, spec.breakpoints)
-        own = self.home.policy if spec is self.home else (*spec.policy, *self.home.policy)
-        self._policies = (*own, *self._around)
-        self._definitions = cache(lambda: tuple(tool.definition() for tool in spec.tools.values()))
+        home = self.home
+        self.spec: Spec = home.speaking(self.state)  # of whoever has the conversation now; `home` is that of the run
+        # None: there are none, and never will be.
+        self.breakpoints: Armed | None = armed(self.shared.breakpoints, home.breakpoints, self.spec.breakpoints)
+        own = home.policy if self.spec is home else (*self.spec.policy, *home.policy)
+        # The approval policies over the run, from the inside out: of who speaks, its own, those of the runs around it.
+        self.policies: tuple[Rule, ...] = (*own, *self._around)
+        self._definitions: tuple[dict[str, Any], ...] | None = None
 
-    @property
-    def spec(self) -> Spec:
-        """The spec of whoever has the conversation now; `home` is that of the run."""
-        if self.state.handoffs is not self._handed:
+    def _go_on_from(self, state: Checkpoint) -> None:
+        """Stand at this state. A handoff in it changes who speaks, and so the spec that plans and folds."""
+        # Identity is enough: a state that is evolved keeps the very tuple. One that is read from a row has another, and then
+        # looking again does no harm.
+        handed_over = state.handoffs is not self.state.handoffs
+        self.state = state
+        if handed_over:
             self._look()
-        return self._spec
-
-    @property
-    def policies(self) -> tuple[Rule, ...]:
-        """The approval policies over the run, from the inside out: of who speaks, its own, those of the runs around it."""
-        if self.state.handoffs is not self._handed:
-            self._look()
-        return self._policies
 
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
-        if not self._policies and self.state.handoffs is self._handed:
+        # The node of a graph is gated where it is put into the graph. A policy with a pattern for tools that happened to fit the
+        # name of a node would gate what it was not written for.
+        if not self.policies or self.home.flow is not None:
             return ()
-        return [rule for rule in self.policies if rule.covers(tool)] if self.home.flow is None else ()
+        return [rule for rule in self.policies if rule.covers(tool)]
 
     @property
     def bounds_inside(self) -> tuple[Runner, ...]:
@@ -170,39 +186,28 @@ class Runner:
         return over_above(self.bounds, move) or move if self.bounds else move
 
     @property
-    def breakpoints(self) -> Armed | None:
-        """The breakpoints that the run may stop at now. None: there are none, and never will be."""
-        if self.state.handoffs is not self._handed:
-            self._look()
-        return self._armed
-
-    @property
     def definitions(self) -> tuple[dict[str, Any], ...]:
         """What the model is told of the tools."""
-        if self.state.handoffs is not self._handed:
-            self._look()
-        return self._definitions()
-
-    @property
-    def root(self) -> bool:
-        """Whether this is the run itself, not one nested in it."""
-        return self.state.path == ""
+        if self._definitions is None:
+            self._definitions = tuple([tool.definition() for tool in self.spec.tools.values()])
+        return self._definitions
 
     @property
     def in_flight(self) -> bool:
         """Whether a call of this chain is running now."""
-        return any(call.status == "started" for call in self.state.calls)
+        return "started" in {call.status for call in self.state.calls}
 
     @property
     def is_broken(self) -> bool:
         """Whether a call was left in the middle, or failed: it has to be dealt with before the run goes on."""
-        return any(call.status in ("started", "failed") for call in self.state.calls)
+        return not {call.status for call in self.state.calls}.isdisjoint(("started", "failed"))
 
     @property
     def may_end(self) -> bool:
         """Whether it has not ended, and holds no call of which nobody knows what it did: a human is asked about that in any case."""
-        ends = self.state.ended is not None or self.state.ending is not None
-        return not ends and all(item.why != "outcome_unknown" for item in self.state.pending)
+        if self.state.ended is not None or self.state.ending is not None:
+            return False
+        return "outcome_unknown" not in [item.why for item in self.state.pending]
 
     @property
     def moved(self) -> bool:
@@ -219,31 +224,39 @@ class Runner:
 
     def record(self, outcome: Outcome) -> None:
         """Fold an outcome into the state. It is stored with the next write."""
+        # The stop is recorded before the result, so no state lies between the two in which the next step is due: a crash there
+        # would go past the breakpoint.
         if self.breakpoints is not None and (halted := after_call(self, outcome)) is not None:
             self.record(halted)
         turn_open = bool(self.state.calls)
+        # The audit line is made with the state before the outcome: there the request still stands that was decided.
         before = self.state
-        self.state = self.spec.apply(before, outcome)
+        self._go_on_from(self.spec.apply(before, outcome))
         if isinstance(outcome, (Decided, Ending)):
             self.audit += self.ledger.audited(before, outcome)
             self._note_refusals(self.state)
+        # After the fold, which raises if the outcome is not legal. What is refused must not come into the log by the next write.
         self.unsaved.append(outcome)
+        # What is only journaled needs no checkpoint yet (law 7). A failure does: it goes out to the caller, with a checkpoint that
+        # shows how all calls stand.
         journaled = isinstance(outcome, (CallStarted, CallSettled, CallFailed))
-        fails = any(call.status == "failed" for call in self.state.calls)  # the error is to show how all calls stand
+        fails = "failed" in {call.status for call in self.state.calls}  # the error is to show how all calls stand
         if not journaled or fails or (turn_open and not self.state.calls):
             self.dirty = True
         flow = self.home.flow
         for id, why in flow.over(self.state).items() if flow is not None else ():
             self.dirty = True
-            self.ledger.wanted.dismiss(self.path_in(id), why)
+            # Told at once, in this thread: the call that has become superfluous may be in the middle of a model call that costs by
+            # the second.
+            self.shared.wanted.dismiss(self.path_in(id), why)
 
     def _note_refusals(self, state: Checkpoint) -> None:
         """Take note of what a human refused for good: no agent of the run may do it."""
         for decision in state.decisions:
             if decision.kind == "reject" and decision.then == "block":
-                self.ledger.refused[decision.pending_id] = decision
+                self.shared.refused[decision.pending_id] = decision
             elif state.rejecting and decision.ends_all:
-                self.ledger.end_by(decision)
+                self.shared.end_by(decision)
 
     def stops_before(self, move: Move) -> bool:
         """Whether a breakpoint is before this move. The stop is recorded then."""
@@ -259,27 +272,39 @@ class Runner:
 
     def absorb(self) -> None:
         """Fold in what others have written, as far as it still applies. A run that ends takes the runs nested in it along."""
+        # Only the root reads the log of others. A run inside hears of it through what is shared, and writes it down in its own
+        # chain too, so that its checkpoint alone says why it ended.
         if self.root:
             if self.ledger.inbox:
                 self.rebase()
-        elif self.ledger.ending is not None and self.state.ending is None and self.state.ended is None:
-            self.record(self.ledger.ending)
-        elif (decision := self.ledger.ended_by) is not None and not (self.state.ended or is_ending(self.state)):
+        elif self.shared.ending is not None and self.state.ending is None and self.state.ended is None:
+            self.record(self.shared.ending)
+        # The refusal may have been of something in this very run: then it is decided here as well. Any other run of the tree is
+        # cancelled by it.
+        elif (decision := self.shared.ended_by) is not None and not (self.state.ended or is_ending(self.state)):
             if any(item.id == decision.pending_id for item in self.state.pending):
                 self.record(Decided(decision=decision))
             else:
                 self.record(Ending(status="cancelled", reason=ENDED, by=decision.by, at=decision.at))
-        elif (why := self.ledger.wanted.why_not(self.state.path)) is not None and self.may_end:
+        # A call of which nobody knows what it did keeps a superfluous run alive. A human is asked in any case (law 5), and must
+        # find it.
+        elif (why := self.shared.wanted.why_not(self.state.path)) is not None and self.may_end:
             self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
-        elif (halted := self.ledger.halted) is not None and self.spec.flow is not None and not self.halted:
+        # Graphs inside stop between their nodes, as the root does. Agents inside are waited for, as tools are: `pause` promises no
+        # more.
+        elif (halted := self.shared.halted) is not None and self.spec.flow is not None and not self.halted:
             self.halted = True
+            # It may have ended by the same write.
             with suppress(IllegalOutcome):
                 self.record(halted.evolve(pending_id=new_id("pend")))
 
     def rebase(self) -> None:
         """Somebody wrote first: put what they wrote before what is not stored yet, and drop what no longer applies."""
+        # Our lines of the audit trail go with the write that was refused. If an outcome still applies, `record` makes its line
+        # anew; if it does not, nobody did what it would tell of.
         self.ledger.unaudited(self.audit)
-        ours, self.unsaved, self.state, self.audit = self.unsaved, [], self.stored, []
+        ours, self.unsaved, self.audit = self.unsaved, [], []
+        self._go_on_from(self.stored)
         if self.root:
             while self.ledger.inbox:
                 self._fold(self.ledger.inbox.pop(0))
@@ -292,78 +317,88 @@ class Runner:
 
     def _fold(self, outcome: Outcome) -> None:
         try:
-            self.state = self.spec.apply(self.state, outcome)
+            self._go_on_from(self.spec.apply(self.state, outcome))
         except IllegalOutcome:
             return
+        # Whoever wrote a decision has told the audit trail of it in the same write. This worker only carries it out, and must not
+        # tell of it twice.
         self.ledger.left_here(outcome)
         self.dirty = True
 
-    def prepare(
-        self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False
-    ) -> tuple[Append, Checkpoint | None]:
+    def prepare(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> Append:
         """The next write: what is not stored yet, as a new checkpoint if `seal`, and then the intents."""
-        entries: list[Entry] = []
-        items: list[Outcome | Checkpoint] = []
         sealed: Checkpoint | None = None
+        journal = self.unsaved
         if seal:
-            kept = [_kept(outcome) for outcome in self.unsaved if isinstance(outcome, _KEPT)]
-            entries += [journal_entry(outcome, self.state.path) for outcome in kept]
-            items += kept
-            if self.fresh:
-                sealed = self.state
-                entries.append(row_entry(None, sealed, {}))
+            # The results stay in the journal beside the row, and the row refers to them: each is stored once (law 14), and is found
+            # by forks.
+            journal = [_kept(outcome) for outcome in self.unsaved if isinstance(outcome, _KEPT)]
+            sealed = self.state if self.fresh else self._sealed()
+        items: list[Outcome | Checkpoint] = [*journal, *intents]
+        if sealed is not None:
+            items.insert(len(journal), sealed)
+        entries: list[Entry] = []
+        # In the order of what happened: what has settled, the checkpoint that follows from it, and what begins after that. Whoever
+        # replays the log folds them in this order.
+        for item in items:
+            if not isinstance(item, Checkpoint):
+                entries.append(journal_entry(item, self.state.path))
+            elif self.fresh:
+                entries.append(row_entry(None, item, {}))
             else:
-                id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
-                sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
-                for note in self.notes:
-                    sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
-                entries.append(row_entry(self.base, sealed, {**self.settled, **settled_in(kept)}))
-            items.append(sealed)
-        else:
-            entries += [journal_entry(outcome, self.state.path) for outcome in self.unsaved]
-            items += self.unsaved
-        entries += [journal_entry(outcome, self.state.path) for outcome in intents]
-        items += intents
+                entries.append(row_entry(self.base, item, {**self.settled, **settled_in(journal)}))
+        # The run is let go with the write that says where it rests. Between two writes another worker could find it held by a
+        # process that has left, and the decider of its approval would have to wait for a lease.
         release = stop and self.root
+        # Runs inside calls are rows in the same log, and have no status in the list of runs.
         status = (self.state.status if stop else "running") if self.root else None
         announce = bool(self.spec.announcements) and self.root
         change = self.ledger.change(
             entries, sealed, status=status, release=release, audit=tuple(self.audit), announce=announce
         )
         self._writing = Written(change.seq, self.state.path, tuple(items))
-        return change, sealed
+        return change
 
-    def wrote(self, sealed: Checkpoint | None, intents: Sequence[Outcome]) -> None:
+    def _sealed(self) -> Checkpoint:
+        """The state as the next checkpoint of the chain."""
+        id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
+        sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
+        for note in self.notes:
+            sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
+        return sealed
+
+    def wrote(self, intents: Sequence[Outcome]) -> None:
         """Take note that the write is stored: the intents hold from here on."""
         self.written = self._writing
+        sealed = self.written.checkpoint
         if sealed is not None:
-            self.base = self.state = sealed
+            self.base = sealed
+            self._go_on_from(sealed)
             self.settled, self.dirty, self.fresh = {}, False, False
-        else:
+        elif self.unsaved:
             self.settled = {**self.settled, **settled_in(self.unsaved)}
         self.unsaved, self.audit = [], []
+        # The intents hold once they are stored, not before. If the write was refused, no call has begun, and the state must not say
+        # so.
         for outcome in intents:
-            self.state = self.spec.apply(self.state, outcome)
+            self._go_on_from(self.spec.apply(self.state, outcome))
         self.stored = self.state
-        if self.ledger.wanted.asked:
+        # Calls that others have made superfluous are left only once the end of those is stored: a crash in between would find
+        # neither a winner nor the ones it beat.
+        if self.shared.wanted.asked:
             running = {self.path_in(call.id) for call in self.state.calls if call.status == "started"}
-            self.ledger.wanted.stored(self.state.path, running)
+            self.shared.wanted.stored(self.state.path, running)
         if self.hold is not None:
             self.hold.note(self)
 
     def commit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """Store what is not stored yet. False if somebody wrote first: then theirs is folded in, and the plan may differ."""
-        sealed: list[Checkpoint | None] = []
-
-        def make() -> Append:
-            change, checkpoint = self.prepare(seal=seal, intents=intents, stop=stop)
-            sealed[:] = [checkpoint]
-            return change
-
+        # If this is cut off by Ctrl-C, the write may be there or not. `writing` stays True then, and whoever lets go of the run
+        # asks the store instead of writing again.
         self.writing = True
-        stored = self.ledger.write(make, self._heard)
+        stored = self.ledger.write(partial(self.prepare, seal=seal, intents=intents, stop=stop), self._heard)
         if stored:
-            self.wrote(sealed[0], intents)
+            self.wrote(intents)
         else:
             self.rebase()
         self.writing = False
@@ -371,12 +406,13 @@ class Runner:
 
     def _heard(self) -> None:
         """Tell whoever watches of a write inside a call, in the order of the log."""
-        if self.ledger.heard is not None and not self.root:
-            self.ledger.heard.append(Inner(self.state.path, self._writing))
+        if self.shared.heard is not None and not self.root:
+            self.shared.heard.append(Inner(self.state.path, self._writing))
 
     def withdraw(self, intents: Sequence[Outcome]) -> None:
         """Whoever drives the run leaves before the calls are begun whose intents were just stored: store that too."""
         self.record(Withdrawn(ids=tuple(intent.id for intent in intents if isinstance(intent, CallStarted))))
+        # Whoever leaves has an exception of their own on the way, which must not be replaced.
         with suppress(Exception):  # then the intents stand, and a human is asked what nobody needed to
             self.commit(seal=False)
 
@@ -388,17 +424,10 @@ class Runner:
 
     async def acommit(self, *, seal: bool, intents: Sequence[Outcome] = (), stop: bool = False) -> bool:
         """As `commit`."""
-        sealed: list[Checkpoint | None] = []
-
-        def make() -> Append:
-            change, checkpoint = self.prepare(seal=seal, intents=intents, stop=stop)
-            sealed[:] = [checkpoint]
-            return change
-
         self.writing = True
-        stored = await self.ledger.awrite(make, self._heard)
+        stored = await self.ledger.awrite(partial(self.prepare, seal=seal, intents=intents, stop=stop), self._heard)
         if stored:
-            self.wrote(sealed[0], intents)
+            self.wrote(intents)
         else:
             self.rebase()
         self.writing = False

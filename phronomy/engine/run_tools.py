@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import closing
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any
 
 from phronomy.concurrency.aclosing import aclosing
-from phronomy.concurrency.leaving import Left, Overran
+from phronomy.concurrency.leaving import Leave, Left, Overran
 from phronomy.concurrency.pieces import Heard, Piece, Piecewise, feeding
 from phronomy.concurrency.retries import backoff
+from phronomy.concurrency.superfluous import UNNEEDED
 from phronomy.concurrency.workers import NEVER, ain_thread, aside_by_side, in_place, in_thread, side_by_side, within
 from phronomy.engine import clock
 from phronomy.engine.judging.judge import tool_context
 from phronomy.engine.ledger import now
-from phronomy.engine.nested import ADrive, Drive
+from phronomy.engine.nested import ADrive, Drive, arun_nested, run_nested
 from phronomy.engine.run import Runner
-from phronomy.engine.superfluous import arun_apart, at_work, is_asked, leave_of, run_apart
+from phronomy.engine.spec import Nested
+from phronomy.engine.stop_points import pattern_of
+from phronomy.engine.usage import spent
 from phronomy.foundation.ids import new_id
 from phronomy.records.calls import (
     Call,
@@ -36,6 +39,7 @@ from phronomy.records.calls import (
     Withdrawn,
 )
 from phronomy.records.decisions import PendingApproval, call_digest
+from phronomy.records.messages import Usage
 from phronomy.records.record import later
 from phronomy.rules import authorization
 from phronomy.stops.interrupts import Interrupt, asking, question_id
@@ -44,13 +48,17 @@ from phronomy.tools.tool import OutcomeUnknown, Tool, ToolContext
 
 def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome | Piece | Heard]:
     """Run the calls: one in this thread, several side by side, each in a thread of its own. Pieces pass on if they are wanted."""
+    # Most runs have one call at a time. It runs in the thread of the caller: a debugger, a lock that is held, a context variable
+    # are as the caller has them.
     owner, run = listened_to(runner, calls), attempt if is_asked(runner) else execute
     if len(calls) == 1 and owner is None:
         yield run(runner, calls[0].id, drive)
         return
     with closing(side_by_side([partial(run, runner, call.id, drive) for call in calls], owner)) as outcomes:
         for outcome in outcomes:
-            if runner.streams or not isinstance(outcome, Piece | Heard):  # whoever watched may have left meanwhile
+            # The outcomes count whether anybody watches or not. Once a stream is closed, `events_of` goes on to the next outcome of
+            # a call, and a piece would stop it short of that.
+            if runner.streams or not isinstance(outcome, Piece | Heard):
                 yield outcome
 
 
@@ -80,33 +88,47 @@ async def aattempt(runner: Runner, id: str, drive: ADrive) -> Outcome:
 
 def listened_to(runner: Runner, calls: Sequence[Call]) -> object | None:
     """Whose runs are listened to while these calls run; None if nobody watches, or none of them gives anything before its end."""
-    tools = [runner.spec.tool(call) for call in calls] if runner.streams and runner.root else []
+    if not (runner.streams and runner.root):
+        return None
+    tools = [runner.spec.tool(call) for call in calls]
     gives = any(isinstance(tool, Piecewise) and tool.gives_pieces for tool in tools)
-    return runner.ledger if gives else None
+    return runner.shared if gives else None
 
 
 def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     """Run one call. Whatever runs goes through here, and nothing gets past `admit` without a recorded approval."""
+    # The call is read from the state, and not handed in: what was planned may be a moment old, and the state is what the record
+    # says now.
     call, tool = found(runner, id)
     if tool is None:
         return gone(call)
     context = admit(runner, call, tool)
+    # Behind the gate: a result that is taken over from another branch counts as a run of the call, and needs the same approval.
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
     if (nested := runner.spec.nested(runner.state, call)) is not None:
         return run_apart(runner, call, tool, nested, drive)
+    # A first attempt never waits. The wait is before the lease is looked at, since it may be longer than what is left of it.
     if call.attempt > 1:
         time.sleep(backoff(tool.retry_wait, call.attempt - 1))
+    # The last thing before the body. All checks above were true when they were made; a process may have been frozen since, and
+    # another worker may have taken the run for lost and asked a human about this very call (law 5).
     runner.ledger.ensure_held()
     started = clock.monotonic()
     try:
+        # Inside the try: what validation makes of the text is code of users too, and may raise what it did not raise when the call
+        # was judged.
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
         leave = leave_of(runner, call) if tool.may_be_left else NEVER
-        around = runner.ledger.around(runner.state.path, call.call_id)
-        with feeding(runner.ledger, runner.state.path, call), around, asking(runner.state, call):
+        around = runner.shared.around(runner.state.path, call.call_id)
+        with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call):
+            # Only what must be left in the middle gets a thread of its own. A thread cannot be stopped, so each of them may stay
+            # behind.
             inline = tool.timeout is None and not tool.may_be_left
             value = work() if inline else in_thread(work, tool.timeout, leave)
+    # No `Exception`, so that `except Exception` in a body does not swallow it. A body that caught it all the same is found out by
+    # `asking`.
     except Interrupt as asked:
         return asks(runner, call, tool, asked, clock.since(started))
     except Exception as error:
@@ -132,8 +154,8 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
         values = tool.bind(call.json_text("args"))
         work = partial(tool.call, values, context)
         leave = leave_of(runner, call) if tool.may_be_left else NEVER
-        around = runner.ledger.around(runner.state.path, call.call_id)
-        with feeding(runner.ledger, runner.state.path, call), around, asking(runner.state, call):
+        around = runner.shared.around(runner.state.path, call.call_id)
+        with feeding(runner.shared, runner.state.path, call), around, asking(runner.state, call):
             inline = tool.timeout is None and not tool.may_be_left
             if not tool.is_async:
                 value = await ain_thread(work, tool.timeout, leave)
@@ -150,12 +172,16 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
 
 def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
     """The call as it stands in the state, and its tool."""
-    call = next(call for call in runner.state.calls if call.id == id)
-    return call, runner.spec.tool(call)
+    for call in runner.state.calls:
+        if call.id == id:
+            return call, runner.spec.tool(call)
+    raise AssertionError("what runs is a call of the run")
 
 
-def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[Any]:
+def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[object]:
     """The context for the call, if the gate lets it run. Raises `NotAuthorized`."""
+    # Nothing but this returns a context, and nothing but a context lets a body run. A new way in would have to make one without
+    # asking.
     authorization.authorize(runner.state, call, tool.identity(runner.state.path))
     return tool_context(runner, call, tool)
 
@@ -168,38 +194,45 @@ def gone(call: Call) -> CallFailed:
 
 
 def done_elsewhere(
-    runner: Runner, call: Call, tool: Tool, context: ToolContext[Any]
+    runner: Runner, call: Call, tool: Tool, context: ToolContext[object]
 ) -> CallSettled | CallUnknown | None:
     """What became of the same call in another branch of the run, if this is a fork: its result, or that nobody knows it.
 
     A run inside the call that has stopped in this branch has decisions of its own, and goes on.
     """
+    # Its inner run has stopped in this branch. What another branch came to is of other decisions.
     if call.stopped:
         return None
     key = context.idempotency_key
-    result = runner.ledger.reusable.get(key)
+    # The key covers the place, the arguments and, in a graph, the state: it is the same only for the same call (law 4).
+    result = runner.shared.reusable.get(key)
     if result is not None:
         return CallSettled(id=call.id, call_id=call.call_id, key=key, result=result, reused=True)
-    if key in runner.ledger.begun and not call.repeatable and call.why != "outcome_unknown":
+    # It has not come to an end there, as far as the log says. Whoever was told that nobody knows, and lets it run all the same, is
+    # not asked twice.
+    if key in runner.shared.begun and not call.repeatable and call.why != "outcome_unknown":
         reason = f"{tool.name} was begun in another branch of the run, and nobody knows whether it took effect."
         at = now(runner.ledger.store)
         return CallUnknown(id=call.id, reason=reason, pending_id=new_id("pend"), requested_at=at)
     return None
 
 
-def settled(call: Call, context: ToolContext[Any], result: CallResult, elapsed: int) -> CallSettled:
+def settled(call: Call, context: ToolContext[object], result: CallResult, elapsed: int) -> CallSettled:
     """The outcome of a call that ran."""
     return CallSettled(id=call.id, call_id=call.call_id, key=context.idempotency_key, result=result, elapsed=elapsed)
 
 
 def failed(
-    runner: Runner, call: Call, tool: Tool, context: ToolContext[Any], error: Exception, elapsed: int
+    runner: Runner, call: Call, tool: Tool, context: ToolContext[object], error: Exception, elapsed: int
 ) -> CallFailed | CallUnknown | Withdrawn:
     """The outcome of an attempt that raised: tried again where that is safe, then the fallback, then as the tool chose."""
+    # The thread goes on, whatever is written here. A body that looks at `context.cancelled` learns that nobody waits for it.
     if isinstance(error, (Overran, Left)):
         context._cancel.set()
     if isinstance(error, Left):
         return left(runner, call, tool, elapsed)
+    # It did not say that it failed. It has said nothing, or that it does not know itself, so neither a retry nor the fallback may
+    # follow.
     if isinstance(error, Overran | OutcomeUnknown) and not tool.idempotent:
         reason = f"{tool.name} did not end within {tool.timeout} s. It may have taken effect, or may yet."
         if isinstance(error, OutcomeUnknown):
@@ -208,12 +241,15 @@ def failed(
         return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
     following: Next = "model"
     fallback = runner.spec.tool(call.evolve(fallback=call.fallback + 1))
+    # A tool that is not idempotent is tried again only for the errors that it names: it says by that they come before any effect.
     if call.attempt <= tool.retries and (tool.idempotent or isinstance(error, tool.retry_on)):
         following = "retry"
     elif fallback is not None:
         following = "fallback"
     elif tool.on_failure != "model":
         following = tool.on_failure
+        # The error itself cannot be stored. It is the cause of the one that this drive ends with, so that a traceback shows where
+        # it came from.
         runner.raised[call.id] = error
     ask = following == "human"
     return CallFailed(
@@ -229,6 +265,8 @@ def failed(
 
 def left(runner: Runner, call: Call, tool: Tool, elapsed: int) -> Withdrawn | CallUnknown:
     """The outcome of a call that was left while it ran: it begins again where that is safe, else a human is asked."""
+    # Somebody stopped the run, and its grace is over. If the call may be made twice, the attempt is taken back; else a human is
+    # asked what became of it.
     if call.repeatable:
         return Withdrawn(ids=(call.id,), reason="The run was stopped while this ran.")
     reason = f"The run was stopped while {tool.name} ran. It may have taken effect, or may yet."
@@ -244,7 +282,11 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
     note: Any = asked.note
     at = now(runner.ledger.store)
     timeout, on_expiry = runner.spec.expiry(tool)
+    # It is listed as any other request, so a question is decided where approvals are, and by the same rules: an id, a digest of
+    # what was shown, a deadline.
     item = PendingApproval(
+        # The id follows from the place and the key of the question. The body is run again from its first line when the answer is
+        # there, and must find the answer to the same question.
         id=question_id(state, call, asked.key),
         call_id=call.call_id,
         tool=identity,
@@ -258,3 +300,110 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
         on_expiry=on_expiry,
     )
     return CallWaits(id=call.id, pending=(item,), elapsed=elapsed, note=note)
+
+
+# Calls that others of their wave may make superfluous, and what is inside them. Each is left, or waited for.
+
+
+def may_be_over(runner: Runner) -> bool:
+    """Whether one call that is under way may make others superfluous."""
+    return pattern_of(runner.spec) is not None and sum(call.status == "started" for call in runner.state.calls) > 1
+
+
+def is_asked(runner: Runner) -> bool:
+    """Whether calls of this run are to be asked for before they begin: they may have become superfluous."""
+    return runner.shared.wanted.asked or pattern_of(runner.spec) is not None
+
+
+def at_work(runner: Runner, id: str) -> AbstractContextManager[bool]:
+    """While a call is under way; False if it is not to begin.
+
+    What is inside a call whose worker was lost in the middle begins, wanted or not, and nobody leaves it: it is to ask what became of
+    whatever was under way, and ends there if it is not wanted.
+    """
+    call, _ = found(runner, id)
+    inside = runner.spec.nested(runner.state, call) is not None
+    # Something here needs a human in any case. It is not superfluous, whatever the others have come to.
+    if not runner.may_end:
+        return nullcontext(True)
+    # The worker before was lost inside it. It goes on, so that it can ask what became of what was under way; `note` has it end
+    # there.
+    if inside and call.attempt > 1:
+        if (flow := runner.spec.flow) is not None and (why := flow.over(runner.state).get(id)) is not None:
+            runner.shared.wanted.note(runner.path_in(id), why)
+        return nullcontext(True)
+    may_be_left = is_left(runner, call) and may_be_over(runner)
+    also = None if inside else runner.shared.leave
+    return runner.shared.wanted.at_work(runner.path_in(id), may_be_left=may_be_left, also=also)
+
+
+def is_left(runner: Runner, call: Call) -> bool:
+    """Whether a call may be left in the middle: what is inside it goes on when it is resumed, and a tool that may run again does."""
+    if runner.spec.nested(runner.state, call) is not None:
+        return True
+    tool = runner.spec.tool(call)
+    return tool is not None and tool.may_be_left and call.repeatable
+
+
+def begin_all(runner: Runner, calls: Sequence[Call]) -> None:
+    """Take note that these calls are about to begin. Raises `Left` if nobody waits for the run any more."""
+    if not (is_asked(runner) or runner.shared.wanted.why_not(runner.state.path)) or not runner.may_end:
+        return
+    # Those in the middle of a tool are waited for. They are named before their intents are stored, so that nobody dismisses them in
+    # between, and takes them for not begun.
+    waited = [runner.path_in(call.id) for call in calls if not is_left(runner, call)]
+    if not runner.shared.wanted.begin(runner.state.path, waited):
+        raise Left
+
+
+def leave_of(runner: Runner, call: Call) -> Leave:
+    """What says that a body which may be left is left."""
+    return runner.shared.wanted.leave(runner.path_in(call.id)) or runner.shared.leave
+
+
+def run_apart(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: Drive) -> Outcome:
+    """As `run_nested`; apart, where it may be left."""
+    leave = runner.shared.wanted.leave(runner.path_in(call.id))
+    try:
+        if leave is None:
+            return run_nested(runner, call, tool, nested, drive)
+        return in_thread(partial(run_nested, runner, call, tool, nested, drive), None, leave)
+    # It is over, but not without a trace: it is settled as cancelled, with what it has cost.
+    except Left:
+        return left_inside(runner, call)
+
+
+async def arun_apart(runner: Runner, call: Call, tool: Tool, nested: Nested, drive: ADrive) -> Outcome:
+    """As `run_apart`; what is left is cancelled, and gone when this returns."""
+    leave = runner.shared.wanted.leave(runner.path_in(call.id))
+    try:
+        if leave is None:
+            return await arun_nested(runner, call, tool, nested, drive)
+        return await until_gone(arun_nested(runner, call, tool, nested, drive), leave)
+    except Left:
+        return left_inside(runner, call)
+
+
+async def until_gone(work: Coroutine[Any, Any, Outcome], leave: Leave) -> Outcome:
+    """What the work gives; if it is left, it is cancelled, and `Left` is raised once it is gone."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await within(task, None, leave)
+    except Left:
+        await asyncio.wait({task})
+        raise
+
+
+def left_inside(runner: Runner, call: Call) -> CallSettled:
+    """The outcome of a run that was left: it is over, and what it cost so far counts."""
+    path = runner.path_in(call.id)
+    inside = runner.shared.driven.get(path)
+    usage = spent(runner.shared, inside.stored).usage if inside is not None else Usage()
+    result = CallResult(kind="cancelled", content=f"{UNNEEDED}{runner.shared.wanted.why_not(path)}.")
+    return CallSettled(
+        id=call.id,
+        call_id=call.call_id,
+        key=authorization.idempotency_key(runner.state, call),
+        result=result,
+        usage=usage,
+    )

@@ -215,11 +215,11 @@ class Flow(Protocol):
         """Where a call is that `stops` speaks of."""
         ...
 
-    def advance(self, state: Checkpoint, deps: Any) -> Advancing:
+    def advance(self, state: Checkpoint, deps: object) -> Advancing:
         """What follows from open calls that have all settled. Only asked for where `plan` gives `Advance`."""
         ...
 
-    def shown_state(self, state: Checkpoint) -> Any:
+    def shown_state(self, state: Checkpoint) -> object:
         """A plain copy of the state."""
         ...
 

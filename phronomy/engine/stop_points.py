@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from phronomy.engine.ledger import now
@@ -50,6 +51,7 @@ _OF_AGENTS: Final[tuple[Point, ...]] = (
 )
 """The points between the steps of an agent's run, in order; a run that is handed to it does not come to the first."""
 
+# A list of breakpoints may be read from a file of somebody else. What an error quotes of it has an end.
 _LONGEST: Final = 200
 """Characters of a breakpoint, or of names in one, that an error quotes."""
 
@@ -64,12 +66,14 @@ def armed(*lists: Iterable[Breakpoint]) -> Armed | None:
     """
     found: list[Iterable[Breakpoint]] = []
     for each in lists:
+        # An empty list stays empty, and costs nothing from here on. A `Breakpoints` may be filled while the run is under way, so it
+        # counts though it is empty.
         if (each or isinstance(each, Breakpoints)) and not any(each is known for known in found):
             found.append(each)
     return tuple(found) or None
 
 
-def checked(given: Any, spec: Spec, *, whole: bool = False) -> Iterable[Breakpoint]:
+def checked(given: object, spec: Spec, *, whole: bool = False) -> Iterable[Breakpoint]:
     """The breakpoints for runs of this spec. Raises `ConfigurationError` for names and points that its runs never come to.
 
     `whole` says that its runs are inside no other, so that no policy but those of the spec may have a tool ask.
@@ -91,6 +95,8 @@ def _check(items: Iterable[Breakpoint], spec: Spec, *, whole: bool) -> None:
     policies = not whole or any(each.policy for each in specs_in(spec))
     places = list(_places(spec, policies=policies))
     for item in items:
+        # A breakpoint at which no run can stop is an error of whoever armed it, and found before the run begins. Found later, or
+        # never, it would be a stop that somebody relies on (law 15).
         here = [place for place in places if place.is_for(item)]
         if not here or any(_missing(item, option, here) for option in _OPTIONS):
             raise ConfigurationError(f"{repr(item)[:_LONGEST]}: {_why_never(item, spec, places, here)}")
@@ -194,19 +200,24 @@ def is_inside(path: str, of: str) -> bool:
 def before(runner: Runner, move: Move) -> Halted | None:
     """The stop of the run before this move, if a breakpoint says so that it has not passed here."""
     state = runner.state
+    # A run that was cancelled is not held up on its way to the end.
     if is_ending(state):
         return None
     points = _points(runner.spec, state, move)
     if not points:
         return None
+    # Breakpoints may be added while the run stands here: then it is looked at again.
     armed_now = tuple(tuple(some) for some in runner.breakpoints or ())
     place = (points, state.turn, state.__dict__["new_input"], armed_now)
     if place == runner.looked:  # it came here before it stored what it has done: each predicate is asked once
         return None
+    # The points before one that was passed are passed as well: the run came by them on its way here, and a human who let it go on
+    # at the later one has been there.
     passed = [place for place, point in enumerate(points) if transitions.position_of(state, point) in state.passed]
     for point in points[passed[-1] + 1 if passed else 0 :]:
         if (found := _match(runner, point)) is not None:
             return _halted(runner, found, point, transitions.position_of(state, point), _shown(state))
+    # Nothing of this is stored. After a crash the predicates are asked again, so one that acts may act twice.
     runner.looked = place
     return None
 
@@ -245,7 +256,9 @@ def handed_to(state: Checkpoint) -> HandedOver | None:
 def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> tuple[Point, Breakpoint] | None:
     """The breakpoint before a call that has been judged, and is to run, and where it is; `asks` says that it needs an approval."""
     assert judgement.tool is not None
-    if f"pre_node@{call.id}" in runner.state.passed:  # it was let go on, and is judged once more
+    # It was let go on at the breakpoint, and is judged once more because the state was edited. To stop it there again would be a
+    # loop.
+    if f"pre_node@{call.id}" in runner.state.passed:
         return None
     facts: dict[str, Any] = {"asks": asks, "args": judgement.args}
     point: Point
@@ -263,6 +276,7 @@ def at_call(runner: Runner, call: Call, judgement: Judgement, *, asks: bool) -> 
 
 def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
     """The stop after a tool that has run, to be recorded before its end is."""
+    # Nodes have a point of their own, behind the whole wave: what one of them gave is in the state only then.
     if not isinstance(outcome, CallSettled | CallFailed) or runner.spec.flow is not None:
         return None
     call = next((each for each in runner.state.calls if each.id == outcome.id), None)
@@ -270,6 +284,7 @@ def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
     known = any(each.id == key for each in runner.state.calls)  # recorded before, and again after somebody wrote first
     if call is None or call.tool is None or known or target_of(call.tool) or is_ending(runner.state):
         return None
+    # An attempt that is tried again, or asked about, is no end of the call.
     if isinstance(outcome, CallFailed) and outcome.next != "model":
         return None
     result = outcome.error if isinstance(outcome, CallFailed) else outcome.result.content
@@ -302,7 +317,8 @@ def _match(runner: Runner, point: Point, **facts: Any) -> Breakpoint | None:
             continue
         if item.when is None:
             return item
-        if context is None or not isinstance(item.when, str):  # a function may change what it is given
+        # A function may change what it is given: that must not change what the next breakpoint sees, let alone the run.
+        if context is None or not isinstance(item.when, str):
             context = _context(runner, point, deepcopy(facts))
         if item.matches(context):
             return item
@@ -334,16 +350,18 @@ def _output(state: Checkpoint, point: str) -> str | None:
     return state.messages[-1].text if point in ("pre_output_guardrails", "post_run") and state.messages else None
 
 
-def _shown(state: Checkpoint) -> dict[str, Any]:
+def _shown(state: Checkpoint) -> dict[str, object]:
     """What is shown at a point of the run, and may be edited there: the input, as long as the model has not seen it."""
     if state.kind == "graph":
         return {}
+    # This is what makes the input editable: `edited_input` takes what is shown here, and nothing else. Once the model has read it,
+    # another input would make the record say what did not happen (law 11).
     if state.turn == 0:
         return {"input": state.input}
     return {}
 
 
-def _halted(runner: Runner, found: Breakpoint, point: Point, key: str, shown: dict[str, Any]) -> Halted:
+def _halted(runner: Runner, found: Breakpoint, point: Point, key: str, shown: dict[str, object]) -> Halted:
     at = now(runner.ledger.store)
     return Halted(pending_id=new_id("pend"), point=point, label=found.label, key=key, args=shown, at=at)
 
@@ -410,6 +428,8 @@ def _next(runner: Runner) -> tuple[str, ...]:
     for item in state.pending:
         if item.why == "breakpoint" and item.path == state.path:
             asked = any(call.pending_id == item.id and call.asked_by for call in state.calls)
+            # What comes next is found by doing it: the stop is decided, on a copy, by the rules that will decide it. A list of what
+            # follows each point would be a second truth.
             decision = passing(item, now(runner.ledger.store)).evolve(asks=item.id if asked else None)
             state = runner.spec.apply(state, Decided(decision=decision))
     match runner.spec.plan(state):
@@ -429,6 +449,8 @@ def _next(runner: Runner) -> tuple[str, ...]:
             return ()
 
 
-def passing(item: PendingApproval, at: Any) -> Decision:
+def passing(item: PendingApproval, at: datetime) -> Decision:
     """The decision that lets a run go on from a breakpoint."""
+    # Of the kind `approve`, since it lets the run go on; that it approves of nothing follows from the `why` of the request (laws 1
+    # and 12).
     return Decision(pending_id=item.id, digest=item.digest, kind="approve", path=item.path, at=at)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from phronomy.engine.ledger import Ledger
+from phronomy.engine.shared import Shared
 from phronomy.errors import LimitExceeded, OutputError, RunFailed
 from phronomy.records.calls import AskModel, CallSettled, Fail, Move, Run
 from phronomy.records.checkpoint import Checkpoint
@@ -25,28 +25,31 @@ class Spent(NamedTuple):
     elapsed: int
 
 
-def spent(ledger: Ledger, state: Checkpoint) -> Spent:
+def spent(shared: Shared, state: Checkpoint) -> Spent:
     """What the run that stands so has used, with what the runs inside it have that are not through."""
     usage, elapsed = state.usage, state.elapsed
+    # A run inside that nobody drives yet may have a journal that is not folded in. Its results have cost something too.
     through = {each.id: each for each in state.journal if isinstance(each, CallSettled)}  # where nobody drives it yet
     for each in through.values():
         usage, elapsed = usage + each.usage, elapsed + each.elapsed
     for call in state.calls:
         if call.result is None and call.id not in through:
             path = f"{state.path}/{call.id}".lstrip("/")
-            driven = ledger.driven.get(path)
-            inside = driven.state if driven is not None else ledger.nested.get(path)
-            more = spent(ledger, inside) if inside is not None else Spent(call.usage, 0)
+            driven = shared.driven.get(path)
+            # One that is driven now knows more than what was stored when it last stopped.
+            inside = driven.state if driven is not None else shared.nested.get(path)
+            more = spent(shared, inside) if inside is not None else Spent(call.usage, 0)
             usage, elapsed = usage + more.usage, elapsed + more.elapsed
     return Spent(usage, elapsed)
 
 
 def over_above(around: Iterable[Runner], move: Move) -> Fail | None:
     """The failure of a move by which a run would use more than those around it may; None if it would not."""
+    # Only what costs something is kept from happening. A run that is over its limit may still settle what it has begun, and end.
     if not isinstance(move, AskModel | Run):
         return None
     for run in around:
-        usage, elapsed = spent(run.ledger, run.state)
+        usage, elapsed = spent(run.shared, run.state)
         if (fail := used_up(run.home.limits, usage, elapsed, asks=isinstance(move, AskModel))) is not None:
             return replace(fail, path=run.state.path)
     return None
@@ -54,21 +57,25 @@ def over_above(around: Iterable[Runner], move: Move) -> Fail | None:
 
 def seconds_left(runner: Runner) -> float | None:
     """How long the model may take, by the limits of the run and of those around it; None: for ever."""
-    left = [left for left, _ in _times(runner)]
-    return max(min(left), 0.001) if left else None
+    times = _times(runner)
+    # Never nothing: a client that is given no time at all may take that for no bound.
+    return max(min(times, key=itemgetter(0))[0], 0.001) if times else None
 
 
 def out_of_time(runner: Runner, took: int) -> Fail:
     """The failure of a run whose model has taken so many milliseconds, until the time of the run, or of one around it, was over."""
     _, run = min(_times(runner), key=itemgetter(0))
-    most, used = run.home.limits.seconds or 0.0, spent(run.ledger, run.state).elapsed + took
+    most, used = run.home.limits.seconds or 0.0, spent(run.shared, run.state).elapsed + took
     return Fail(limit="seconds", maximum=most, used=used / 1000, path=run.state.path)
 
 
 def _times(runner: Runner) -> list[tuple[float, Runner]]:
     """The seconds that are left to the run, and to each around it whose limits say so."""
-    bounds = [(run, run.home.limits.seconds) for run in (runner, *runner.bounds)]
-    return [(most - spent(run.ledger, run.state).elapsed / 1000, run) for run, most in bounds if most is not None]
+    times: list[tuple[float, Runner]] = []
+    for run in (runner, *runner.bounds):
+        if (most := run.home.limits.seconds) is not None:
+            times.append((most - spent(run.shared, run.state).elapsed / 1000, run))
+    return times
 
 
 def limit_reached(runner: Runner, move: Fail) -> RunFailed:
@@ -79,6 +86,7 @@ def limit_reached(runner: Runner, move: Fail) -> RunFailed:
             f"run {run_id}: {move.used:g} answers were not of the output type, and output_retries is {move.maximum:g};"
             " raise it and resume the checkpoint to go on"
         )
+    # A provider that tells no cost makes a limit of cost count as reached. The error says why, or nobody would understand it.
     used = "how much it used is not known" if move.used is None else f"it used {move.used:g}"
     return LimitExceeded(
         f"run {run_id} reached the limit {move.limit}={move.maximum:g}: {used}; raise it and resume the checkpoint to go on",

@@ -10,7 +10,6 @@ import json
 import math
 import os
 import re
-from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic_core import from_json
@@ -63,19 +62,21 @@ def canonical(value: object) -> JsonText:
         return value
     if type(value) is not str:
         _check(value)
-    text = clean(_ENCODER.encode(value))
+    text = _ENCODER.encode(value)
+    if not text.isascii():
+        text = clean(text)
     if len(text) > MAX_BYTES:
         raise JsonError(f"JSON text of {len(text)} characters is over the limit of {MAX_BYTES}")
     return JsonText(text)
 
 
 def is_canonical(text: str) -> bool:
-    """Whether this is seen at a glance to be the canonical text of a string, which most are. False says nothing."""
-    if text[:1] != '"' or len(text) > MAX_BYTES:
+    """Whether this is seen at a glance to be canonical text, as most of what is stored is. False says nothing."""
+    if len(text) > MAX_BYTES or (text[:1] != '"' and text.count("[") + text.count("{") > MAX_DEPTH):
         return False
-    try:
-        return encode_basestring(from_json(text)) == text
-    except (ValueError, TypeError):  # the latter is for a lone surrogate
+    try:  # a key that stands twice is read once, and a number that is none raises: neither is written as it was read
+        return _ENCODER.encode(from_json(text)) == text
+    except (ValueError, TypeError, RecursionError):  # a lone surrogate is a TypeError
         return False
 
 
@@ -163,7 +164,8 @@ def _check(value: object) -> None:
         elif isinstance(item, (list, tuple)):
             if depth > MAX_DEPTH:
                 raise JsonError(f"nested deeper than {MAX_DEPTH}")
-            todo.extend((inner, depth + 1) for inner in item)
+            for inner in item:
+                todo.append((inner, depth + 1))
         elif not isinstance(item, (str, int, float)):
             remedy = "; its model_dump(mode='json') is" if hasattr(kind, "model_dump") else ""
             raise JsonError(f"a value of type {kind.__name__} is not JSON{remedy}")

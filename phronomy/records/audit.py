@@ -60,11 +60,7 @@ def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[s
             **facts, agent=state.agent.name, at=outcome.at, kind=kind, by=outcome.by, reason=outcome.reason
         )
     decision = outcome.decision
-    requests: dict[str | None, tuple[str, Why | None, str | None]] = {
-        call.pending_id: (call.tool.name, call.why, state.speaker) for call in state.calls if call.tool is not None
-    }
-    requests |= {item.id: (item.tool_name, item.why, item.agent) for item in state.pending}
-    tool_name, why, agent = requests.get(decision.pending_id, (None, None, None))
+    tool_name, why, agent = _request(state, decision.pending_id)
     goes_on = outcome.edited if outcome.edited is not None else decision
     return AuditRecord(
         **facts,
@@ -83,3 +79,14 @@ def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[s
         content_digest=digest_of(decision.json_text("content")) if decision.kind == "respond" else None,
         edited=decision.args is not None,
     )
+
+
+def _request(state: Checkpoint, pending_id: str) -> tuple[str | None, Why | None, str | None]:
+    """The tool, the reason and the agent of what waits, or waited, under this id; nothing is known of one that is not there."""
+    for item in state.pending:
+        if item.id == pending_id:
+            return item.tool_name, item.why, item.agent
+    for call in state.calls:
+        if call.tool is not None and call.pending_id == pending_id:
+            return call.tool.name, call.why, state.speaker
+    return None, None, None

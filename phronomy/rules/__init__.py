@@ -12,21 +12,15 @@ Why two pure functions. A stop may last for months and end in another process, w
 thread or a coroutine knows cannot be stored; a record can. And a function without clock, chance or network can be tested with
 every outcome in every state, which `docs/transitions.md` shows: that page is drawn by applying them.
 
-States. `phase` names five states of the run:
-
-- `asking`: the model is to be asked.
-- `paused`: the same, and somebody has stopped the run before that.
-- `acting`: the model has asked for calls, and at least one is open.
-- `finishing`: the model has answered, or the run was ended from outside; the end is to be recorded.
-- `ended`: nothing follows any more.
+States. `phase` names five of them: asking, paused, acting, finishing, ended. `table.py` says what each is.
 
 Each open call has a status of its own. On the straight way it is `new` (not judged), then `ready` (it may run), `started`,
 `settled`. A call that needs approval is `asking` (a handler is asked) or `pending` (a human is) before it is `ready`. A call whose
 inner run has stopped is `nested`. A call that failed, and is to be tried when the run is resumed, is `failed`.
 
-`TABLE` in `transitions.py` says which outcome is legal in which state. An outcome that is not legal there raises
-`IllegalOutcome`, and changes nothing. So a bug in the engine, or a forged row, stops a run; it cannot let a call past its
-approval.
+`TABLE` in `table.py` says which outcome is legal in which state, and which states may follow. An outcome that is not legal there
+raises `IllegalOutcome`, and changes nothing. So a bug in the engine, or a forged row, stops a run; it cannot let a call past
+its approval.
 
 Why a log. What happened between two checkpoints (a call began, a call settled) is stored as an outcome of its own, in the
 journal of the checkpoint before it. `current` folds the journal into the state. A process that dies in between leaves every
@@ -37,7 +31,7 @@ What a claim is. Only one worker may move a run at a time. It holds the claim of
 each new owner (the fence), and a time at which the claim lapses (the lease). Each write names the fence, and the store refuses
 one that is out of date. The rules know nothing of claims: whoever has one calls them.
 
-Where things are: `transitions.py` has `plan`, `apply` and the table; `added_messages.py` what is said to a run while it is under
-way; `limits.py` the bounds of a run; `authorization.py` the last look before a tool's body is entered; `texts_for_model.py` every
-sentence that the model is told by the rules.
+Where things are: `table.py` has the states; `transitions.py` has `plan` and `apply`; `added_messages.py` what is said to a run while
+it is under way; `limits.py` the bounds of a run; `authorization.py` the last look before a tool's body is entered;
+`texts_for_model.py` every sentence that the model is told by the rules.
 """

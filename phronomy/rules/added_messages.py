@@ -31,14 +31,20 @@ def closed(state: Checkpoint) -> str | None:
     """Why nothing more can be said to the agent where the run stands; None if it can."""
     if state.ended is not None or is_ending(state):
         return "it ends"
+    # Until then a human at a breakpoint can edit the input itself. There is one way to change what a run is asked, and it keeps the
+    # original (law 11).
     if state.turn == 0:
         return "its model has not answered yet"
     answered = not state.messages or state.messages[-1].role == "assistant"
+    # The answer is there, and is about to be recorded. What came after it would be answered by nobody, and stand at the end of the
+    # thread for the next run to stumble over.
     return "it has its answer" if answered and all(call.gate for call in state.calls) else None
 
 
 def said_on(state: Checkpoint) -> Checkpoint:
     """The state with what was said meanwhile in the conversation: up to the first message that guardrails have yet to look at."""
+    # One at a time where guardrails look: each sees its own message as the last of the conversation, and what it refuses can be
+    # taken out again without moving another.
     while state.added and state.unguarded is None:
         first = state.added[0]
         messages = Conversation.of(state.messages).plus(first.message)
@@ -52,8 +58,11 @@ def guarded(state: Checkpoint, outcome: Guarded, phase: str) -> Checkpoint:
         ends = outcome.refusal is not None and outcome.refusal.then == "end"
         return state.evolve(refusal=outcome.refusal) if ends else state
     looked = "input" if state.unguarded == "message" else state.unguarded
+    # A row that says of the output what was said of the input would let an answer out that no guardrail has seen.
     if looked != outcome.stage:
         raise IllegalOutcome(phase, "Guarded", f"no {outcome.stage} waits for guardrails")
+    # The message is taken out of the conversation, not only marked: the next run of the thread begins with these messages, and
+    # would read it.
     if outcome.refusal is not None:
         messages = Conversation(state.messages[:-1])
         return state.evolve(messages=messages, unguarded=None, refusal=outcome.refusal, rejecting=True)
@@ -69,6 +78,7 @@ def guarded(state: Checkpoint, outcome: Guarded, phase: str) -> Checkpoint:
 def without_unguarded(state: Checkpoint) -> Checkpoint:
     """The state of a run that ends before guardrails have let all through: what they have not seen is no part of the conversation."""
     messages = state.messages
+    # A run can end, cancelled or failed, while guardrails have yet to look. Then nobody vouches for the last message (law 6).
     if state.unguarded is not None:
         messages = Conversation(messages[:-1])
     if more := [each.message for each in state.added if not each.guarded]:

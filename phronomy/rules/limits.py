@@ -32,6 +32,8 @@ class Limits(Record):
 
 def before_asking(state: Checkpoint, limits: Limits, output_retries: int | None) -> Fail | None:
     """The limit, if there is one, that keeps the model from being asked."""
+    # Before the turns: a model that answers in the wrong form again and again is told of in these words, not as a run that took too
+    # long.
     if output_retries is not None and state.refused > output_retries:
         return Fail(limit="output_retries", maximum=output_retries, used=state.refused)
     if limits.turns is not None and state.turn >= limits.turns:
@@ -41,12 +43,18 @@ def before_asking(state: Checkpoint, limits: Limits, output_retries: int | None)
 
 def before_acting(state: Checkpoint, limits: Limits) -> Fail | None:
     """The limit, if there is one, that keeps open calls from being judged or run. Those that wait, or run, are left alone."""
-    new = any(call.status == "new" for call in state.calls)
+    # Most runs bound their turns alone, which are looked at where the model is asked.
+    if limits.tool_calls is limits.equal_calls is limits.seconds is None:
+        return None
+    statuses = {call.status for call in state.calls}
+    new = "new" in statuses
+    # Only for calls that are new. Those which were judged count already; a limit that was lowered since must not strand what a
+    # human has approved.
     if new and limits.tool_calls is not None and state.called > limits.tool_calls:
         return Fail(limit="tool_calls", maximum=limits.tool_calls, used=state.called)
     if new and limits.equal_calls is not None and (used := _equal_calls(state)) > limits.equal_calls:
         return Fail(limit="equal_calls", maximum=limits.equal_calls, used=used)
-    if limits.seconds is not None and (new or any(call.status == "ready" for call in state.calls)):
+    if limits.seconds is not None and (new or "ready" in statuses):
         return used_up(limits, state.usage, state.elapsed, asks=False)
     return None
 
@@ -55,6 +63,8 @@ def used_up(limits: Limits, usage: Usage, elapsed: int, *, asks: bool) -> Fail |
     """The limit of tokens, cost or seconds that is reached; of the first two nothing is said where no model is to be asked."""
     if asks and limits.tokens is not None and usage.total_tokens >= limits.tokens:
         return Fail(limit="tokens", maximum=limits.tokens, used=usage.total_tokens)
+    # A reply whose cost nobody knows might have cost anything. A limit that ignored it would hold for providers with a price list
+    # alone, so it counts as reached.
     if asks and limits.cost is not None and not is_nothing(usage) and (usage.cost is None or usage.cost >= limits.cost):
         return Fail(limit="cost", maximum=limits.cost, used=usage.cost)
     if limits.seconds is not None and elapsed >= limits.seconds * 1000:
@@ -69,9 +79,11 @@ def is_bounding(limits: Limits) -> bool:
 
 def _equal_calls(state: Checkpoint) -> int:
     """The longest row of calls of this run, one after the other, that have one name and the same arguments."""
+    # Only the turns of this run: the thread before it has had limits of its own.
     turns = [message.tool_calls for message in state.messages if message.role == "assistant"][-state.turn :]
     longest, row, before = 0, 0, None
     for call in (call for calls in turns for call in calls):
+        # A model that is stuck in a loop may still change spaces, or the order of keys. What the arguments mean is compared.
         this = (call.name, _meant(call.arguments))
         row = row + 1 if this == before else 1
         longest, before = max(longest, row), this

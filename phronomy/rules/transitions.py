@@ -1,13 +1,13 @@
 """The rules of an agent's run. Everything that changes run state is in this file, and in `added_messages.py`; nothing in it acts.
 
-`plan` says what to do next, `apply` folds in what happened; both are pure. `TABLE` says which outcome is legal in which state: the
-state of the run (`phase`) and, for an outcome that concerns a call, the status of that call.
+`plan` says what to do next, `apply` folds in what happened; both are pure. Which outcome is legal in which state, and what may follow,
+is in `table.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Literal, Protocol, TypeAlias, assert_never, cast
+from collections.abc import Callable
+from typing import Protocol, assert_never, cast
 
 from phronomy.errors import IllegalOutcome
 from phronomy.foundation.json_text import canonical
@@ -55,29 +55,8 @@ from phronomy.records.decisions import PAST, Decision, PendingApproval, Then, ca
 from phronomy.records.messages import Conversation, Message, Settlement, Usage, with_unique_ids
 from phronomy.rules.added_messages import added, guarded, is_ending, said_on, with_input, without_unguarded
 from phronomy.rules.limits import Limits, before_acting, before_asking
+from phronomy.rules.table import TABLE, phase
 from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED, left, noted, refused_inside, told
-
-Phase: TypeAlias = Literal["asking", "paused", "acting", "finishing", "ended"]
-"""Where a run stands: the model is to be asked · so, and somebody stops the run · calls are open · the end is to be recorded · over."""
-
-_OF_CALLS: Final = (Judged, Deferred, Decided, CallStarted, CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn)
-
-TABLE: Final[Mapping[str, frozenset[type]]] = {
-    "asking": frozenset({Replied, Added, Guarded, Halted, Interrupted, Ending}),
-    "paused": frozenset({Replied, Added, Decided, Halted, Interrupted, Ending}),
-    "acting": frozenset({*_OF_CALLS, Added, Guarded, Halted, Interrupted, Ending, Finished}),
-    "finishing": frozenset({Finished, OutputRefused, Guarded, Halted, Interrupted, Ending}),
-    "ended": frozenset(),
-    "call new": frozenset({Judged}),
-    "call asking": frozenset({Decided, Deferred}),
-    "call pending": frozenset({Decided}),
-    "call ready": frozenset({CallStarted, Decided}),
-    "call started": frozenset({CallSettled, CallFailed, CallUnknown, CallWaits, Withdrawn, Decided}),
-    "call nested": frozenset({Decided}),
-    "call failed": frozenset({Decided}),
-    "call settled": frozenset(),
-}
-"""Which outcome is legal in which state."""
 
 
 class Rules(Protocol):
@@ -102,21 +81,11 @@ class Rules(Protocol):
         ...
 
 
-def phase(state: Checkpoint) -> Phase:
-    """Where the run stands."""
-    if state.ended:
-        return "ended"
-    if state.calls:
-        replied = not state.messages or state.messages[-1].role == "assistant"
-        return "acting" if replied or not all(call.is_pause for call in state.calls) else "paused"
-    if state.ending or state.rejecting or state.skipping or (state.messages and state.messages[-1].role == "assistant"):
-        return "finishing"
-    return "asking"
-
-
 def plan(state: Checkpoint, spec: Rules) -> Move:
     """What comes next. A checkpoint that carries a journal is brought up to date first."""
-    state = current(state)
+    # Whoever plans at a REPL gives a checkpoint as it was loaded. The engine gives a state whose journal is folded in.
+    if state.journal:
+        state = current(state)
     match phase(state):
         case "ended":
             return Done(status=state.ended or "completed")
@@ -129,6 +98,8 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
         case "paused":
             return Wait(pending=state.pending)
         case "acting":
+            # The limits come first. A run that has used up its calls must not ask a human about one that it would then refuse to
+            # run.
             return before_acting(state, spec.limits) or plan_calls(state, spec)
         case unknown:
             assert_never(unknown)
@@ -136,20 +107,33 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
 
 def plan_calls(state: Checkpoint, spec: Rules) -> Move:
     """What comes next for the open calls: judge, consult, run, and only then wait. A rejection may have ended it all."""
-    if state.rejecting and not _with_status(state, "started"):
+    calls: dict[CallStatus, tuple[Call, ...]] = {}
+    # One pass over the calls: this is asked after every outcome, and a wave of a graph may hold hundreds of them.
+    paused = False
+    for call in state.calls:
+        calls[call.status] = (*calls.get(call.status, ()), call)
+        paused = paused or call.is_pause
+    started = calls.get("started", ())
+    # Somebody refused, and ended the run by it. What runs already is waited for, so that its result is on record; only then is the
+    # end.
+    if state.rejecting and not started:
         return Finish(status="rejected")
-    if any(call.is_pause for call in state.calls):  # nothing begins, not even a judgement
-        return Wait(pending=state.pending, running=_with_status(state, "started"))
-    if new := _with_status(state, "new"):
-        return Judge(calls=new)
-    if asking := _with_status(state, "asking"):
-        return Consult(calls=asking)
-    if ready := _with_status(state, "ready"):
-        return Run(calls=ready[: spec.max_parallel])
-    started, failed = _with_status(state, "started"), _with_status(state, "failed")
-    if failed and not started and not state.pending:
-        return Stop(calls=failed)
-    return Wait(pending=state.pending, running=started)
+    if paused:  # nothing begins, not even a judgement
+        return Wait(pending=state.pending, running=started)
+    # All are judged before any handler is asked, and all handlers before any call runs. So a human sees every request of a reply at
+    # once, and nothing has run that a policy or a handler ended the run to prevent.
+    if "new" in calls:
+        return Judge(calls=calls["new"])
+    if "asking" in calls:
+        return Consult(calls=calls["asking"])
+    if "ready" in calls:
+        return Run(calls=calls["ready"][: spec.max_parallel])
+    waiting = state.pending
+    # A call that failed stops the run with an error only when nothing else can go on. As long as a human has something to decide,
+    # the run waits instead: an error would tell the caller that nobody needs to do anything.
+    if "failed" in calls and not started and not waiting:
+        return Stop(calls=calls["failed"])
+    return Wait(pending=waiting, running=started)
 
 
 def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
@@ -159,6 +143,7 @@ def apply(state: Checkpoint, outcome: Outcome) -> Checkpoint:
 
 def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
     """As `apply`, with calls that have settled left as they are."""
+    # The type is looked up, not the instance: a subclass of an outcome would pass an isinstance check that was made for its base.
     now = phase(state)
     if type(outcome) not in TABLE[now]:
         raise IllegalOutcome(now, type(outcome).__name__)
@@ -176,6 +161,8 @@ def fold(state: Checkpoint, outcome: Outcome) -> Checkpoint:
         case Added():
             return added(state, outcome, now)
         case Halted():
+            # Two operators may press stop at once, and the second of them may have read the log before the first wrote. One stop is
+            # enough. After an end there is nothing to stop.
             again = outcome.point is None and any(call.is_pause for call in state.calls)
             return state if again or is_ending(state) else with_gate(state, outcome)
         case OutputRefused():
@@ -211,6 +198,8 @@ def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
             state = _spent(_with_call(state, failed), outcome.elapsed)
             state = _costs(state, call.usage) if failed.result is not None else state
         case CallUnknown():
+            # What becomes of it is for a human to say, and its worker is not waited for. If the run ends before anybody does, it is
+            # settled in words that say so: "cancelled" alone would deny an effect that may be there (law 12).
             call = _ask_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
             state = _spent(_with_call(state, call), outcome.elapsed)
             state = _settled_by_ending(state)
@@ -222,6 +211,8 @@ def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
 
 
 def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
+    # The attempt that is taken back was none. Without this, a tool with one retry would have none left after a worker that stopped
+    # in time.
     for id in outcome.ids:
         call = _call(state, id, outcome)
         state = _with_call(state, call.evolve(status="ready", attempt=_untried(call), reason=outcome.reason))
@@ -230,15 +221,18 @@ def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
 
 def close_turn(state: Checkpoint) -> Checkpoint:
     """The state with the results of a turn in the conversation, once every call of it has settled, and with what was said meanwhile."""
-    if any(call.result is None for call in state.calls):
-        return state
+    # Results enter the conversation together, in the order of the calls, and only once each of them has settled. A provider refuses
+    # a history in which a call has no result (law 6), and a crash between two results must not leave one.
     if not state.calls:
-        return said_on(state)
-    results = [
-        result_message(call.call_id, noted(call, call.result))
-        for call in state.calls
-        if call.result is not None and not call.gate
-    ]
+        return said_on(state) if state.added else state
+    results: list[Message] = []
+    for call in state.calls:
+        if call.result is None:
+            return state
+        # A stop is kept among the calls, but the model asked for no such call: a result of it in the conversation would answer
+        # nothing.
+        if not call.gate:
+            results.append(result_message(call.call_id, noted(call, call.result)))
     messages = Conversation.of(state.messages).plus(*results)
     return said_on(handed_over(state.evolve(messages=messages, calls=()), state.calls))
 
@@ -273,11 +267,13 @@ def _finish(state: Checkpoint, spec: Rules) -> Finish | Guard | ReadOutput:
 def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
     turn = state.turn + 1
     said = Conversation.of(state.messages)
+    # Some providers leave the ids of calls empty, or use one twice. Two calls of one id could not be told apart by whoever decides,
+    # nor by the results that follow. The id of the provider is kept beside ours.
     message = with_unique_ids(outcome.message, said.call_ids, turn)
-    calls = tuple(
+    calls = [
         Call(id=f"{turn}.{index}", call_id=call.id, name=call.name, arguments=call.arguments)
         for index, call in enumerate(message.tool_calls)
-    )
+    ]
     update = {
         "messages": said.plus(message),
         "turn": turn,
@@ -293,6 +289,8 @@ def _replied(state: Checkpoint, outcome: Replied) -> Checkpoint:
 
 def with_gate(state: Checkpoint, outcome: Halted) -> Checkpoint:
     """The state with a gate before what has not begun; it is a call that never runs, and settles when it is decided."""
+    # A stop is decided like a call, with an id, a digest and a record of who did it. So there is one way to decide, one list of
+    # what is pending, and one audit trail. It is pending or settled and never ready, so nothing can run it.
     tool = gate_identity(state.path, outcome.point or "operator")
     args = outcome.__dict__["args"]
     key = outcome.key or position_of(state, "operator")
@@ -322,6 +320,8 @@ def position_of(state: Checkpoint, point: str) -> str:
 
 
 def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
+    # Folded one by one: the first of two equal calls may be rejected for good here, and then the second is rejected too, without
+    # anybody being asked twice.
     for judgement in outcome.judgements:
         call = judged_call(_call(state, judgement.id, outcome), judgement, state.blocked)
         state = _with_call(state, call)
@@ -334,6 +334,8 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
     """The call as it stands after it was judged. One that was rejected for good is rejected again, unasked."""
     facts = {"tool": judgement.tool, "args": judgement.__dict__["args"], "digest": judgement.digest, "arguments": None}
     call = call.evolve(**facts, repeatable=judgement.repeatable)
+    # This comes before what the judgement says. A policy that has changed since must not bring back what a human has refused for
+    # good.
     if judgement.digest is not None and judgement.digest in blocked:
         return _settled(call, CallResult(kind="rejected", content=BLOCKED))
     if judgement.result is not None:
@@ -354,8 +356,12 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     call = _asked(state, decision.pending_id, outcome)
     state = state.evolve(decisions=(*state.decisions, decision))
     question = _question(state, call, decision.pending_id)
+    # A decision names the digest of what was shown. If another one stands there now, somebody decided on something else, and it
+    # does not count (law 2).
     if (call.digest if question is None else question.digest) != decision.digest and (question or not call.waiting):
         raise IllegalOutcome(f"call {call.status}", "Decided", "its digest is not that of the call")
+    # The decision is for a run inside the call, or for what its body asked. The call itself is not decided: it is run again, and
+    # hands the decision down to where it was asked for.
     if call.waiting and (question is None or decision.kind in ("approve", "respond")):
         waits = tuple(item for item in call.waiting if item.id != decision.pending_id)
         status: CallStatus = "started" if call.status == "started" else "ready"
@@ -368,6 +374,8 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
         if (edited := outcome.edited) is not None:
             other = call.edited or edited.digest != call.digest
             call = call.evolve(args=edited.__dict__["args"], digest=edited.digest, edited=other)
+        # To let a run go on is no approval (law 1). If the call needs one, it is asked for now, under a new id that was made when
+        # the decision was taken: `apply` is pure, and makes none.
         if call.why == "breakpoint":  # whoever lets a run go on has not approved what needs it
             if request is not None and request.why == "approval" and request.pending_id is not None:
                 return _with_call(state, _asked_for(call, request))
@@ -395,9 +403,12 @@ def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
     state = state.evolve(calls=tuple(call for call in state.calls if call is not gate))
     match decision.kind:
         case "approve":
+            # Only those of this turn: in the next one the run comes to the same points anew.
             here = [key for key in state.passed if key.endswith(f"@{state.turn}")]
             state = state.evolve(passed=(*here, gate.id))
             given = decision.args or {}
+            # Another input may be given here alone, since the model has not read the old one yet. It has to pass the input
+            # guardrails as if a user had said it.
             if "input" not in given:
                 return state
             if outcome.edited is not None and outcome.edited.verdict == "ask":
@@ -414,8 +425,10 @@ def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
 
 def _question(state: Checkpoint, call: Call, pending_id: str) -> PendingApproval | None:
     """What the body of the call itself asked under this id; None if it is something else, or of a run nested in the call."""
-    asked = (item for item in call.waiting if item.why == "question" and item.path == state.path)
-    return next((item for item in asked if item.id == pending_id), None)
+    for item in call.waiting:
+        if item.id == pending_id and item.why == "question" and item.path == state.path:
+            return item
+    return None
 
 
 def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
@@ -429,6 +442,8 @@ def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
 
     It goes on where it was, so that was no attempt which failed: it costs no retry.
     """
+    # A human may decide while the inner run writes its request, and before the outer one writes that it waits. It must not wait for
+    # that again.
     decided = {decision.pending_id for decision in state.decisions}
     waits = tuple(item for item in outcome.pending if item.id not in decided)
     status = "nested" if waits == outcome.pending else "ready"
@@ -442,6 +457,8 @@ def _untried(call: Call) -> int:
 
 
 def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
+    # A run that is ending starts nothing any more: neither another attempt, nor the fallback, nor a question to a human who has
+    # just ended it.
     match "model" if ending else outcome.next:
         case "retry":
             return call.evolve(status="ready")
@@ -473,6 +490,8 @@ def _ask_again(call: Call, why: str, reason: str, request: CallFailed | CallUnkn
 
 
 def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
+    # The end is written by a worker that saw no open call. Where one is open all the same, somebody else has written since, and the
+    # end does not follow: the worker reads on, and plans again.
     if any(call.result is None for call in state.calls):
         if not state.rejecting or _with_status(state, "started"):
             raise IllegalOutcome("acting", "Finished", "calls are open")
@@ -487,6 +506,8 @@ def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
 def _ending(state: Checkpoint, outcome: Ending) -> Checkpoint:
     if state.ending is not None:  # the first one counts
         return state
+    # What has not begun is settled at once, what runs is waited for. So a cancelled run leaves no call of which nobody knows what
+    # it did.
     return _settled_by_ending(state.evolve(ending=outcome))
 
 
@@ -499,6 +520,8 @@ def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkp
     reason = state.ending.reason if state.ending is not None else None
     calls = []
     for call in state.calls:
+        # A call that has begun is not settled here: its worker still writes what came of it, and a result that says "cancelled"
+        # would be a lie if it took effect.
         if call.status not in ("started", "settled"):
             state = _costs(state, call.usage)
             call = _settled(
@@ -510,6 +533,8 @@ def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkp
 
 def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
     for call in _with_status(state, "started"):
+        # An idempotent tool, or a run inside, may safely begin again (law 5). Whether the effect of any other is there, no log can
+        # say.
         if call.repeatable:
             again = call.evolve(status="ready")
         elif call.id in outcome.pending_ids:
@@ -522,6 +547,7 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
                 "call started", "Interrupted", f"call {call.id} has no pending id to be asked about under"
             )
         state = _with_call(state, _inside(again, outcome.usages.get(call.id, Usage())))
+    # All its attempts again: what was broken has been mended since, or nobody would resume.
     for call in _with_status(state, "failed"):
         state = _with_call(state, call.evolve(status="ready", attempt=0))  # why it is open is told if it ends here
     return _settled_by_ending(state)
@@ -533,6 +559,7 @@ def _with_status(state: Checkpoint, status: str) -> tuple[Call, ...]:
 
 def _call(state: Checkpoint, id: str, outcome: Outcome) -> Call:
     """The open call of this id, if the outcome is legal for it."""
+    # A row for a call that is not there is forged, or of a worker that has read an older log.
     if (place := place_of(state.calls, id)) is None:
         raise IllegalOutcome(phase(state), type(outcome).__name__, f"there is no open call {id}")
     call = state.calls[place]

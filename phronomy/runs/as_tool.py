@@ -55,6 +55,7 @@ class AgentTool(Piecewise, Tool):
     """
 
     source = "agent"
+    # To run it again is to go on with it: its own record says what it has done. The tools inside are asked about one by one.
     idempotent = True
     gives_pieces = True
     on_failure: Literal["model", "human", "stop"] = "stop"
@@ -94,6 +95,7 @@ class AgentTool(Piecewise, Tool):
 
     def execute(self, **values: Any) -> Any:
         """It is driven as a run, and never called."""
+        # If this is ever entered, a run has gone around its own driver, and around its gates.
         raise AssertionError("the run behind a call is driven; it is never called")
 
     def _target(self) -> Callable[..., Any]:
@@ -133,6 +135,7 @@ class Delegated:
         """Its first checkpoint. Raises `NodeFailed` for an input that it cannot begin with."""
         name = self.tool.name
         try:
+            # User code, at the moment at which the run begins and no earlier: nothing of it is stored until it has worked.
             given = self.tool.into(**self.tool.bind(self.call.json_text("args")))
         except Exception as error:
             why = f"its input raised {type(error).__name__}"

@@ -46,11 +46,15 @@ _log = logging.getLogger("phronomy")
 def claim(runner: Runner) -> bool:
     """Take the run, storing what was recorded on it in the same write. False if somebody was first: look again."""
     try:
+        # What was decided and the right to act on it are one write. With two, a crash in between would leave a decision that nobody
+        # carries out, or a claim with nothing decided (law 3).
         return runner.commit(seal=runner.dirty)
+    # Another worker has taken the run since it was opened. It is opened anew, so that it is seen what that worker did with it.
     except Held:
         return False
     except BaseException as error:
         with suppress(Exception):
+            # Ctrl-C and a cancelled task leave the run to somebody else. A failure does not: it is told to the caller, who resumes.
             let_go(runner, leaves=not isinstance(error, Exception))
         raise
 
@@ -74,26 +78,36 @@ class Watch:
         self.first: list[Event] = []
         self.failure: Event | None = None  # the event of the failure that ended it
         self._hooks = runner.spec.hooks
+        # Where nobody listens no event is made. Most runs have neither a hook nor a stream, and their writes are not read once more
+        # for nothing.
         self._live = streams or bool(self._hooks) or _log.isEnabledFor(logging.INFO)
         self._lock = threading.Lock()
         self._begun = (runner.ledger.branch.id, runner.origin, runner.origin_seq)
         self._inner: Reader | None = None
         self._ledger = runner.ledger
+        # A stream gives what happens inside calls in the order of the log, so it is collected where it is written. Hooks are called
+        # where it happens, each in the thread of its call.
         if streams:
-            runner.ledger.heard = deque()
+            runner.shared.heard = deque()
         if self._hooks:
-            runner.ledger.hear = self.hear_inside
-        if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
-            runner.ledger.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
-        if any(type(each).exchanged is not hooks.Hooks.exchanged for each in self._hooks):
-            runner.ledger.exchanged = self.exchanged
+            self._listen(runner)
         if self._live:
+            # Events begin where the run stood before this call, so that what was decided with it is among them.
             base, seq = runner.origin, runner.origin_seq
             self._reader = _reader(runner.ledger.branch.id, None if runner.begins else base, seq=seq)
+            # The first checkpoint was written before there was anybody to hear of it.
             if runner.begins:
                 self.first += self._reader.checkpoint(seq, base)
                 self._tell(self.first)
             self.first += self.hear(runner.written)
+
+    def _listen(self, runner: Runner) -> None:
+        """Have hooks told of what happens inside calls; of bodies and exchanges only where one of them wants that."""
+        runner.shared.hear = self.hear_inside
+        if any(type(each).running is not hooks.Hooks.running for each in self._hooks):
+            runner.shared.surround = partial(hooks.around_call, self._hooks, runner.ledger.branch.id)
+        if any(type(each).exchanged is not hooks.Hooks.exchanged for each in self._hooks):
+            runner.shared.exchanged = self.exchanged
 
     def hear(self, moment: Moment) -> list[Event]:
         """The events in what the loop gave."""
@@ -110,7 +124,8 @@ class Watch:
 
     def _inside(self, before: Moment) -> Iterator[Event]:
         """The events of what was heard from inside calls, as far as it was before this."""
-        heard = self._ledger.heard
+        heard = self._ledger.shared.heard
+        # The runs inside write side by side with the run itself. What they stored after this moment belongs behind it.
         while heard:
             moment = heard[0].moment
             if isinstance(before, Written) and isinstance(moment, Written) and moment.seq > before.seq:
@@ -125,6 +140,8 @@ class Watch:
         """Tell hooks of what the runs inside calls did; of several at once, each in its own thread."""
         if not isinstance(moment, Written | Asking):
             return
+        # Calls run side by side, each in its thread, and a reader counts the places in the log. Two readers: the one of the stream
+        # must not wait for a hook.
         with self._lock:  # a reader of its own: the places of what the run itself gives stay in order
             if self._inner is None:
                 branch_id, base, seq = self._begun
@@ -136,6 +153,7 @@ class Watch:
         """Tell hooks what a model is asked, with the settings that it adds, or what it replied."""
         for each in self._hooks:
             try:
+                # As the provider gets it. What the model adds by itself is part of what it was asked.
                 told = with_own_settings(model, said) if isinstance(said, ModelRequest) else said
                 each.exchanged(self._ledger.branch.id, path, told)
             except Exception as error:
@@ -151,6 +169,7 @@ class Watch:
 
     def _tell(self, events: list[Event]) -> None:
         for event in events:
+            # The ids alone. What was said, and with which arguments, is not for a log that many read.
             level = logging.INFO if event.type in _LOUD else logging.DEBUG
             _log.log(level, "run %s: %s (event %s of branch %s)", event.run_id, event.type, event.id, event.branch_id)
             for each in self._hooks:
@@ -207,19 +226,26 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
     Between the events of a stream somebody else's code runs, which may ask: there `Stream` sees to it that the run itself does not.
     """
     watch: Watch | None = None
+    # The body of a tool or a node may drive another run. What is asked in that run is no question of this body, and must not come
+    # out as one.
     with nullcontext() if streams else nobody_asks(), driving(runner) as runner.notes:
         try:
             watch = Watch(runner, streams=streams)
+            # Before anything is carried out: whoever is told of decisions hears of an approval before its effect, and also if the
+            # effect takes an hour.
             tell_world(runner)
             yield watch
         except BaseException as error:
             with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
                 let_go(runner, leaves=not isinstance(error, Exception))
+            # After the run was let go: the checkpoint in the error is the one that the last write left, so that
+            # `resume(error.checkpoint)` is what it says.
             tell(runner, error)
             if watch is not None and isinstance(error, Exception):
                 watch.failure = watch.failed(error)
                 tell_world(runner)
             raise
+        # A run that came to rest has been let go by its last write. Then there is nothing to abandon; with `step` there is.
         runner.ledger.abandon("running")
         tell_world(runner)
 
@@ -258,6 +284,7 @@ def driven(runner: Runner) -> Result[Any]:
 
 def events_of(runner: Runner) -> Generator[Event]:
     """Drive the run to where it rests, and give the events of it."""
+    # A stream is read at the pace of whoever reads it. Each checkpoint must stand by itself, with nothing begun behind it.
     runner.watched = runner.streams = True
     watch: Watch | None = None
     try:
@@ -270,11 +297,13 @@ def events_of(runner: Runner) -> Generator[Event]:
                         try:
                             yield event
                         except GeneratorExit:
+                            # From here on the run goes without an audience, to the next place where it can be left.
                             runner.streams = False
                             if isinstance(moment, Piece | Heard):  # its node runs: what comes of that is waited for
                                 next(moments, None)
                             raise
     except Exception:
+        # The failure is an event, and then an error: one who only reads events sees why there are no more.
         if watch is not None and watch.failure is not None:
             yield watch.failure
         raise
@@ -309,11 +338,15 @@ def let_go(runner: Runner, *, leaves: bool = False) -> None:
 
     One who `leaves` a run that it owes something is taken for dead when its lease is over.
     """
-    rests = waits(runner) and runner.moved  # whoever looks for what waits finds it by its checkpoint
+    # The loop may have been cut off just before it wrote that the run waits. Whoever looks for what waits finds it by a checkpoint,
+    # so one is made.
+    rests = waits(runner) and runner.moved
     while (runner.unsaved or rests) and not runner.writing and runner.ledger.claim is not None:
         if runner.commit(seal=rests):
             break
         rests = waits(runner) and runner.moved
+    # The claim is not released: it runs out, and the run is found as one whose worker died. Released, it would look like one that
+    # somebody steps through, and a decision would lie there for good.
     if owed := leaves and owes(runner):
         runner.ledger.drop()
     runner.ledger.abandon(left_as(runner, leaves=leaves and not owed))
@@ -334,6 +367,7 @@ async def alet_go(runner: Runner, *, leaves: bool = False) -> None:
 def owes(runner: Runner) -> bool:
     """Whether there is something to do about a decision that was left here, or about what a lost worker left; nobody else knows."""
     ledger = runner.ledger
+    # The store knows of a decision that was left as long as no checkpoint shows it. After that only this worker does.
     knows = ledger.found_lost or ledger.owes or (runner.writing and ledger.left)
     return knows and not isinstance(runner.spec.plan(runner.state), Wait)
 
@@ -346,17 +380,24 @@ def left_as(runner: Runner, *, leaves: bool) -> BranchStatus:
     """
     if runner.hold is not None:
         runner.hold.left(runner)
+    # Something runs, or ran when this process was told to go. Whoever recovers the run deals with it (law 5).
     if runner.in_flight:
         return "running"
+    # Nothing is uncertain: what is known here is what is stored.
     if not runner.writing and not (leaves and is_due(runner, runner.state)):
         return "suspended" if waits(runner) else "failed"
+    # Either the last write was cut off, and is there or not, or a decision is left undone. Both are judged by what the store has,
+    # and not by what this process believes.
     store = runner.ledger.store
+    # One read answers both questions: whether the write is there, and whether somebody else has gone on from it.
     branch, head = store.head(runner.ledger.branch.id)
     if head.journal:
         return "running"
     owner = runner.ledger.owner
     if leaves and is_due(runner, head) and branch.owner == owner:
         claim = Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner, fence=branch.fence)
+        # An entry that changes nothing. With it the run has a journal, and a run with a journal is one that `recover_all` looks
+        # for.
         note = journal_entry(Interrupted(pending_ids={}, at=now(store)), "")
         with suppress(Behind):  # what somebody else decided is found by itself
             store.append(Append(branch_id=branch.id, seq=branch.seq, claim=claim, entries=(note,), lease=store.lease))
@@ -366,6 +407,8 @@ def left_as(runner: Runner, *, leaves: bool) -> BranchStatus:
 
 def is_due(runner: Runner, state: Checkpoint) -> bool:
     """Whether a call is to run, or to go on, by what somebody decided, and has not begun."""
+    # Approved, or gone on with inside, and not begun. A call that is ready because it needs no approval is planned by whoever
+    # resumes.
     decided = any(call.status == "ready" and (call.approved is not None or call.stopped) for call in state.calls)
     return decided and not isinstance(runner.spec.plan(state), Wait)
 
@@ -391,6 +434,7 @@ async def atell_world(runner: Runner) -> None:
 
 def tell(runner: Runner, error: BaseException) -> None:
     """Put the last checkpoint, with what was journaled after it, and the run's id into the error of a failed run."""
+    # Only ours carry a checkpoint. What a user raised through us, such as KeyboardInterrupt, goes on as it is.
     if isinstance(error, RunFailed):
         error.run_id = runner.state.run_id
         error.checkpoint = results.result_of(runner).checkpoint

@@ -25,19 +25,20 @@ class Tried(NamedTuple):
     path: str
 
 
-def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: Any) -> DryRun:
+def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: object) -> DryRun:
     """What would become of the call. Raises `ConfigurationError` for a tool that is not there, `AsyncRequired`."""
     tried = try_out(spec, path, args)
     if isinstance(tried, DryRun):
         return tried
     tool, context = tried.tool, context_of(tried.tool, deps)
+    # All of them are asked, as before a real call, and each by the same function: what a dry run says is what would happen.
     said = [(f"tool {tool.name}", tool.ask_gate(tried.values, context))]
     for rule in tried.rules:
         said.append((rule.told, rule.ask(tool, tried.values, context)))
     return summed_up(tried, said)
 
 
-async def adry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: Any) -> DryRun:
+async def adry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: object) -> DryRun:
     """As `dry_run`."""
     tried = try_out(spec, path, args)
     if isinstance(tried, DryRun):
@@ -53,6 +54,7 @@ def try_out(spec: Spec, path: str, args: Mapping[str, Any]) -> Tried | DryRun:
     """The call that is meant; or what it comes to, if its arguments are not valid."""
     if not isinstance(path, str):
         raise ConfigurationError(f"a tool is meant by its name, as text, not by {type(path).__name__}")
+    # The way is part of the question: a tool behind two agents is gated by the policies of both.
     *way, name = clean(path).split("/")
     rules = tuple(spec.policy)
     for step in way:
@@ -63,6 +65,7 @@ def try_out(spec: Spec, path: str, args: Mapping[str, Any]) -> Tried | DryRun:
                 f" {quoted_name(path)}"
             )
         spec = inner
+        # From the inside out, as in a run. The order is that in which they are told; the strictest counts.
         rules = (*spec.policy, *rules)
     tool = spec.tools.get(name) if spec.kind != "graph" else None
     if tool is None:
@@ -74,6 +77,7 @@ def try_out(spec: Spec, path: str, args: Mapping[str, Any]) -> Tried | DryRun:
     if not isinstance(args, Mapping):
         raise ConfigurationError(f"the arguments of a tool are a mapping by name, not {type(args).__name__}")
     try:
+        # Through text, as the arguments of a model come: a value that JSON cannot hold would never reach a gate.
         text = tool.read(canonical(dict(args)))
         values = tool.bind(text)
     except (InvalidArguments, JsonError) as error:
@@ -90,9 +94,10 @@ def _inside(spec: Spec, step: str) -> Spec | None:
     return next((each for each in getattr(spec, "team", {}).values() if each.name == step), None)
 
 
-def context_of(tool: Tool, deps: Any) -> ToolContext[Any]:
+def context_of(tool: Tool, deps: object) -> ToolContext[object]:
     """The context of a call that is not made."""
     return ToolContext(
+        # There is no run, and no key: a predicate that looks for one finds none, rather than one of another call.
         run_id="",
         thread_id=None,
         call_id="",
@@ -111,6 +116,7 @@ def summed_up(tried: Tried, said: list[tuple[str, bool | Reject]]) -> DryRun:
         if stricter(answer, verdict):
             verdict = answer
     reason = verdict.reason if isinstance(verdict, Reject) else None
+    # To say that it needs an approval would be half of it: nobody approves what is done elsewhere.
     if verdict is True and tried.tool.external:
         reason = "it is external: the call waits for its result"
     rules = tuple(RuleSaid(rule, says(answer)) for rule, answer in said)

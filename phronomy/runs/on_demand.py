@@ -37,11 +37,14 @@ def checkpoint(store: Store, spec: Spec, run: Checkpoint | str, *, label: str | 
     while True:
         branch, head = store.head(branch_id)
         _check_kind(spec, head)
+        # A worker is in the middle of something. What stands in the store now is not where the run is.
         if branch.is_held(store.clock()):
             raise lookup.busy(branch)
         if label is None:
             return head
         if head.ended is not None:
+            # An end is never written to again: a thread goes on from it, and a reader may hold it. A copy of it is a branch of its
+            # own.
             return _labeled_end(store, branch, head, label)
         try:
             return _labeled(store, spec, branch, head, label)
@@ -67,6 +70,7 @@ def restore(
     """
     if type(restore_timeline) is not bool:
         raise ConfigurationError(f"restore_timeline is True or False, not {quoted(restore_timeline)}")
+    # A bearer's text is tried out apart, as for a resume.
     branch, given, where = lookup.meant(store, given, bearer=bearer)
     _check_kind(spec, given)
     runner = Runner(spec, Ledger(store, branch, given), given, deps=None)
@@ -78,6 +82,8 @@ def restore(
         raise CheckpointError(
             f"checkpoint {given.id} was brought in with calls that ran after it, which a restored run would run again: resume it"
         )
+    # All is judged before the one write. A run that begins in the thread in between is seen behind it, by `_opened`, and then this
+    # branch is taken back.
     others = _others(store, branch, given)
     for other in others:
         if other.is_held(store.clock()):
@@ -95,10 +101,14 @@ def _labeled(store: Store, spec: Spec, branch: Branch, head: Checkpoint, label: 
     """The present state as the next checkpoint of its branch. Raises `Behind`, `Held`."""
     ledger = Ledger(store, branch, head)
     runner = Runner(spec, ledger, head, deps=None)
+    # With a call under way there is no state to keep: nobody knows what it has done. `recover` finds that out first.
     if runner.in_flight:
         raise CheckpointError(f"the worker of run {head.run_id} was lost while a call ran: recover the run first")
+    # The next of the chain, with nothing new in it: the label must be on a row, and the row of the head is written already. What
+    # was journaled is in it, and the next worker goes on from there.
     sealed = seal(runner.state, id=new_id("ckpt"), at=now(store)).evolve(label=label, journal=(), nested=())
     row = row_entry(head, sealed, settled_in(head.journal))
+    # Taken and released in one write. Nobody ever sees the run held by this call, and a crash leaves nothing behind.
     store.append(ledger.change([row], sealed, release=True))
     return store.load(sealed.id)
 
@@ -122,7 +132,9 @@ def _opened(store: Store, made: Branch, begun: Append, others: list[Branch]) -> 
 
     `others` are the branches that were there when it was decided. Raises `ThreadBusy`.
     """
+    # The thread goes on from its newest branch. By our clock this one might be older than what it is to replace.
     made = replace(made, changed_at=max((other.changed_at for other in others), default=0.0))
+    # Not exclusive: the thread is not free, since it has an end. What has begun meanwhile is looked for behind the write.
     store.create(made, begun, exclusive=False)
     known = {made.id, *(other.id for other in others)}
     for other in store.branches(thread_id=made.thread_id) if made.thread_id is not None else ():

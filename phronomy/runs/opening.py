@@ -38,12 +38,14 @@ class Opening:
     def _store_of(self, run: Checkpoint | str | None) -> Store:
         """The store that has the run: the agent's, or where that is one of its own, the one in this process that has it."""
         store = self.store
+        # An agent that is made anew for each request, without a store, has a new memory each time. The run is looked for in the
+        # memories of this process, so that a decision counts once all the same (law 3).
         if self._bearer and isinstance(store, MemoryStore) and type(run) is Checkpoint:
             return store.home_of(run.run_id, run.id)
         return store
 
     def _start(
-        self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+        self, spec: Spec, deps: object, at: object, beginning: Beginning, on_pending: OnPending, choice: Choice
     ) -> Runner | Result[Any]:
         """A runner at a checkpoint, as `resume` opens it, or of a new run."""
         if isinstance(at, Checkpoint):
@@ -52,7 +54,7 @@ class Opening:
         return self._begin(spec, deps, beginning, on_pending)
 
     async def _astart(
-        self, spec: Spec, deps: Any, at: Any, beginning: Beginning, on_pending: OnPending, choice: Choice
+        self, spec: Spec, deps: object, at: object, beginning: Beginning, on_pending: OnPending, choice: Choice
     ) -> Runner | Result[Any]:
         """As `_start`."""
         if isinstance(at, Checkpoint):
@@ -60,16 +62,19 @@ class Opening:
         decisions.check_undecided(choice)
         return await self._abegin(spec, deps, beginning, on_pending)
 
-    def _begin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+    def _begin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
         if on_pending not in get_args(OnPending):
             raise ConfigurationError(
                 f"on_pending is 'refuse', 'supersede_failed' or 'supersede', not {quoted_word(on_pending)}"
             )
+        # Each run in the way is superseded in turn. A store that names the same run again and again, though it has ended,
+        # contradicts itself; without a bound this would never return.
         tries: Counter[str] = Counter()
         while max(tries.values(), default=0) <= lookup.IDLE:
             try:
                 return lookup.begin(self.store, spec, deps, beginning)
             except Occupied as occupied:
+                # It raises where the caller did not ask for this: to end what waits for a human is a decision of its own.
                 ending = lookup.superseding(self.store, occupied.branch, on_pending)
                 tries[occupied.branch.id] += 1
                 with suppress(
@@ -80,7 +85,9 @@ class Opening:
                         driven(runner)
         raise lookup.contradiction(beginning.thread_id)
 
-    async def _abegin(self, spec: Spec, deps: Any, beginning: Beginning, on_pending: OnPending) -> Runner:
+    async def _abegin(self, spec: Spec, deps: object, beginning: Beginning, on_pending: OnPending) -> Runner:
+        # It is begun in a thread, which goes on when its task is cancelled. Whatever it has begun by then is let go, or the thread
+        # of the conversation would be busy until a lease runs out.
         begun: list[Runner] = []
         try:
             await in_store(self.store, lambda: begun.append(self._begin(spec, deps, beginning, on_pending)))
@@ -94,7 +101,7 @@ class Opening:
     def _act_on(
         self,
         spec: Spec,
-        deps: Any,
+        deps: object,
         run: Checkpoint | str,
         outcome: Ending | Halted,
         on_pending: OnPending = "supersede",
@@ -109,6 +116,8 @@ class Opening:
             opened = lookup.open_head(home, spec, deps, branch_id)
             lookup.check_not_ended(opened, opened.head.id)
             if isinstance(outcome, Ending) and outcome.status == "superseded":
+                # Asked again: between the refusal and this look it may have been decided, and may be at work. Then it is not what
+                # the caller wanted superseded.
                 lookup.superseding(home, opened.branch, on_pending)
                 if opened.live:
                     raise lookup.busy(opened.branch)
@@ -116,49 +125,71 @@ class Opening:
                 if lookup.hand_over(home, opened, [outcome], ()):
                     return lookup.handed_over(opened)
                 continue
+            # It waits already. A second stop would have to be let go on from as well.
             if isinstance(outcome, Halted) and isinstance(spec.plan(opened.runner.state), Wait):
                 return results.result_of(opened.runner, opened.head)
+            # In the same write as the claim: a crash after it leaves a run that is to end, and whoever recovers it ends it.
             opened.runner.record(outcome)
             if claim(opened.runner):
                 return opened.runner
 
-    def _open(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
+    def _open(self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
         """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
         home = self._store_of(checkpoint)
+        # Which checkpoint is meant, and what the store says stands there. All that follows reads the stored one: an edited copy
+        # gets nowhere (law 9).
         branch, given, store = lookup.meant(home, checkpoint, bearer=self._bearer)
+        # The answers are read against the checkpoint that the caller has seen, and counted against the head of the branch: two
+        # people may decide two calls of one checkpoint, one after the other.
         found = decisions.answers(given, choice)
         seen: tuple[Branch, Checkpoint] | None = (branch, given)
         while True:
+            # Opened anew for each try. Whoever was first may have decided this, or have changed what an edit is judged by.
             opened = lookup.open_head(store, spec, deps, branch.id, seen)
             seen = None
+            # A decision that came too late is no error before the run goes on: the call is settled as expired, and the caller is
+            # told at the end.
             late = [pending_id for pending_id in found if pending_id in opened.lapsed]
             answers = {pending_id: answer for pending_id, answer in found.items() if pending_id not in late}
+            # Everything that can be refused is refused before the first write (laws 10 and 15).
             lookup.check_open(opened, given, found, choice)
             taken: list[Outcome] = []
             for pending_id, answer in answers.items():
+                # It may wait at any depth: the runner of that inner run is made to judge the answer with its own tools and
+                # guardrails. Nothing of it is driven.
                 runner, waiting = lookup.asker(opened.runner, pending_id)
                 taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
-            edits = _edits(spec, opened, now(store), choice)
+            at = now(store)
+            edits = _edits(spec, opened, at, choice)
+            # The edits first: what was decided is to run on the state that they leave.
             taken = [*edits, *taken]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
-            taken += _said(opened, taken, now(store), choice, late)
+            taken += _said(opened, taken, at, choice, late)
+            # A bearer brought it, and all of it would be accepted. Only now is it taken into the store, and opened there: a wrong
+            # decision leaves no trace of it.
             if store is not home:
                 branch, given = lookup.taken_in(home, given, bearer=True)
                 store = home
                 continue
+            # An edit of the state is not handed over to a worker that is at work: it has read the state already.
             if opened.live and edits and not _is_at_rest(spec, opened.runner):
                 raise lookup.busy(opened.branch)
             if opened.live:
+                # Another worker holds the run. The decision is put into the log for it, in one write that fails if it has let go
+                # meanwhile: then it is ours to carry out.
                 if lookup.hand_over(home, opened, taken, tuple(found)):
                     return results.in_time(lookup.handed_over(opened), late)
                 continue
             opened.runner.record_all(taken)
+            # Told at the end, with the result: the run goes on without what was too late.
             opened.runner.late = tuple(late)
             if claim(opened.runner):
                 return opened.runner
 
-    async def _aopen(self, spec: Spec, deps: Any, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
+    async def _aopen(
+        self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice
+    ) -> Runner | Result[Any]:
         """As `_open`."""
         home = self._store_of(checkpoint)
         branch, given, store = await in_store(home, lookup.meant, home, checkpoint, bearer=self._bearer)
@@ -174,11 +205,12 @@ class Opening:
             for pending_id, answer in answers.items():
                 runner, waiting = lookup.asker(opened.runner, pending_id)
                 taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
-            edits = _edits(spec, opened, now(store), choice)
+            at = now(store)
+            edits = _edits(spec, opened, at, choice)
             taken = [*edits, *taken]
             if opened.live:
                 taken += expiry(opened.runner, {id: opened.lapsed[id] for id in late})
-            taken += _said(opened, taken, now(store), choice, late)
+            taken += _said(opened, taken, at, choice, late)
             if store is not home:
                 branch, given = await in_store(home, lookup.taken_in, home, given, bearer=True)
                 store = home
@@ -200,6 +232,7 @@ def _edits(spec: Spec, opened: Opened, at: datetime, choice: Choice) -> Sequence
     try:
         return spec.flow.edits(opened.runner, at, choice.by) if spec.flow is not None else ()
     except RunFailed as error:
+        # An error of a callback of the caller. With these they can go on from where the run still stands.
         error.run_id, error.checkpoint = opened.branch.run_id, opened.head
         raise
 
@@ -219,11 +252,16 @@ def _said(
         raise ConfigurationError(
             f"{runner.home.kind} {runner.home.name!r}: input= of a resume is for agents; update= changes a state. Nothing was done"
         )
+    # Whether anybody will read it is asked of the rules, on the state with what was just decided. To guess it here would be a
+    # second truth.
     state = runner.state
     for outcome in taken:
         state = runner.spec.apply(state, outcome)
     if (why := closed(state)) is None:
+        # Guarded as an input is, if the run has guardrails for inputs: it comes from the same people.
         return [Added(message=message, guarded=bool(runner.home.input_guardrails), by=choice.by, at=at)]
+    # Their decision came too late, and may have ended the run by that. They are told so; that nothing more can be said follows from
+    # it.
     if late:
         return ()
     raise InvalidDecision(
@@ -234,5 +272,6 @@ def _said(
 
 def _is_at_rest(spec: Spec, runner: Runner) -> bool:
     """Whether whoever holds the run waits with it, and nothing of it is under way."""
+    # What the worker does cannot be seen from here, but the record says what it could be doing.
     move = spec.plan(runner.state)
     return isinstance(move, Wait) and not move.running

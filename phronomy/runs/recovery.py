@@ -34,7 +34,9 @@ def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
     if not is_count(limit) or limit == 0:
         raise ConfigurationError(f"limit is a whole number, 1 or more, not {quoted(limit)}")
     now = store.clock()
+    # By the name of the agent: another one has other tools, and would take each of these runs for changed.
     left = [each for each in abandoned(store) if each.agent == spec.name]
+    # What has lapsed is settled by whoever comes by. Nobody may come by for weeks, so recovery does.
     late = store.select_pending(PendingFilter(facets={"agent": spec.name}, expired_at=now, limit=limit))
     places = [(branch.run_id, branch.id) for branch in left[:limit]] + [(row.run_id, row.branch_id) for row in late]
     return list(dict.fromkeys(places))
@@ -45,7 +47,10 @@ def abandoned(store: Store) -> list[Branch]:
 
     A fork that nobody has driven yet, and a run that is gone through step by step, are not among them.
     """
+    # Two kinds of left work: a run whose lease is over, and a decision that was put into the log of a worker which had just let go.
     running, handed = let_go_of(store, store.clock())
+    # `running` with no owner and an empty journal is a run that somebody goes through step by step, or a fork that nobody has
+    # driven. To carry it on would run what nobody asked for.
     left = [each for each in running if each.owner is not None or store.head(each.id)[1].journal]
     return list({each.id: each for each in (*left, *handed)}.values())
 
@@ -69,12 +74,16 @@ def is_left(store: Store, place: tuple[str, str]) -> bool:
 def carried_on(agent: Runs[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:
     """What became of a run that is carried on; None if another worker has it, or has carried it on meanwhile."""
     run_id, branch_id = place
+    # The list may be minutes old, with many runs before this one. Two workers that sweep at once take turns by this, and by the
+    # claim.
     if not is_left(agent.store, place):
         return None
     try:
         return Recovery(run_id=run_id, branch_id=branch_id, result=agent.recover(branch_id, **options))
+    # Another worker was quicker. That is what was wanted.
     except RunBusy:
         return None
+    # One run that cannot go on must not keep the others from it: its error is in the list.
     except PhronomyError as error:
         return Recovery(run_id=run_id, branch_id=branch_id, error=error)
 
@@ -94,8 +103,10 @@ async def acarried_on(agent: Runs[Any, Output], place: tuple[str, str], options:
 
 def tidy(store: Store, spec: Spec, limit: int) -> None:
     """Make the announcements that were not made, and take away what is older than the store keeps."""
+    # After the runs were carried on, so that what they came to is told as well (law 8).
     for branch_id in unannounced(store, spec, limit):
         announce(store, branch_id, spec.announcements)
+    # Last of all: what is deleted here can no longer be announced.
     if store.ttl is not None:
         store.prune(older_than=store.ttl)
 

@@ -62,6 +62,7 @@ class Runs(Stopping[Deps, Output]):
         """The configuration with the breakpoints of this call, and how it waits at them."""
         changes: dict[str, Any] = {}
         if "breakpoints" in options:
+            # Checked against the whole configuration, before anything runs (law 15).
             changes["breakpoints"] = checked_breakpoints(options["breakpoints"], spec, whole=True)
         if (hold := options.get("hold")) is not None:
             changes["hold"] = holding(hold, self, method, options)
@@ -90,6 +91,8 @@ class Runs(Stopping[Deps, Output]):
         spec, deps = self._for_call(options, "invoke")
         beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
         runner = self._begin(spec, deps, beginning, on_pending)
+        # These lines are in each method that runs tools, and not in one function: a frame less between the caller and what a tool
+        # raises.
         with held(runner) as watch:
             for moment in steps(runner):
                 watch.hear(moment)
@@ -188,6 +191,8 @@ class Runs(Stopping[Deps, Output]):
         Raises as `resume`, and with nothing recorded `UnknownPending` for an id that nobody knows, `InvalidDecision` for another
         digest.
         """
+        # Found by the id, then decided as any other. Between the two somebody may be first, and then it is
+        # `CheckpointAlreadyResumed` as ever.
         at = pending.asked_at(self.store, self.spec, pending_id, digest)
         decided = {pending_id: answer}
         return self.resume(
@@ -231,6 +236,7 @@ class Runs(Stopping[Deps, Output]):
         """
         home = self._store_of(run)
         at, waiting = pending.approvals_at(home, run, thread_id, bearer=self._bearer)
+        # One write for all of them. If one was decided in that moment, none counts: what the caller saw is not what waits.
         decided = dict.fromkeys(waiting, Approve())
         return self.resume(at, decisions=decided, by=by, channel=channel, accept_changes=accept_changes, **options)
 
@@ -276,6 +282,7 @@ class Runs(Stopping[Deps, Output]):
             return runner
         with held(runner) as watch:
             runner.watched = True
+            # A decision is a boundary of its own: whoever steps sees it recorded before anything follows from it.
             if isinstance(at, Checkpoint) and not choice.decides:
                 with closing(steps(runner)) as moments:
                     for moment in moments:
@@ -401,8 +408,10 @@ class Runs(Stopping[Deps, Output]):
         """
         spec, deps = self._for_call(options, "recover")
         home = self._store_of(run)
+        # Without any decision. Nothing is approved by it, however long the run has waited.
         branch_id = lookup.branch_of(home, run, bearer=self._bearer)
         while True:
+            # In a loop: between looking and taking, somebody may be first. Then it is looked at again what there is to do.
             opened = lookup.open_head(home, spec, deps, branch_id)
             if lookup.at_rest(opened, accept_changes):
                 return results.result_of(opened.runner, opened.head)
@@ -445,6 +454,7 @@ class Runs(Stopping[Deps, Output]):
         """
         spec, _ = self._for_call(options, "recover_all")
         found = recovery.found(self.store, spec, limit)
+        # One after the other, each to where it rests. What fails of one keeps no other from its turn.
         done = [recovery.carried_on(self, each, options) for each in found]
         recovery.tidy(self.store, spec, limit)
         return [each for each in done if each is not None]
@@ -495,6 +505,7 @@ class Runs(Stopping[Deps, Output]):
         Nothing is read or changed in the store. Raises `CheckpointError` for what is no checkpoint.
         """
         checkpoint = checked(checkpoint)
+        # A ledger that is never written to takes no claim: this only looks.
         ledger = Ledger(self.store, Branch.of(checkpoint), checkpoint)
         return hits_in(lookup.all_runners(Runner(self.spec, ledger, checkpoint, deps=None)))
 
@@ -506,6 +517,7 @@ class Runs(Stopping[Deps, Output]):
         is run, under another idempotency key. Raises `CheckpointError` for a checkpoint at which the run has ended.
         """
         home = self._store_of(checkpoint)
+        # The stored checkpoint, not the copy that was given: a fork of an edited one would be a way around the edit check.
         _, given = lookup.known(home, checkpoint, bearer=self._bearer)
         return forking.fork(home, given, label=label, rerun=rerun)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Generic
+from typing import Generic
 
 from phronomy.engine.spec import Spec
 from phronomy.errors import CheckpointError
@@ -22,7 +22,7 @@ class Stopping(Opening, Generic[Deps, Output]):
     """The methods that stop runs which anybody may drive, in any process."""
 
     @abstractmethod
-    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, Any]:
+    def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, object]:
         """The configuration for one call of this method, and its deps. A sync method refuses what is async; None runs nothing."""
 
     def cancel(
@@ -38,6 +38,8 @@ class Stopping(Opening, Generic[Deps, Output]):
         `CheckpointAlreadyResumed` if the run has ended.
         """
         spec, deps = self._for_call({}, None)
+        # No tool runs by this: open calls are settled, and the end is recorded. So it works without the deps, and with an agent
+        # that has changed.
         runner = self._act_on(spec, deps, run, lookup.cancelling(self.store, reason, by))
         return runner if isinstance(runner, Result) else driven(runner)
 
@@ -69,6 +71,7 @@ class Stopping(Opening, Generic[Deps, Output]):
         """
         spec, deps = self._for_call({}, None)
         home = self._store_of(run)
+        # A graph leaves nodes that run, and an agent waits for its tools: a run is stopped by its own rules, or not at all.
         branch, head = home.head(lookup.branch_of(home, run, bearer=self._bearer))
         if head.kind != spec.kind:
             raise CheckpointError(

@@ -22,6 +22,7 @@ class Stream(Generic[Output]):
     """
 
     def __init__(self, run: Callable[[Stream[Output]], Generator[Event]]) -> None:
+        # A generator: nothing has run yet. A stream that is made and thrown away has begun no run.
         self._events = run(self)
         self._result: Result[Output] | None = None
 
@@ -34,6 +35,8 @@ class Stream(Generic[Output]):
         return self
 
     def __next__(self) -> Event:
+        # Between two events code of the caller runs, perhaps in the body of a tool. What that asks belongs to that tool, and not to
+        # the run that is streamed.
         with nobody_asks():
             return next(self._events)
 

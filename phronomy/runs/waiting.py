@@ -27,9 +27,11 @@ from phronomy.stops.breakpoints import BreakpointHit, Hold
 
 _log = logging.getLogger("phronomy")
 
+# An answer from another thread of this process is judged by the same guardrails as the call: the one who waits here has armed them.
 _SAME = ("deps", "input_guardrails", "output_guardrails", "tool_guardrails")
 """The options of a call that decisions on its run are judged by."""
 
+# A database tells nobody that it has changed. One look a second is cheap, and no human notices the difference.
 POLL = 1.0
 """Seconds. How often whoever waits looks for what another process said; what is said in this one is heard at once."""
 
@@ -79,6 +81,7 @@ class Waiting:
     def note(self, runner: Runner) -> None:
         """Take note of what is stored: stops that can be answered from here on, and those that were."""
         self._settle(runner)
+        # By the last checkpoint: a stop that is not in the store yet must not be shown to anybody who could answer it (law 8).
         known = {item.id for item in runner.base.pending if is_held(item)}
         if known:
             hits = hits_in(lookup.all_runners(runner))
@@ -89,12 +92,18 @@ class Waiting:
         said: list[Outcome] = []
         if runner.spec.announcements:
             announce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
+        # The handler is asked before anybody waits: most of them know their answer. Each stop is put to it once, however often the
+        # loop comes by.
         for hit in self._arrived(runner):
             if (answer := self._ask(hit)) is not None:
                 said += self._answered(runner, hit.id, answer, "breakpoint")
+        # From when each stop was first waited for, and not from now: an answer to one of several must not give the others more
+        # time.
         until = self._until(runner)
         with runner.ledger.listening(threading.Event()) as heard:
             while not said:
+                # First the log, then the event: an answer from another process must not be overtaken by a resume_event that was set
+                # before it.
                 runner.ledger.catch_up()
                 if runner.ledger.inbox:
                     break
@@ -132,6 +141,8 @@ class Waiting:
         """What an answer comes to; nothing if it does not count."""
         try:
             return [decide(*lookup.asker(runner, id), answer, channel=channel)]
+        # A wrong answer of a handler is no answer. The run waits on, and the log says so: nobody is there to whom it could be
+        # raised.
         except InvalidDecision as error:
             unheard(id, error)
             return []
@@ -168,6 +179,7 @@ class Waiting:
 
     def _arrived(self, runner: Runner) -> list[BreakpointHit]:
         """The stops that the handler was not asked about."""
+        # A handler that raises is not asked again about the same stop, or it would be asked once a second.
         waiting = {item.id for item in at_breakpoints(runner)} - self.asked
         self.asked.update(waiting)
         return [hit for hit in self.hold.pending if hit.id in waiting]
@@ -182,6 +194,7 @@ class Waiting:
         event = self.hold.resume_event
         if event is None or not event.is_set():
             return False
+        # Cleared once it has been seen, and before what it lets go on: set a second time meanwhile, it is for the next stop.
         event.clear()
         return True
 
@@ -190,6 +203,8 @@ class Waiting:
         if time.monotonic() < until:
             return []
         items = sorted(at_breakpoints(runner), key=lambda item: self.since[item.id])
+        # The whole run ends by one stop that nobody answered, and all that waited are named: an operator wants to know what was
+        # missed.
         runner.timed_out = tuple(item.id for item in items)
         reason = f"nobody answered a breakpoint within {self.hold.timeout:g} s"
         lapses = passing(items[0], now(runner.ledger.store)).evolve(kind="expire", then="end", reason=reason)
@@ -199,6 +214,7 @@ class Waiting:
         """Take off the list what does not wait any more."""
         state = runner.state
         waiting = {item.id for item in state.pending}
+        # One `Hold` may serve many runs at once, each in its thread. Only those of this branch are ours to take off.
         held = [hit.id for hit in self.hold.pending if hit.branch_id == state.branch_id and hit.id not in waiting]
         if held:
             known = {item.pending_id: PAST[item.kind] for item in state.decisions}
@@ -210,10 +226,11 @@ class Waiting:
         self.hold._answered({hit.id: "left" for hit in self.hold.pending if hit.branch_id == branch_id})
 
 
-def holding(given: Any, owner: Any, method: str | None, options: Mapping[str, Any]) -> Waiting:
+def holding(given: object, owner: Any, method: str | None, options: Mapping[str, Any]) -> Waiting:
     """How calls of this agent or graph wait. Raises `ConfigurationError`, `AsyncRequired`."""
     if not isinstance(given, Hold):
         raise ConfigurationError(f"hold is a Hold, not {type(given).__name__}: write hold=Hold()")
+    # The one goes a boundary further and returns, the other does not return. Together they would mean nothing.
     if method in ("step", "astep"):
         raise ConfigurationError(f"{method} goes one boundary further and returns: there is nothing to hold")
     event, handler = given.resume_event, given.on_breakpoint
@@ -221,6 +238,7 @@ def holding(given: Any, owner: Any, method: str | None, options: Mapping[str, An
     if method is not None and not method.startswith("a"):
         if (handler is not None and is_async(handler)) or of_asyncio:
             raise AsyncRequired(f"the handler or the event of the hold is async: call a{method} instead of {method}")
+    # An event of threading can only be waited for by a thread. In a task it would stop every other task of the loop.
     elif method is not None and event is not None and not of_asyncio:
         raise ConfigurationError(f"{method} waits for an asyncio.Event: one of threading would hold up the event loop")
     return Waiting(given, owner, {name: options[name] for name in _SAME if name in options})
@@ -236,10 +254,11 @@ def is_held(item: PendingApproval) -> bool:
     return item.why == "breakpoint" and item.point is not None
 
 
-def understood(hit: BreakpointHit, answer: Any) -> Answer | None:
+def understood(hit: BreakpointHit, answer: object) -> Answer | None:
     """The answer that a handler gave; None for none."""
     if answer is None or isinstance(answer, Approve | Reject | Respond | Skip):
         return answer
+    # A coroutine that nobody awaits. It is closed here, or Python would warn of it at some other time.
     close_unawaited(answer)
     _log.error("the handler of breakpoint %s answered with %s, which is no decision", hit.id, type(answer).__name__)
     return None

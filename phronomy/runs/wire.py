@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 """The version of the form that is sent."""
 
+# A page that shows an amount or an id of 19 digits would show another one, and a human would approve what is not there (law 2).
 EXACT: Final = 2**53 - 1
 """The largest number up to which a reader that keeps numbers as doubles, as browsers do, tells all whole numbers apart."""
 
@@ -55,6 +56,7 @@ def to_wire(value: Record | DataclassInstance, *, redact: Runs[Any, Any] | None 
         raise ConfigurationError(f"what is sent is a record of phronomy's, such as an event, not {quoted(value)}")
     if not isinstance(redact, Runs | None):
         raise ConfigurationError(f"redact is an agent or a graph, or None, not {quoted(redact)}")
+    # Masked while it is made, and not afterwards: no form of it exists in which a secret has to be found again.
     sent = _sent(value, Masking(redact.spec) if redact is not None else None)
     return {"version": VERSION, **sent, "exact": dict(_inexact(sent))}
 
@@ -96,6 +98,7 @@ def _hidden(record: Record, mask: Masking) -> dict[str, JsonValue]:
     match record:
         case PendingApproval() | ToolCallStarted() | Judgement() | Decision() | Halted() | Approve():
             return {"args": _args(record, mask)}
+        # The text of the model holds the same arguments once more, in its own writing. To hide one of the two would hide nothing.
         case Call():
             text = mask.arguments(record.name, record.arguments) if record.arguments is not None else None
             return {"args": _args(record, mask), "arguments": text}
@@ -109,6 +112,7 @@ def _hidden(record: Record, mask: Masking) -> dict[str, JsonValue]:
             return {"content": mask.result("", record.content), "parts": _said(record.parts, mask)}
         case Message():  # what the provider sent beside may hold the calls once more
             return {"content": _said(record.content, mask), "provider": {}}
+        # A graph of somebody else. Nobody can tell what in its state is a secret, so all of it counts as one.
         case Checkpoint() if record.kind != "agent" and not mask.is_of(record):
             return {"state": HIDDEN, "output": HIDDEN}
         case Advanced():
@@ -143,6 +147,7 @@ def _covered(value: DataclassInstance, mask: Masking) -> dict[str, JsonValue]:
         case DryRun():
             return {"args": _sent(mask.args(value.args, mask.named(value.tool.rpartition("/")[2])), None)}
         case ToolCallDelta():
+            # A piece of arguments is no JSON yet, so no parameter in it can be found and hidden. It is shown whole or not at all.
             return {} if mask.is_open(mask.named(value.name)) else {"arguments": HIDDEN}
         case _:
             return {field.name: HIDDEN for field in fields(value) if not field.repr}

@@ -73,8 +73,8 @@ _Known: TypeAlias = Mapping[str, Callable[[str], object]]
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
     def __getattr__(name: str) -> type[Store]:
-        # A database driver is loaded when its store is first used: a process without a store needs none. Each
-        # module is written out: nothing in this package imports by a name that is made at run time.
+        # A database driver is loaded when its store is first used: a process without a store needs none. Each module is
+        # written out: nothing in this package imports by a name that is made at run time.
         if name == "SQLiteStore":
             from phronomy.stores.sql.sqlite import SQLiteStore as found  # noqa: PLC0415
         elif name == "PostgresStore":
@@ -111,8 +111,8 @@ def open_store(url: str) -> Store:
         raise StoreError(f"no store is known for {_shown(scheme)}://: the known ones are {known}")
     place, _, query = rest.partition("?")
     try:
-        # Strict: a half-read query would drop `tenant=` or `lease=` in silence, and the store would
-        # work on somebody else's data, or with another lease.
+        # Strict: a half-read query would drop `tenant=` or `lease=` in silence, and the store would work on somebody
+        # else's data, or with another lease.
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query), errors="strict")
     except ValueError:
         raise StoreError(f"what follows the ? of a {scheme}:// URL must be option=value, joined by &") from None
@@ -134,8 +134,7 @@ def _open_sqlite(place: str, options: dict[str, str]) -> Store:
         raise StoreError("a SQLite URL names a file and no host: sqlite:///relative.db or sqlite:////absolute.db")
     from phronomy.stores.sql.sqlite import SQLiteStore  # noqa: PLC0415
 
-    # As bytes: a file name need not be UTF-8. The first slash belongs to the URL, so an absolute path
-    # has a second one.
+    # As bytes: a file name need not be UTF-8. The first slash belongs to the URL, so an absolute path has a second one.
     path = os.fsdecode(unquote_to_bytes(place[1:]))
     known = {**_COMMON, "synchronous": str.upper, "timeout": _seconds}
     return SQLiteStore(path, **_options("sqlite", options, known))
@@ -146,8 +145,8 @@ def _open_postgres(scheme: str, place: str, options: dict[str, str]) -> Store:
 
     more: _Known = {"timeout": _seconds, "schema": str, "setup": _switch, "min_size": _count, "max_size": _count}
     known: _Known = {**_COMMON, **more}
-    # What is not ours stays in the URL: libpq has its own words for hosts, certificates and connections.
-    # An unknown name is then libpq's to refuse. It does so at the first connection, by name.
+    # What is not ours stays in the URL: libpq has its own words for hosts, certificates and connections. An unknown
+    # name is then libpq's to refuse. It does so at the first connection, by name.
     own = _options(scheme, {name: text for name, text in options.items() if name in known}, known)
     passed = {name: text for name, text in options.items() if name not in known}
     return PostgresStore(f"{scheme}://{place}{'?' if passed else ''}{urlencode(passed, quote_via=quote)}", **own)

@@ -20,10 +20,9 @@ class Alone:
     """
 
     def __init__(self) -> None:
-        # Not an RLock: that would let the same thread in a second time, which is what has to be
-        # refused. Not a context manager either: an interrupt between taking the lock in `__enter__` and
-        # the first line of the block would leave the lock taken for good. A `with` over a plain lock
-        # has no such gap.
+        # Not an RLock: that would let the same thread in a second time, which is what has to be refused. Not a context
+        # manager either: an interrupt between taking the lock in `__enter__` and the first line of the block would
+        # leave the lock taken for good. A `with` over a plain lock has no such gap.
         self.lock: threading.Lock = threading.Lock()
         self._owner = 0
 
@@ -33,11 +32,11 @@ class Alone:
         # A stale owner, left by an interrupt, does no harm: then the lock is free, or soon somebody else's.
         return self._owner == threading.get_ident() and self.lock.locked()
 
-    def __call__(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.inside:
             raise StoreError("this thread is in the middle of another call of the store: make this one after it")
-        # Two threads simply take turns. The owner is set after the lock is there, and cleared before it
-        # is given up, so it never names a thread that is waiting.
+        # Two threads simply take turns. The owner is set after the lock is there, and cleared before it is given up, so
+        # it never names a thread that is waiting.
         with self.lock:
             self._owner = threading.get_ident()
             try:

@@ -67,8 +67,8 @@ class AsyncPrimitives(Protocol):
     A cancellation may stop `append` and `release` before anything is written, and not afterwards. The engine holds it back anyway.
     """
 
-    # These three and no more: they are what a run does at every step, with many runs in one loop. All
-    # else happens once in a run, and a thread does for it.
+    # These three and no more: they are what a run does at every step, with many runs in one loop. All else happens once
+    # in a run, and a thread does for it.
     async def append(self, change: Append) -> Branch:
         """As `Store.append`."""
         ...
@@ -110,12 +110,12 @@ class Store(ABC):
             raise StoreError(
                 f"the clock is called for seconds since the epoch, as time.time is; {quoted(clock)} cannot be"
             )
-        # Printable and short, since the name goes into keys, into a column of each row and, with row-
-        # level security, is the name of a database role.
+        # Printable and short, since the name goes into keys, into a column of each row and, with row- level security,
+        # is the name of a database role.
         self.tenant: str = checked_tenant(tenant)
-        # The store's own clock, not the database's: a test moves it by hand, and a lease is then judged
-        # by the same clock that set it. Workers on several machines must agree well within a lease;
-        # `docs/guarantees.md` says what a frozen or wrong clock costs.
+        # The store's own clock, not the database's: a test moves it by hand, and a lease is then judged by the same
+        # clock that set it. Workers on several machines must agree well within a lease; `docs/guarantees.md` says what
+        # a frozen or wrong clock costs.
         self.clock = clock
         self.lease = lease
         self.ttl = ttl
@@ -124,17 +124,16 @@ class Store(ABC):
 
     # Primitives
     #
-    # A new store implements these and has everything else. Each is one atomic step, because a step that
-    # another writer can come into the middle of cannot be repaired from above: nothing up here has a
-    # transaction.
+    # A new store implements these and has everything else. Each is one atomic step, because a step that another writer
+    # can come into the middle of cannot be repaired from above: nothing up here has a transaction.
 
     @abstractmethod
     def for_tenant(self, tenant: str) -> Self:
         """The store of another tenant, on the same connections: closing either closes both. Raises `StoreError` for a bad name."""
 
     @abstractmethod
-    # The look at the thread and the write are one step. Apart, two requests of one conversation would
-    # both find it free, and both would answer.
+    # The look at the thread and the write are one step. Apart, two requests of one conversation would both find it
+    # free, and both would answer.
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         """Add a branch with the first entries of its log, held by `change.take` if that is given.
 
@@ -154,8 +153,8 @@ class Store(ABC):
         """
 
     @abstractmethod
-    # Not an append: it adds no entry, so the log's length, which every other writer compares, does not
-    # move under them three times in each lease.
+    # Not an append: it adds no entry, so the log's length, which every other writer compares, does not move under them
+    # three times in each lease.
     def renew(self, claim: Claim) -> Branch:
         """Make the lease last `self.lease` seconds from now, even if it had expired. Raises `LeaseLost` if the claim is gone."""
 
@@ -164,8 +163,8 @@ class Store(ABC):
         """Give up the claim, if it is still held, and set the status. Never raises `LeaseLost`."""
 
     @abstractmethod
-    # Beside the log, for the same reason: telling the world about an entry is no entry. A crash between
-    # telling and this tells it once more, never once too little.
+    # Beside the log, for the same reason: telling the world about an entry is no entry. A crash between telling and
+    # this tells it once more, never once too little.
     def announced(self, branch_id: str, seq: int) -> None:
         """Note that everything up to entry `seq` of a branch has been announced; a number below the one noted changes nothing.
 
@@ -173,8 +172,8 @@ class Store(ABC):
         """
 
     @abstractmethod
-    # Branches that go on from what is removed are rewritten in the same step. Between two steps a crash
-    # would leave rows that say what is new since a row that is gone.
+    # Branches that go on from what is removed are rewritten in the same step. Between two steps a crash would leave
+    # rows that say what is new since a row that is gone.
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
         """Take branches away as a whole, with their logs and what is pending in them: their ids, each with its last entry's number.
 
@@ -216,8 +215,8 @@ class Store(ABC):
         """The ids of the root checkpoints that go on from this one, in the order of their branches."""
 
     @property
-    # A property that is asked anew each time, since the answer hangs on the loop that runs: a
-    # connection belongs to one loop.
+    # A property that is asked anew each time, since the answer hangs on the loop that runs: a connection belongs to one
+    # loop.
     def native(self) -> AsyncPrimitives | None:
         """The primitives that the event loop that runs is to use; None: it calls the store's, in a thread if they block.
 
@@ -249,15 +248,15 @@ class Store(ABC):
     def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `load`, with the branch that the store keeps it on."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
-        # The lineage holds journal that came after the checkpoint. For a place that the branch has
-        # passed it is dropped: an id names what was sealed, whenever it is read.
+        # The lineage holds journal that came after the checkpoint. For a place that the branch has passed it is
+        # dropped: an id names what was sealed, whenever it is read.
         return listing.located(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def whole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
         """As `locate`, with what was journaled after it, up to the next: what a copy of it from an earlier time is compared with."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
-        # Here it is kept. Somebody may hold a copy of this checkpoint from a moment when half of that
-        # journal was written, and the two are compared.
+        # Here it is kept. Somebody may hold a copy of this checkpoint from a moment when half of that journal was
+        # written, and the two are compared.
         return listing.last_in(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
@@ -277,9 +276,8 @@ class Store(ABC):
 
     def latest(self, thread_id: str) -> Checkpoint | None:
         """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
-        # All branches of the thread, not a query for the last: which one ended last is decided by the
-        # same function that `create` judges by, or a run could begin from one end and be refused for
-        # another.
+        # All branches of the thread, not a query for the last: which one ended last is decided by the same function
+        # that `create` judges by, or a run could begin from one end and be refused for another.
         last = changes.latest_ended(self.branches(thread_id=text("thread_id", thread_id)))
         return self.head(last.id)[1] if last is not None else None
 
@@ -313,8 +311,8 @@ class Store(ABC):
         ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
         end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
         """
-        # The ages become times once, here: the pages that follow are asked for anew, and each takes its
-        # own moment as now.
+        # The ages become times once, here: the pages that follow are asked for anew, and each takes its own moment as
+        # now.
         found = listing.pending_filter(self, newest=newest, **wanted)
         return listing.pending_page(self, found, limit, after)
 
@@ -324,13 +322,13 @@ class Store(ABC):
 
     # What reads, for an event loop
     #
-    # Written out one by one and not made by a decorator: a type checker, an editor and a reader all see
-    # the same signature as the sync twin's. `asked` holds what they have in common.
+    # Written out one by one and not made by a decorator: a type checker, an editor and a reader all see the same
+    # signature as the sync twin's. `asked` holds what they have in common.
 
     async def aload(self, checkpoint_id: str) -> Checkpoint:
         """As `load`, without blocking the event loop."""
-        # `Store.load` is named, not `self.load`: `asked` compares the two, and calls an override of the
-        # sync method where there is one.
+        # `Store.load` is named, not `self.load`: `asked` compares the two, and calls an override of the sync method
+        # where there is one.
         return await asked(self, Store.load, listing.aload, checkpoint_id)
 
     async def alocate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
@@ -399,8 +397,8 @@ class Store(ABC):
         here stays when runs are taken away. `record.model_dump_json()` is a line of an export as JSON lines. Raises `StoreError`
         for a time that is none.
         """
-        # An iterator that reads a batch at a time: the trail is never deleted, so one day it is longer
-        # than memory. What is asked for is judged at once, not when the first line is.
+        # An iterator that reads a batch at a time: the trail is never deleted, so one day it is longer than memory.
+        # What is asked for is judged at once, not when the first line is.
         return listing.audit_records(self, listing.audit_filter(**wanted))
 
     def aaudit(self, **wanted: Unpack[Told]) -> AsyncIterator[AuditRecord]:
@@ -414,8 +412,8 @@ class Store(ABC):
         when it is over, and `CheckpointNotFound` if there is no such run. A run id means the run's own branch, not its forks; the
         id of a fork's branch means that.
         """
-        # By looking now and then. A notification would need a connection for each waiter, and a
-        # primitive that not every store can have.
+        # By looking now and then. A notification would need a connection for each waiter, and a primitive that not
+        # every store can have.
         return listing.wait(self, run_id, timeout, stops)
 
     async def await_(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
@@ -433,8 +431,7 @@ class Store(ABC):
 
     def clear(self) -> int:
         """Take away every run that has ended in all its branches, and return the number of checkpoints that went."""
-        # Ended runs alone, as everywhere: an order to clear must not take away what a human is looking
-        # at.
+        # Ended runs alone, as everywhere: an order to clear must not take away what a human is looking at.
         return retention.prune(self, older_than=None, keep_labeled=False, keep_last=0)
 
     def prune(self, *, older_than: float | None = None, keep_labeled: bool = True, keep_last: int = 0) -> int:
@@ -462,8 +459,8 @@ class Store(ABC):
 
     def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
         """Open another branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
-        # Loaded from the store and not taken from the caller: a fork goes on from what is stored, and a
-        # text that was changed on the way cannot get in by it.
+        # Loaded from the store and not taken from the caller: a fork goes on from what is stored, and a text that was
+        # changed on the way cannot get in by it.
         return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
 
     def save(self, checkpoint: Checkpoint) -> None:
@@ -473,8 +470,8 @@ class Store(ABC):
         branch is kept under the id of the checkpoint. Raises `CheckpointError` for what could not be loaded again, and
         `CheckpointEdited` if the store has another checkpoint of that id.
         """
-        # Validated first, however it was built: once in the store, it is what every later text of that
-        # id has to agree with.
+        # Validated first, however it was built: once in the store, it is what every later text of that id has to agree
+        # with.
         adoption.adopt(self, checked(checkpoint))
 
 

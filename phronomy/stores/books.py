@@ -41,10 +41,9 @@ class Line:
     """A branch with its log and what is pending in it. Only the first entries of the log, up to the branch's `seq`,
     count. `n` is the number of the branch."""
 
-    # Frozen, so that a reader who has got hold of a line keeps a whole one: a write makes another and
-    # puts it in its place. The log alone is shared between the two. It only grows, and an interrupt may
-    # have left entries behind its counted end: that is why the count is in the branch, and not the
-    # length of the list.
+    # Frozen, so that a reader who has got hold of a line keeps a whole one: a write makes another and puts it in its
+    # place. The log alone is shared between the two. It only grows, and an interrupt may have left entries behind its
+    # counted end: that is why the count is in the branch, and not the length of the list.
     n: int
     branch: Branch
     log: list[Entry]
@@ -52,16 +51,16 @@ class Line:
 
     def until(self, seq: int) -> list[Entry]:
         """The entries up to number `seq`."""
-        # A lineage may ask for less than the branch has (a fork went on from the middle), or for more
-        # (its own numbers begin where the parent's stop).
+        # A lineage may ask for less than the branch has (a fork went on from the middle), or for more (its own numbers
+        # begin where the parent's stop).
         return self.log[: max(0, min(seq, self.branch.seq) - self.branch.parent_seq)]
 
     def row(self, seq: int, checkpoint_id: str) -> Entry | None:
         """The row of this checkpoint, if it is the entry of that number."""
         if not self.branch.parent_seq < seq <= self.branch.seq:
             return None
-        # The place was noted before the write became true. If an interrupt came between the two, the
-        # entry there is another's: the id decides.
+        # The place was noted before the write became true. If an interrupt came between the two, the entry there is
+        # another's: the id decides.
         entry = self.log[seq - self.branch.parent_seq - 1]
         return entry if entry.checkpoint_id == checkpoint_id else None
 
@@ -76,20 +75,19 @@ class Books:
     """The branches of one tenant, and the indexes into them."""
 
     def __init__(self) -> None:
-        # The truth. All below are indexes into it, which may be ahead of it or behind: a reader drops
-        # what the lines do not bear out.
+        # The truth. All below are indexes into it, which may be ahead of it or behind: a reader drops what the lines do
+        # not bear out.
         self.lines: dict[str, Line] = {}
         # Root checkpoint id to branch and number: every load begins here.
         self.places: dict[str, tuple[str, int]] = {}
-        # Parent checkpoint to the rows that name it; parent branch, thread and run to branches. They
-        # are dicts for their order, in which the lists are given out, and because one id is taken away
-        # in constant time.
+        # Parent checkpoint to the rows that name it; parent branch, thread and run to branches. They are dicts for
+        # their order, in which the lists are given out, and because one id is taken away in constant time.
         self.children: dict[str, dict[str, None]] = {}
         self.branches: dict[str, dict[str, None]] = {}
         self.threads: dict[str, dict[str, None]] = {}
         self.runs: dict[str, dict[str, None]] = {}
-        # Pending approvals by number, and for each facet their places, sorted by time: a page of ten
-        # thousand requests is found by bisection, not by sorting them anew for each page.
+        # Pending approvals by number, and for each facet their places, sorted by time: a page of ten thousand requests
+        # is found by bisection, not by sorting them anew for each page.
         self.waiting: dict[int, PendingRow] = {}
         self.order: dict[tuple[str, str], list[Place]] = {}
         self.audit: list[AuditRow] = []
@@ -100,8 +98,8 @@ class Books:
             line, row = self.find(checkpoint_id)
             if line is None or row is None:
                 raise not_found("checkpoint", checkpoint_id)
-            # A checkpoint comes with the journal behind it, up to the next root row: what had happened by
-            # then is part of where it stands.
+            # A checkpoint comes with the journal behind it, up to the next root row: what had happened by then is part
+            # of where it stands.
             after = line.next_root(row.seq)
             upto = after.seq - 1 if after is not None else line.branch.seq
         else:
@@ -112,8 +110,8 @@ class Books:
         branch = line.branch
         logs = [line.until(upto)]
         while line.branch.parent_branch is not None:
-            # From each log only what lies before the place where the next one left it. A parent that has
-            # grown since shows nothing of that to a branch that went on from it earlier.
+            # From each log only what lies before the place where the next one left it. A parent that has grown since
+            # shows nothing of that to a branch that went on from it earlier.
             upto = min(upto, line.branch.parent_seq)
             line = self.lines[line.branch.parent_branch]
             logs.append(line.until(upto))
@@ -127,8 +125,8 @@ class Books:
 
     def held(self, claim: Claim) -> Line | None:
         """The line of a claim, None if it is not the claim's any more."""
-        # Owner and fence both: the same worker may have lost its claim and taken it again, and its older
-        # writes must not pass.
+        # Owner and fence both: the same worker may have lost its claim and taken it again, and its older writes must
+        # not pass.
         line = self.lines.get(claim.branch_id)
         return line if line and (line.branch.owner, line.branch.fence) == (claim.owner, claim.fence) else None
 
@@ -144,8 +142,8 @@ class Books:
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
         """The branches that are wanted."""
         if wanted.parents is not None:
-            # In the order the branches were made, not that of the parents asked for; a parent that is
-            # named twice counts once.
+            # In the order the branches were made, not that of the parents asked for; a parent that is named twice
+            # counts once.
             parents = dict.fromkeys(wanted.parents)
             ids = [id for parent in parents for id in self.branches.get(parent, ()) if id in self.lines]
             lines = sorted((self.lines[id] for id in ids), key=lambda line: line.n)
@@ -168,8 +166,8 @@ class Books:
             first = bisect_left(places, (wanted.since, 0))
         if wanted.until is not None:
             last = bisect_left(places, (wanted.until, SIZE**2))
-        # The cursor is a place in the order (time and number), not a count of rows: what is decided while
-        # somebody turns pages shifts nothing.
+        # The cursor is a place in the order (time and number), not a count of rows: what is decided while somebody
+        # turns pages shifts nothing.
         if wanted.after is not None and wanted.newest:
             last = min(last, bisect_left(places, wanted.after))
         elif wanted.after is not None:
@@ -178,16 +176,16 @@ class Books:
         for place in numbers:
             row = self.waiting.get(places[place][1])
             line = self.lines.get(row.branch_id) if row is not None else None
-            # The lists may hold a request that a write has just closed, or that an interrupted one
-            # announced too early. The line knows.
+            # The lists may hold a request that a write has just closed, or that an interrupted one announced too early.
+            # The line knows.
             if row is None or line is None or line.pending.get(row.pending_id) is not row:
                 continue
             own = {**row.facets(), "id": row.pending_id}
             if all(own.get(name) == value for name, value in facets.items()) and (
                 wanted.expired_at is None or (row.expires_at is not None and row.expires_at <= wanted.expired_at)
             ):
-                # The head at this moment: a run may have gone on since the request was made, and a decision
-                # is to be handed to where it stands.
+                # The head at this moment: a run may have gone on since the request was made, and a decision is to be
+                # handed to where it stands.
                 yield replace(row, checkpoint_id=line.branch.head or "")
 
     def select_checkpoints(self, wanted: CheckpointFilter) -> Iterator[CheckpointRow]:
@@ -196,8 +194,8 @@ class Books:
             branch = line.branch
             if wanted.thread_id not in (None, branch.thread_id) or wanted.agent not in (None, branch.agent):
                 continue
-            # Number of the branch and number in its log make one number: it grows along the list, so it
-            # serves as the cursor.
+            # Number of the branch and number in its log make one number: it grows along the list, so it serves as the
+            # cursor.
             for entry in line.until(branch.seq):
                 n = line.n * SIZE + entry.seq
                 if not is_root(entry) or (wanted.after is not None and n <= wanted.after):
@@ -220,15 +218,15 @@ class Books:
 
     def child_ids(self, checkpoint_id: str) -> list[str]:
         """The ids of the root checkpoints that go on from this one, in the order of their branches."""
-        # An index entry may be left over, or name a row that another write has replaced: the row itself
-        # must name the parent.
+        # An index entry may be left over, or name a row that another write has replaced: the row itself must name the
+        # parent.
         rows = [self.find(child)[1] for child in self.children.get(checkpoint_id, ())]
         found = [row for row in rows if row is not None and row.parent_id == checkpoint_id]
         line, place = self.find(checkpoint_id)
         if line is not None and place is not None:
             after = line.next_root(place.seq)
-            # Within a branch a row names no parent where that is the row before it. It is in no index, and
-            # found by its place.
+            # Within a branch a row names no parent where that is the row before it. It is in no index, and found by its
+            # place.
             found += [after] if after is not None and after.parent_id is None else []
         found.sort(key=lambda row: (self.lines[row.branch_id].n, row.seq))
         return [row.checkpoint_id or "" for row in found]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from phronomy.stores.memory import MemoryStore
 
-# A bound, since each entry keeps a whole store alive: a service that makes an agent for each request
-# would otherwise keep every run it ever saw.
+# A bound, since each entry keeps a whole store alive: a service that makes an agent for each request would otherwise
+# keep every run it ever saw.
 MOST: Final = 1000
 """How many runs are known, those that were written to last. One more, and the first is forgotten."""
 
@@ -27,8 +27,8 @@ class Homes:
         self._most = most
         self._stores: OrderedDict[str, MemoryStore] = OrderedDict()
         self._lock = threading.Lock()
-        # A lock that another thread holds at the fork stays locked in the child for ever. The entries
-        # are kept: the child has a copy of each of those stores.
+        # A lock that another thread holds at the fork stays locked in the child for ever. The entries are kept: the
+        # child has a copy of each of those stores.
         os.register_at_fork(after_in_child=self._after_fork)
 
     def _after_fork(self) -> None:
@@ -43,16 +43,16 @@ class Homes:
     def of(self, run_id: str, otherwise: MemoryStore) -> MemoryStore:
         """The store that the run is in. If none is known, it is this one from now on."""
         with self._lock:
-            # One step under the lock: two agents that are brought the same foreign checkpoint at once
-            # must agree on one store, or the decision would count in each.
+            # One step under the lock: two agents that are brought the same foreign checkpoint at once must agree on one
+            # store, or the decision would count in each.
             store = self._stores.setdefault(run_id, otherwise)
             self._used(run_id)
             return store
 
     def _used(self, run_id: str) -> None:
         self._stores.move_to_end(run_id)
-        # The run longest untouched goes. It is not lost: its checkpoint is then accepted as one from
-        # outside, with the text as the authority.
+        # The run longest untouched goes. It is not lost: its checkpoint is then accepted as one from outside, with the
+        # text as the authority.
         while len(self._stores) > self._most:
             self._stores.popitem(last=False)
 

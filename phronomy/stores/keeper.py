@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import Final, Protocol
 from weakref import WeakSet
 
-# Starting a thread costs more than a short run's whole work in a store, and runs often follow each
-# other. Staying for ever would keep a store that nobody uses alive.
+# Starting a thread costs more than a short run's whole work in a store, and runs often follow each other. Staying for
+# ever would keep a store that nobody uses alive.
 _LINGERS: Final = 1.0
 """For how many seconds at most a thread that has nothing to renew stays: another run of the store may begin."""
 
@@ -33,8 +33,8 @@ class Keeper:
     """Renews the leases of a store's live ledgers, from one thread that exists only while there is something to renew."""
 
     def __init__(self, lease: float) -> None:
-        # One thread for all runs of a store, not one for each: a thousand runs that wait for their
-        # tools need a thousand renewals, and no thousand threads.
+        # One thread for all runs of a store, not one for each: a thousand runs that wait for their tools need a
+        # thousand renewals, and no thousand threads.
         self._lease = lease
         self._begin()
         _KEEPERS.add(self)
@@ -50,8 +50,7 @@ class Keeper:
         """Keep this ledger's lease from now on."""
         with self._wake:
             self._ledgers.add(ledger)
-            # A daemon, so that a process can end in the middle of a run. Its lease then runs out, as
-            # after a crash.
+            # A daemon, so that a process can end in the middle of a run. Its lease then runs out, as after a crash.
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="phronomy-lease", daemon=True)
                 self._thread.start()
@@ -63,31 +62,31 @@ class Keeper:
 
     def poke(self) -> None:
         """Look at the live ledgers now: somebody in this process has cancelled a run."""
-        # A renewal reads the branch, so it is also how a worker hears that its run was cancelled or
-        # handed a decision. Without this it would hear at the next third of its lease.
+        # A renewal reads the branch, so it is also how a worker hears that its run was cancelled or handed a decision.
+        # Without this it would hear at the next third of its lease.
         for ledger in list(self._ledgers):
             ledger.keep()
 
     def _run(self) -> None:
-        # Three tries within a lease: one lost connection costs nothing. The monotonic clock, since a
-        # wall clock that is set back would put the renewal off while other workers see the lease end.
+        # Three tries within a lease: one lost connection costs nothing. The monotonic clock, since a wall clock that is
+        # set back would put the renewal off while other workers see the lease end.
         due = time.monotonic() + self._lease / 3
         while True:
             with self._wake:
-                # Never notified, only timed: it wakes up often enough to see that nothing is left to
-                # do, and a `hold` in between is early enough at the next third.
+                # Never notified, only timed: it wakes up often enough to see that nothing is left to do, and a `hold`
+                # in between is early enough at the next third.
                 self._wake.wait(min(self._lease / 3, _LINGERS))
                 if not self._ledgers:
-                    # Under the lock, so that a `hold` that comes now either finds the ledger set filled
-                    # in time, or starts another thread.
+                    # Under the lock, so that a `hold` that comes now either finds the ledger set filled in time, or
+                    # starts another thread.
                     self._thread = None
                     return
                 ledgers = list(self._ledgers)
             if time.monotonic() + 0.001 < due:
                 continue
             due = time.monotonic() + self._lease / 3
-            # Outside the lock: a renewal is a call of the store, which may take as long as its timeout,
-            # and `hold` and `drop` stand on the way of every run.
+            # Outside the lock: a renewal is a call of the store, which may take as long as its timeout, and `hold` and
+            # `drop` stand on the way of every run.
             for ledger in ledgers:
                 with suppress(
                     Exception
@@ -99,8 +98,8 @@ _KEEPERS: Final[WeakSet[Keeper]] = WeakSet()
 
 
 def _after_fork() -> None:
-    # The runs that the parent drives are the parent's. A child that renewed them would keep the lease
-    # of a dead parent alive, and nobody could recover its runs.
+    # The runs that the parent drives are the parent's. A child that renewed them would keep the lease of a dead parent
+    # alive, and nobody could recover its runs.
     for keeper in list(_KEEPERS):
         keeper._begin()
 

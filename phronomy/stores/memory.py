@@ -66,8 +66,8 @@ class MemoryStore(Store):
     that know nothing of each other.
     """
 
-    # It never waits for more than another thread's dictionary work, so an event loop may call it
-    # directly: a thread would cost more than the call.
+    # It never waits for more than another thread's dictionary work, so an event loop may call it directly: a thread
+    # would cost more than the call.
     blocking = False
 
     def __init__(
@@ -87,8 +87,8 @@ class MemoryStore(Store):
             raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
         self._most = max_checkpoints
         self._keep_labeled = keep_labeled
-        # One lock for all tenants: stores made by `for_tenant` share the numbers and this dictionary,
-        # and a lock for each would have to be found under another.
+        # One lock for all tenants: stores made by `for_tenant` share the numbers and this dictionary, and a lock for
+        # each would have to be found under another.
         self._alone = Alone()
         _STORES.add(self)
         self._count = itertools.count(1)
@@ -99,9 +99,8 @@ class MemoryStore(Store):
     @classmethod
     def of_agent(cls) -> Self:
         """The store of an agent that was given none: where its runs are is known in the whole process."""
-        # Agents without a store are made anew for each request. A checkpoint that one of them gave away
-        # may come back to two others at once, and the decision in it counts once only if both find the
-        # store it was made in.
+        # Agents without a store are made anew for each request. A checkpoint that one of them gave away may come back
+        # to two others at once, and the decision in it counts once only if both find the store it was made in.
         store = cls()
         store._homes = HOMES
         return store
@@ -113,19 +112,19 @@ class MemoryStore(Store):
         return self._homes.of(run_id, self)
 
     def for_tenant(self, tenant: str) -> Self:
-        # The copy shares the lock, the counters and the books, and is bound to its own tenant's: no
-        # call can name another tenant by mistake.
+        # The copy shares the lock, the counters and the books, and is bound to its own tenant's: no call can name
+        # another tenant by mistake.
         other = copy.copy(self)
         other.tenant = checked_tenant(tenant)
-        # `setdefault` is one step under the interpreter's lock, so two threads that name a new tenant
-        # at once get the same books.
+        # `setdefault` is one step under the interpreter's lock, so two threads that name a new tenant at once get the
+        # same books.
         other._mine = self._tenants.setdefault(tenant, Books())
         return other
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
-        # What follows a write is done outside the lock: the homes have a lock of their own, and
-        # eviction calls the store's own methods, which refuse a call from within another.
+        # What follows a write is done outside the lock: the homes have a lock of their own, and eviction calls the
+        # store's own methods, which refuse a call from within another.
         self._wrote(self._alone(self._create, self._mine, branch, change, exclusive))
 
     def append(self, change: Append) -> Branch:
@@ -176,8 +175,8 @@ class MemoryStore(Store):
         parent = mine.lines.get(branch.parent_branch or "")
         check_parent(branch, parent.branch if parent else None)
         after = grown(branch, change, now=self.clock(), lease=self.lease)
-        # Checked last, as every store does: a thread that is busy is the better answer for somebody who
-        # began the same run twice.
+        # Checked last, as every store does: a thread that is busy is the better answer for somebody who began the same
+        # run twice.
         if branch.id in mine.lines:
             raise taken_id("branch", branch.id)
         return self._write(mine, Line(next(self._count), branch, [], NOTHING), after, change)
@@ -190,17 +189,17 @@ class MemoryStore(Store):
         return self._write(mine, line, after, change)
 
     def _write(self, mine: Books, line: Line, after: Branch, change: Append) -> Branch:
-        # Everything that can refuse comes first, and changes nothing but counters. Then the indexes are
-        # told, then one assignment makes the change true. An interrupt before it leaves index entries
-        # that no line bears out; one right after it costs the line of the trail, and nothing else.
+        # Everything that can refuse comes first, and changes nothing but counters. Then the indexes are told, then one
+        # assignment makes the change true. An interrupt before it leaves index entries that no line bears out; one
+        # right after it costs the line of the trail, and nothing else.
         rows: dict[str, Entry] = {}
         fresh: list[Entry] = []
         seq = line.branch.seq
         for number, entry in enumerate(change.entries, seq + 1):
             fresh.append(replace(entry, branch_id=after.id, seq=number))
             if entry.checkpoint_id is not None and entry.path == "":
-                # A nested row may stand twice, in a branch and in a saved copy of it. A root checkpoint
-                # is what ids name, so it may not.
+                # A nested row may stand twice, in a branch and in a saved copy of it. A root checkpoint is what ids
+                # name, so it may not.
                 if entry.checkpoint_id in rows or mine.find(entry.checkpoint_id)[1] is not None:
                     raise taken_id("checkpoint", entry.checkpoint_id)
                 rows[entry.checkpoint_id] = fresh[-1]
@@ -214,13 +213,12 @@ class MemoryStore(Store):
             mine.places[id] = (after.id, row.seq)
             note_under(mine.children, row.parent_id, id)
         trail = [replace(row, n=next(self._count)) for row in change.audit] if change.audit else ()
-        # Assigned to the end that counts, not appended: what an interrupted write left behind it is
-        # overwritten here.
+        # Assigned to the end that counts, not appended: what an interrupted write left behind it is overwritten here.
         line.log[seq - after.parent_seq :] = fresh
         mine.lines[after.id] = Line(line.n, after, line.log, pending)
         mine.audit += trail
-        # After the change is true: a request that is still listed, but in no line, is passed over. The
-        # other way round, an interrupt would hide a request that nobody has decided.
+        # After the change is true: a request that is still listed, but in no line, is passed over. The other way round,
+        # an interrupt would hide a request that nobody has decided.
         for pending_id in change.closed:
             mine.unlist(line.pending.get(pending_id))
         return after
@@ -230,14 +228,14 @@ class MemoryStore(Store):
         for row in change.opened:
             if row.pending_id in now:
                 raise taken_id("pending approval", row.pending_id)
-            # Where it waits is the branch's to say. The writer's row is taken for the request alone, so
-            # a forged place cannot put it into another run's list.
+            # Where it waits is the branch's to say. The writer's row is taken for the request alone, so a forged place
+            # cannot put it into another run's list.
             number = next(self._count)
             row = replace(row, branch_id=after.id, run_id=after.run_id, thread_id=after.thread_id, n=number)
             now[row.pending_id] = row
         for row in now.values():
-            # Requests that stay are in the lists already; the new ones go in before the change is true,
-            # for the reason given in `_write`.
+            # Requests that stay are in the lists already; the new ones go in before the change is true, for the reason
+            # given in `_write`.
             if row.n not in mine.waiting:
                 mine.waiting[row.n] = row
                 for facet in lists_of(row):
@@ -257,8 +255,7 @@ class MemoryStore(Store):
         line = mine.held(claim)
         if line is None:
             return None
-        # The fence stays. The next owner gets a higher one, so a write of this one that is still under
-        # way is refused.
+        # The fence stays. The next owner gets a higher one, so a write of this one that is still under way is refused.
         branch = replace(line.branch, owner=None, lease_until=0.0, status=status or line.branch.status)
         mine.lines[branch.id] = replace(line, branch=branch)
         return branch
@@ -278,8 +275,7 @@ class MemoryStore(Store):
         line = mine.lines.get(branch_id)
         if line is None:
             raise not_found("branch", branch_id)
-        # Never backwards: two workers may tell the same entries, and the slower one must not have the
-        # rest told again.
+        # Never backwards: two workers may tell the same entries, and the slower one must not have the rest told again.
         if line.branch.announced is not None and line.branch.announced < seq:
             mine.lines[branch_id] = replace(line, branch=replace(line.branch, announced=seq))
 
@@ -287,14 +283,14 @@ class MemoryStore(Store):
         now = self.clock()
         for branch_id, seq in branches.items():
             line = mine.lines.get(branch_id)
-            # All is looked at before anything goes: a run that somebody has just resumed, or forked, is
-            # left as a whole.
+            # All is looked at before anything goes: a run that somebody has just resumed, or forked, is left as a
+            # whole.
             check_removal(line.branch if line else None, branch_id, seq, now)
             for child in mine.branches.get(branch_id, ()):
                 if child in mine.lines and child not in branches and child not in detached:
                     raise Behind(child)
-        # A copy, changed and then put in place as a whole: in the middle of it a child would have
-        # neither its parent nor rows that stand for themselves.
+        # A copy, changed and then put in place as a whole: in the middle of it a child would have neither its parent
+        # nor rows that stand for themselves.
         after = dict(mine.lines)
         for branch_id, entries in detached.items():
             line = after.get(branch_id)
@@ -302,8 +298,7 @@ class MemoryStore(Store):
                 raise Behind(branch_id)
             log = list(line.log)
             for entry in entries:
-                # A new list as well. A reader may hold the old line, whose log must go on fitting its
-                # parent.
+                # A new list as well. A reader may hold the old line, whose log must go on fitting its parent.
                 log[entry.seq - line.branch.parent_seq - 1] = entry
             after[branch_id] = replace(line, branch=replace(line.branch, parent_branch=None), log=log)
         gone = [after.pop(branch_id) for branch_id in branches]
@@ -315,13 +310,12 @@ class MemoryStore(Store):
 
     def _evict(self, newest: str, most: int) -> None:
         for run_id in self._alone(self._surplus, self._mine, most):
-            # The run just written is what the caller is working with: it would lose it between two of
-            # its own calls.
+            # The run just written is what the caller is working with: it would lose it between two of its own calls.
             if run_id == newest:
                 continue
             run = self.branches(run_id=run_id)
-            # Through the public primitives, as `prune` does: children of the run that goes are made
-            # whole first. It may be taken up by somebody else meanwhile, and then it stays.
+            # Through the public primitives, as `prune` does: children of the run that goes are made whole first. It may
+            # be taken up by somebody else meanwhile, and then it stays.
             if run and not retention.spared(self, run, self._keep_labeled, 0):
                 retention.take_away(self, run)
             if len(self._mine.places) <= most:
@@ -339,17 +333,16 @@ class MemoryStore(Store):
         ]
 
 
-# Weak, so that a store nobody uses any more can go. A process that forks is rare, stores for one
-# request are not.
+# Weak, so that a store nobody uses any more can go. A process that forks is rare, stores for one request are not.
 _STORES: Final[WeakSet[MemoryStore]] = WeakSet()
 _FORKING: Final[list[MemoryStore]] = []
 
 
 def _before_fork() -> None:
     """Keep all others out, so that the child gets no store that is half changed, or held by a thread that it does not have."""
-    # A fork copies memory as it is at that instant. With the locks taken, no other thread is in the
-    # middle of a change, and after it parent and child let go of the same ones. A store that this very
-    # thread is inside of (a tool forks within a call) cannot be waited for: it would wait for itself.
+    # A fork copies memory as it is at that instant. With the locks taken, no other thread is in the middle of a change,
+    # and after it parent and child let go of the same ones. A store that this very thread is inside of (a tool forks
+    # within a call) cannot be waited for: it would wait for itself.
     for store in list(_STORES):
         if not store._alone.inside:
             store._alone.lock.acquire()

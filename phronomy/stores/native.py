@@ -40,8 +40,8 @@ class InThreads:
 
 async def apart(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a method of the store: in a thread, if it may block."""
-    # A memory store is called in the loop itself: a hop to a thread and back costs more than the call,
-    # and would let other tasks in between.
+    # A memory store is called in the loop itself: a hop to a thread and back costs more than the call, and would let
+    # other tasks in between.
     if not store.blocking:
         return method(*args, **kwargs)
     return await asyncio.to_thread(method, *args, **kwargs)
@@ -51,8 +51,8 @@ async def in_store(store: Store, method: Callable[P, T], *args: P.args, **kwargs
     """A store's method from async code: in a thread if it may block, and never cut off half way by a cancellation."""
     if not store.blocking:
         return method(*args, **kwargs)
-    # A thread cannot be cancelled. If the task ended while it works, the claim or the branch that it
-    # makes would be nobody's: so the cancellation waits until the outcome is known.
+    # A thread cannot be cancelled. If the task ended while it works, the claim or the branch that it makes would be
+    # nobody's: so the cancellation waits until the outcome is known.
     return await whole(asyncio.to_thread(method, *args, **kwargs))
 
 
@@ -73,9 +73,8 @@ async def asked(
     With `native`, which does the same by `on_loop`, no thread is needed where the store has primitives of its own for the loop. A
     subclass that has written the method anew is heard: that is called.
     """
-    # A wrapper that counts, delays or faults reads overrides the sync method, or puts one on the
-    # object. To go round it by the native way would make the async twin read something else than the
-    # sync one.
+    # A wrapper that counts, delays or faults reads overrides the sync method, or puts one on the object. To go round it
+    # by the native way would make the async twin read something else than the sync one.
     mine = getattr(store, read.__name__)
     if native is not None and getattr(mine, "__func__", None) is read and _native(store) is not None:
         return await native(store, *args, **kwargs)
@@ -85,13 +84,11 @@ async def asked(
 
 def _native(store: Store) -> AsyncPrimitives | None:
     """The store's own primitives for the event loop that runs, unless somebody has put one before them: that is not to be passed by."""
-    # A test, or a tracing tool, has set a primitive on this one object: it must see the calls of async
-    # runs too.
+    # A test, or a tracing tool, has set a primitive on this one object: it must see the calls of async runs too.
     if not vars(store).keys().isdisjoint(_PRIMITIVES):
         return None
-    # The class that says `native` has to be as deep as the one that says each primitive. A subclass
-    # that overrides `append` alone has changed how writes are made, and the inherited native primitives
-    # know nothing of it.
+    # The class that says `native` has to be as deep as the one that says each primitive. A subclass that overrides
+    # `append` alone has changed how writes are made, and the inherited native primitives know nothing of it.
     kinds = type(store).__mro__
     first = {name: next(kind for kind in kinds if name in vars(kind)) for name in ("native", *_PRIMITIVES)}
     return store.native if all(issubclass(first["native"], first[name]) for name in _PRIMITIVES) else None

@@ -14,19 +14,18 @@ BranchStatus: TypeAlias = Literal[
 ]
 """How a branch stands. `failed`: a fault stopped it between boundaries, and it can be resumed. The last four are ends."""
 
-# Two tuples and not one predicate: SQL and Lua are given the same words, so a store's index and the
-# rules of the base cannot part.
+# Two tuples and not one predicate: SQL and Lua are given the same words, so a store's index and the rules of the base
+# cannot part.
 OPEN: Final = ("running", "suspended", "failed")
 ENDED: Final = ("completed", "rejected", "cancelled", "superseded", "skipped")
 
 
-# Fixed for ever, as rows are found by this arithmetic. A 63-bit integer then has room for 2**31
-# branches, each with a log of 2**32 entries.
+# Fixed for ever, as rows are found by this arithmetic. A 63-bit integer then has room for 2**31 branches, each with a
+# log of 2**32 entries.
 SIZE: Final = 2**32
 """Numbers that each branch has for its log: entry `seq` of branch `n` has the number `n * SIZE + seq`."""
 
-# The order decides which list is walked. A run has a handful of requests, an agent may have all that
-# there are.
+# The order decides which list is walked. A run has a handful of requests, an agent may have all that there are.
 FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent")
 """The names that pending approvals are found by. The one that leaves the fewest rows comes first."""
 
@@ -47,32 +46,32 @@ class Branch:
     thread_id: str | None
     agent: str
     label: str | None = None
-    # A fork copies nothing: it says which log it goes on from, and after which entry. Numbers go on
-    # from there, so an entry's number means the same in every branch that leads through it.
+    # A fork copies nothing: it says which log it goes on from, and after which entry. Numbers go on from there, so an
+    # entry's number means the same in every branch that leads through it.
     parent_branch: str | None = None
     parent_seq: int = 0
     seq: int = 0
     head: str | None = None
     status: BranchStatus = "running"
-    # The claim. The fence only grows, also when the branch is let go of: two workers that take the
-    # branch one after the other never have the same number, however alike their names are.
+    # The claim. The fence only grows, also when the branch is let go of: two workers that take the branch one after the
+    # other never have the same number, however alike their names are.
     owner: str | None = None
     fence: int = 0
     lease_until: float = 0.0
-    # 0 means not yet: the store stamps it with its own clock at the first write, so that times of one
-    # store come from one clock.
+    # 0 means not yet: the store stamps it with its own clock at the first write, so that times of one store come from
+    # one clock.
     created_at: float = 0.0
     changed_at: float = 0.0
-    # Two outboxes in two numbers. `announced` trails behind `seq` if a worker died between writing and
-    # telling. `handed` is there if a worker let go, or died, with a decision in its log that it had not
-    # read: its status may say suspended, and still there is something to do.
+    # Two outboxes in two numbers. `announced` trails behind `seq` if a worker died between writing and telling.
+    # `handed` is there if a worker let go, or died, with a decision in its log that it had not read: its status may say
+    # suspended, and still there is something to do.
     announced: int | None = None
     handed: int | None = None
 
     def is_held(self, now: float) -> bool:
         """Whether a worker holds the branch whose lease has not expired at this time, by the store's clock."""
-        # An owner whose lease is over is still written down, because it may come back and go on if
-        # nobody took over. It just keeps nobody out.
+        # An owner whose lease is over is still written down, because it may come back and go on if nobody took over. It
+        # just keeps nobody out.
         return self.owner is not None and self.lease_until > now
 
     @classmethod
@@ -96,13 +95,13 @@ class Entry:
     only that of a root row (one with the empty path) is looked for.
     """
 
-    # The body is text and stays text. A store that parsed it (a JSON column) would give back 5 for 5.0,
-    # or keys in another order, and the digests over it would not fit.
+    # The body is text and stays text. A store that parsed it (a JSON column) would give back 5 for 5.0, or keys in
+    # another order, and the digests over it would not fit.
     path: str
     body: str = field(repr=False)
     checkpoint_id: str | None = None
-    # Left out where the place says it: most rows follow the one before them, and an id in each would be
-    # in each index as well.
+    # Left out where the place says it: most rows follow the one before them, and an id in each would be in each index
+    # as well.
     parent_id: str | None = None
     label: str | None = None
     branch_id: str = ""
@@ -124,8 +123,8 @@ class PendingRow:
     agent: str
     tool_name: str
     label: str | None = None
-    # The columns a list is filtered by are copied out of the request, so that a list reads no body. The
-    # body is what a human is shown, and is never searched.
+    # The columns a list is filtered by are copied out of the request, so that a list reads no body. The body is what a
+    # human is shown, and is never searched.
     risk: str | None = None
     checkpoint_id: str
     requested_at: float
@@ -194,15 +193,14 @@ class Append:
 
     branch_id: str
     seq: int
-    # One record for all that changes, because it has to be one transaction: a decision in the log
-    # without its line in the trail, or a request closed without the decision, is what a crash would
-    # leave between two writes.
+    # One record for all that changes, because it has to be one transaction: a decision in the log without its line in
+    # the trail, or a request closed without the decision, is what a crash would leave between two writes.
     entries: tuple[Entry, ...] = ()
     claim: Claim | None = None
     take: str | None = None
-    # A worker that holds the run cannot be interrupted by a write, only be left a note. That the note
-    # names the holder closes a gap: if the worker let go meanwhile without writing anything, the log's
-    # length is as it was, and by length alone the note would be left for nobody.
+    # A worker that holds the run cannot be interrupted by a write, only be left a note. That the note names the holder
+    # closes a gap: if the worker let go meanwhile without writing anything, the log's length is as it was, and by
+    # length alone the note would be left for nobody.
     holder: Claim | None = None
     lease: float = 0.0
     release: bool = False
@@ -257,8 +255,7 @@ class PendingFilter:
     until: float | None = None
     expired_at: float | None = None
     newest: bool = False
-    # Time and number, since many requests may have the same time. An offset would shift with each
-    # decision.
+    # Time and number, since many requests may have the same time. An offset would shift with each decision.
     after: tuple[float, int] | None = None
     limit: int | None = None
 
@@ -298,8 +295,7 @@ class AuditFilter:
     def allows(self, row: AuditRow) -> bool:
         """Whether what the filter says holds for a line of the trail, but for its place and the limit."""
         return (
-            # For stores whose index covers a part of the filter: they read a little more, and drop the
-            # rest by this.
+            # For stores whose index covers a part of the filter: they read a little more, and drop the rest by this.
             (self.run_id is None or row.run_id == self.run_id)
             and (self.thread_id is None or row.thread_id == self.thread_id)
             and (self.pending_id is None or row.pending_id == self.pending_id)
@@ -308,8 +304,8 @@ class AuditFilter:
         )
 
 
-# These three are no errors of the user, and leave the package only as something better: the reader
-# reads on and decides again, or says who is first. Each is raised before anything is written.
+# These three are no errors of the user, and leave the package only as something better: the reader reads on and decides
+# again, or says who is first. Each is raised before anything is written.
 class Behind(Exception):
     """The writer has not seen the last entry of the log, or who holds the branch now. Nothing was written."""
 

@@ -419,7 +419,7 @@ def refuse_dunder_keys(value: JsonValue) -> None:
     while todo:
         item = todo.pop()
         if isinstance(item, dict):
-            if any(_DUNDER.fullmatch(key) for key in item):
+            if any(map(_DUNDER.fullmatch, item)):
                 raise Unfit("keys that begin and end with two underscores are not allowed")
             todo.extend(item.values())
         elif isinstance(item, list):

@@ -6,19 +6,17 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from phronomy.concurrency.workers import in_either
-from phronomy.conversation.input import read_input
+from phronomy.engine.judging.edits import check_edit, edited_input, judged_again
 from phronomy.engine.judging.judge import ajudge_call, handlers_of, judge_call
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
-from phronomy.errors import ApprovalHandlerError, ConfigurationError, InvalidDecision
+from phronomy.errors import ApprovalHandlerError, InvalidDecision
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import JsonText, canonical
-from phronomy.guardrails.guardrail import Stage
-from phronomy.guardrails.verdict import begun_with
-from phronomy.records.calls import Call, Decided, Deferred, Ending, Guarded, Judgement, Outcome
+from phronomy.foundation.json_text import JsonText
+from phronomy.records.calls import Call, Decided, Deferred, Ending, Judgement, Outcome
 from phronomy.records.decisions import (
     Answer,
     Approve,
@@ -29,7 +27,6 @@ from phronomy.records.decisions import (
     Reject,
     Respond,
     Skip,
-    call_digest,
 )
 from phronomy.tools.tool import InvalidArguments
 
@@ -39,9 +36,13 @@ KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject
 
 def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
     """Ask the handlers about every call, and only then let their answers count."""
+    # All handlers are asked before any of their answers counts. If one raises, nothing is recorded, and all are asked again on
+    # resume: half of a reply decided would be worse than none of it.
     outcomes: list[Outcome] = []
     for call in calls:
         answer: Approve | Reject | Respond | Defer = Defer()
+        # Handlers stand for people. Several of them have to agree, and each asks by itself: the first that does not approve
+        # decides.
         handlers = handlers_of(runner, call)  # it may have been judged by an agent that had one
         for handled in handlers:
             assert call.args is not None and call.tool is not None
@@ -56,6 +57,8 @@ def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
             outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
             continue
         try:
+            # An edit by a handler is judged like that of a human. What others would ask about, once it is edited, no handler has
+            # answered for.
             outcomes.append(covered(call, decide(runner, call, answer, channel="handler")))
         except InvalidDecision as error:
             raise handler_failed(call, uncounted(call, error)) from error
@@ -107,12 +110,13 @@ def uncounted(call: Call, error: InvalidDecision) -> str:
     return f"{what} ({error})"
 
 
-def handler_answer(call: Call, answer: Any, *, alone: bool) -> Approve | Reject | Respond | Defer:
+def handler_answer(call: Call, answer: object, *, alone: bool) -> Approve | Reject | Respond | Defer:
     """The answer that the handler's value stands for: exactly True approves; False and None reject.
 
     Of an external tool it may be the result. Of several that are to agree, none may edit the call, or give its result: a human
     decides then.
     """
+    # Exactly True. A handler that returns a text, a number or an object of its own has not approved (law 1).
     if answer is True:
         return Approve()
     if answer is False or answer is None:
@@ -123,6 +127,8 @@ def handler_answer(call: Call, answer: Any, *, alone: bool) -> Approve | Reject 
         return Defer()
     if isinstance(answer, (Approve, Reject, Defer)):
         return answer
+    # A sync handler that returns a coroutine was meant to be async. It is closed, so that Python does not warn of it later,
+    # somewhere else.
     if isinstance(answer, Coroutine):
         answer.close()
     raise handler_failed(call, f"answered with {type(answer).__name__}, which is no decision")
@@ -143,6 +149,8 @@ def decide(
     channel: str | None = None,
 ) -> Decided:
     """The outcome of an answer. Edited arguments are validated and gated anew. Raises `InvalidDecision`."""
+    # Judged before the decision is recorded. An edit that cannot run is an error of whoever gave it, and nothing has happened (law
+    # 15): they can decide again.
     edited: Judgement | None = None
     if isinstance(answer, Approve) and answer.args is not None and call.gate:
         edited = edited_input(runner, call, answer)
@@ -172,89 +180,26 @@ async def adecide(
 
 def lapsed(runner: Runner) -> Mapping[str, Decided]:
     """The outcomes, by pending id, for the approvals of a run that nobody decided in time."""
+    # By the clock of the store, as the deadline was made: two workers whose clocks differ agree on who was late.
     at = now(runner.ledger.store)
-    return {
-        item.id: Decided(
-            decision=Decision(pending_id=item.id, digest=item.digest, kind="expire", path=item.path, at=at)
-        )
-        for item in runner.state.pending
-        if item.has_lapsed(at)
-    }
+    found: dict[str, Decided] = {}
+    for item in runner.state.pending:
+        if item.has_lapsed(at):
+            # The digest is that of what was shown. What the edit came to has its own, in the judgement beside it: the audit trail
+            # has both (law 2).
+            decision = Decision(pending_id=item.id, digest=item.digest, kind="expire", path=item.path, at=at)
+            found[item.id] = Decided(decision=decision)
+    return found
 
 
 def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
     """These outcomes, and the end of the run where a request says that it is not to outlive it."""
+    # The end is an outcome of its own behind the expired ones, so that each of them is settled as expired, and not as cancelled
+    # (law 12).
     ends = [item for item in runner.state.pending if item.id in outcomes and item.on_expiry == "cancel"]
     reason = f"nobody decided on {ends[0].tool_name} in time" if ends else None
     ending = [Ending(status="cancelled", reason=reason, at=now(runner.ledger.store))] if ends else []
     return [*outcomes.values(), *ending]
-
-
-def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
-    """The call to be judged anew: as if the model had asked for it with the edited arguments, or as it is if its gate has changed.
-
-    To let it go on at a breakpoint is not to approve of it. None: it stays as it was judged. Raises `InvalidDecision`.
-    """
-    if not isinstance(answer, Approve) or call.gate or call.why == "question":
-        return None
-    tool = runner.spec.tool(call)
-    if call.why != "breakpoint" and any(each is not None and each.external for each in (call.tool, tool)):
-        raise InvalidDecision(
-            f"pending {call.pending_id}: {call.name[:80]} is an external tool, which nothing here can run: give what came of the call"
-            " with Respond(content=...), or Reject it",
-            pending_id=call.pending_id,
-        )
-    if answer.args is not None:
-        check_guarded(runner, call, "tool")
-        return call.evolve(arguments=str(answer.json_text("args")))
-    if call.why != "breakpoint" or tool is None or call.tool is None or tool.gate == call.tool.gate:
-        return None
-    return call.evolve(arguments=call.json_text("args"))
-
-
-def check_guarded(runner: Runner, call: Call, stage: Stage) -> None:
-    """Refuse an edit where guardrails that the run began with are not there: nobody would look at it. Raises `InvalidDecision`."""
-    names = begun_with(runner.state).get(stage)
-    there = {item.name for item in (runner.spec.input_guardrails if stage == "input" else runner.spec.tool_guardrails)}
-    if gone := [name for name in (names if isinstance(names, list) else []) if name not in there]:
-        raise InvalidDecision(
-            f"pending {call.pending_id} cannot be edited without {stage} guardrail {', '.join(map(str, gone))}, with which the run"
-            f" began: give {stage}_guardrails=[...] with the decision, or let it go on as it is",
-            pending_id=call.pending_id,
-        )
-
-
-def check_edit(call: Call, guarded: Guarded | None) -> None:
-    """Refuse edited arguments that guardrails would change: what a human approves is what runs. Raises `InvalidDecision`."""
-    if guarded is not None and guarded.__dict__["content"] is not None:
-        names = ", ".join(name for name, said in guarded.said.items() if said == "transformed")
-        raise InvalidDecision(
-            f"the edited arguments of pending {call.pending_id} would be changed by {names}: give them as it lets them through",
-            pending_id=call.pending_id,
-        )
-
-
-def edited_input(runner: Runner, call: Call, answer: Approve) -> Judgement:
-    """What is edited at a point of the run: the input, before the model has seen it; guardrails are asked about it anew.
-
-    Raises `InvalidDecision`.
-    """
-    given, shown = answer.args or {}, call.args or {}
-    if "input" not in shown or given.keys() != {"input"}:
-        can = "the input alone can be edited" if "input" in shown else "nothing can be edited any more: let it go on"
-        raise InvalidDecision(
-            f"pending {call.pending_id} stands at {call.point or 'a pause'}, where {can}",
-            pending_id=call.pending_id,
-        )
-    check_guarded(runner, call, "input")
-    try:
-        value, _ = read_input(given["input"])
-    except ConfigurationError as error:
-        raise InvalidDecision(f"pending {call.pending_id}: {error}", pending_id=call.pending_id) from None
-    args: Any = canonical({"input": value})
-    assert call.tool is not None
-    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=call_digest(call.tool, args))
-    return judged.evolve(verdict="ask") if runner.spec.input_guardrails else judged
 
 
 def check_skip(call: Call, answer: Answer) -> None:
@@ -278,6 +223,7 @@ def _can_skip(call: Call) -> bool:
 
 def check_reply(call: Call, answer: Answer) -> None:
     """Refuse an answer that is not of the type which the body asked for. Raises `InvalidDecision`."""
+    # The body is not entered to find this out. A wrong answer would come back to it as an error, long after the human has left.
     question = call.args or {}
     schema = question.get("answer")
     if isinstance(answer, Approve) and answer.args is not None:
@@ -308,6 +254,7 @@ def decided(
     channel: str | None,
 ) -> Decided:
     """The outcome of an answer whose edits, if any, have been judged."""
+    # All checks that can refuse the answer come before the decision is made, so no record of it exists where it does not count.
     assert call.pending_id is not None and call.digest is not None
     check_skip(call, answer)
     if call.why == "question":
@@ -327,6 +274,8 @@ def decided(
     changed = edited is not None and edited.digest != call.digest
     if not changed and asks is None:
         edited = None  # nothing was changed, so the model is told of no change
+    # To let a call go on that needs an approval is half of what it needs. The id of the other half is made here, since `apply`
+    # makes none.
     if let_on and edited is None and call.asked_by:
         asks = new_id("pend")
     decision = Decision(

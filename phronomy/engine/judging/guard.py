@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from phronomy.conversation.input import read_input
 from phronomy.conversation.output import InvalidOutput, is_same
@@ -30,9 +29,13 @@ class Subject:
 
 def guard(runner: Runner, stage: Looked) -> Generator[Outcome]:
     """Ask the guardrails about the input, or about the reply that is to end the run."""
+    # They look at what stands in the record, and not at what the caller holds: after a crash the next worker asks them about the
+    # same.
     text, context = said(runner, stage), guarding(runner, stage)
     subject = subject_of(runner, stage, text)
     verdict = check(guardrails_of(runner, stage), subject.shown, context)
+    # Asked twice where what comes out of the answer type is not what they looked at: they must see the value that leaves, and not
+    # only the text that it came from.
     if (read := brought_out(runner, stage, subject, verdict)) is not None:
         subject, verdict = read, check(guardrails_of(runner, stage), read.shown, context)
     yield said_of(runner, stage, text, subject, verdict)
@@ -58,6 +61,7 @@ def said(runner: Runner, stage: Looked) -> JsonText:
     state = runner.state
     if state.unguarded == "message":
         return JsonText(state.messages[-1].json_text("content"))
+    # As the model will read it, or has written it. What was redacted before is not shown to them again.
     return canonical(state.input if stage == "input" else state.messages[-1].text)
 
 
@@ -71,6 +75,7 @@ def subject_of(runner: Runner, stage: Looked, text: JsonText) -> Subject:
     try:
         stored = runner.spec.output.read(str(plain(text)))
         return Subject(runner.spec.output.shown(stored), stored)
+    # It will be refused as no answer. It is shown all the same: the model is told of it, so it stays in the conversation.
     except InvalidOutput:
         return Subject(text)
 
@@ -80,6 +85,7 @@ def brought_out(runner: Runner, stage: Looked, subject: Subject, verdict: Verdic
 
     It is the one that they made of a text which was none, or one that the type makes another of: by what it computes, or adds.
     """
+    # What they left alone, they have seen. An input has no type that could make another of it.
     if stage == "input" or verdict.value is None:
         return None
     read = subject_of(runner, stage, text_of(runner, subject, verdict))
@@ -104,14 +110,19 @@ def said_of(runner: Runner, stage: Looked, text: JsonText, subject: Subject, ver
     Raises `GuardrailFailed` for what cannot count as they left it.
     """
     content = None
+    # A refused text is taken out of the conversation, so nobody needs to know what it would have become.
     if verdict.refusal is None:
         made = text_of(runner, subject, verdict)
         content = made if made != text else None
     if stage == "input" and verdict.value is not None:
         try:
+            # A guardrail may make of the input what no run can begin with. It is refused here, by the name of the guardrail, before
+            # anything counts.
             read_input(plain(verdict.value))
         except ConfigurationError as error:
             raise _unusable(stage, verdict, f"made of the input what no run can begin with: {error}") from None
+    # They have looked twice by now, and it comes out changed once more. To go on would be a race between their code and that of the
+    # type.
     if brought_out(runner, stage, subject, verdict) is not None:
         raise _unusable(
             stage,
@@ -127,7 +138,7 @@ def _unusable(stage: Looked, verdict: Verdict, why: str) -> GuardrailFailed:
     return GuardrailFailed(f"guardrail {changed!r} {why}", guardrail=changed, stage=stage)
 
 
-def guarding(runner: Runner, stage: Stage, tool: Tool | None = None) -> GuardrailContext[Any]:
+def guarding(runner: Runner, stage: Stage, tool: Tool | None = None) -> GuardrailContext[object]:
     """What a guardrail may know of the run."""
     state = runner.state
     return GuardrailContext(

@@ -57,28 +57,40 @@ async def ajudge(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outcom
 
 def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     """The verdict on one call, and what guardrails said of it."""
+    # In this order: arguments that mean nothing are told to the model, and nobody else is bothered. What a human refused for good
+    # is refused. Then come the guardrails, which may change the arguments, and only then whoever has to approve them: what they see
+    # must be what runs (law 2).
     tool = runner.spec.tool(call)
     judgement, guarded = understand(runner, call, tool), None
     if tool is None or judgement.verdict == "invalid":
         return judgement, None
+    # Before the guardrails and the gate: neither a guardrail that rewrites, nor a policy that has been loosened, brings back what a
+    # human refused. Another agent of the run that asks for the same gets the same answer (law 1).
     if is_refused(runner, tool, judgement):
         return judgement.evolve(verdict="reject", result=CallResult(kind="rejected", content=BLOCKED)), None
+    # A call that is blocked is rejected by `apply`, whatever is said here.
     if runner.spec.tool_guardrails and judgement.digest not in runner.state.blocked:
         verdict = check(runner.spec.tool_guardrails, subject_of(judgement), guarding(runner, "tool", tool))
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
             return judgement, guarded
-    rules = runner.rules_about(tool)
-    if tool.gate != "predicate" and not rules:
-        return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
+    # What needs no user code is answered without a context and without making values of the text: of most tools, that is all.
+    gate, rules = tool.gate, runner.rules_about(tool)
+    if gate != "predicate" and not rules:
+        return gated(runner, call, judgement, tool, gate == "always"), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
+        # A predicate is given what the body will be given. On the raw text it could be told one thing, and the body do another.
         values = tool.bind(judgement.json_text("args"))
+    # So it is with arguments. Nothing was run, and it is told so, since a model may take any error for a sign that something
+    # happened.
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = tool.ask_gate(values, context)
     judgement = asked_first(judgement, answer, rules)
     for rule in rules:
+        # Every rule is asked, though the gate asks already: each says for whom the approval is, and the handler of one level must
+        # not answer for another.
         judgement, answer = at_least(judgement, answer, rule, rule.ask(tool, values, context))
     return gated(runner, call, judgement, tool, answer), guarded
 
@@ -96,9 +108,9 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
         judgement, guarded = let_through(runner, call, tool, judgement, verdict)
         if judgement.result is not None:
             return judgement, guarded
-    rules = runner.rules_about(tool)
-    if tool.gate != "predicate" and not rules:
-        return gated(runner, call, judgement, tool, tool.gate == "always"), guarded
+    gate, rules = tool.gate, runner.rules_about(tool)
+    if gate != "predicate" and not rules:
+        return gated(runner, call, judgement, tool, gate == "always"), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
@@ -114,6 +126,8 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
 def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     """The call with its arguments validated and default-filled; the verdict stands at `ask` until the gate has answered."""
     if tool is None:
+        # The model made a name up. It is told what there is, and asks again; a failure of the run would need a human for what a
+        # model can mend.
         known = ", ".join(sorted(runner.spec.tools)) or "none"
         return invalid(call, f"There is no tool named {call.name[:80]!r}. The tools are: {known}.")
     conversation = runner.spec.conversation
@@ -123,14 +137,17 @@ def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
         args: Any = tool.read(call.arguments or "")
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}")
+    # The path is in it: the approval of a call of this agent is none for the same tool of another.
     identity = tool.identity(runner.state.path)
     digest = call_digest(identity, args)
+    # A run inside keeps its own record of what it has done. To go on with it after a crash repeats nothing.
     repeatable = tool.idempotent or runner.spec.nested(runner.state, call) is not None
     return Judgement(id=call.id, verdict="ask", tool=identity, args=args, digest=digest, repeatable=repeatable)
 
 
 async def aunderstand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
     """As `understand`; in a thread, where the schema of the arguments is somebody else's and may be made to take long."""
+    # A schema that came from a server may be made so that a check of it takes minutes. In a thread, it takes them from nobody else.
     if tool is None or not tool.reads_apart:
         return understand(runner, call, tool)
     return await ain_thread(lambda: understand(runner, call, tool), None)
@@ -138,10 +155,12 @@ async def aunderstand(runner: Runner, call: Call, tool: Tool | None) -> Judgemen
 
 def is_refused(runner: Runner, tool: Tool, judgement: Judgement) -> bool:
     """Whether a human refused this call for good, of this agent or of another in the same run."""
-    if not runner.ledger.refused:
+    # The digest is made for the place at which it was refused: it covers the path of the agent, and another agent of the run asks
+    # from another path.
+    if not runner.shared.refused:
         return False
     text = judgement.json_text("args")
-    found = runner.ledger.refused.values()
+    found = runner.shared.refused.values()
     return any(call_digest(tool.identity(decision.path), text) == decision.digest for decision in found)
 
 
@@ -155,6 +174,8 @@ def let_through(
     runner: Runner, call: Call, tool: Tool, judgement: Judgement, verdict: Verdict
 ) -> tuple[Judgement, Guarded]:
     """The judgement after guardrails: with the arguments that they made of it, validated anew, or refused."""
+    # What each of them said is in the record, also where all let it pass: law 1 is about what was looked at, not about what was
+    # found.
     guarded = Guarded(
         stage="tool", said=dict(verdict.passed), content=verdict.value, refusal=verdict.refusal, id=call.id
     )
@@ -165,6 +186,7 @@ def let_through(
         return judgement.evolve(verdict="reject", then=refusal.then, result=result), guarded
     if verdict.value is None:
         return judgement, guarded
+    # Validated anew, with a new digest: a guardrail is no way around the schema.
     return understand(runner, call.evolve(arguments=str(verdict.value)), tool), guarded
 
 
@@ -195,14 +217,18 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
         reason = f" Reason: {answer.reason}" if answer.reason else ""
         result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
         return judgement.evolve(verdict="reject", then=answer.then, result=result)
+    # A predicate that returns None, 0 or nothing at all has not said no. It is asked about (law 1).
     asks = answer is not False
     flow = runner.spec.flow
     found, stops = None, False
+    # A call that is judged again, because its arguments were edited, waits at its stop already.
     if call.status == "new":  # what was edited, where it waited, was looked at there
         found = at_call(runner, call, judgement, asks=asks) if runner.breakpoints is not None else None
         stops = found is not None or (flow is not None and flow.stops(runner.state, call))
     if not asks and not stops:
         return judgement.evolve(verdict="run")
+    # The deadline counts from here, and not from when the human is told: it is stored with the request, and a crash in between does
+    # not start it anew.
     at = now(runner.ledger.store)
     request: dict[str, Any] = {"pending_id": new_id("pend"), "requested_at": at}
     timeout, on_expiry = runner.spec.expiry(tool)
@@ -212,16 +238,18 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
         request |= {"point": found[0], "label": found[1].label}
     elif stops and flow is not None:
         request["point"] = flow.point_of(call)
+    # It needs no approval, and stops all the same. Whoever lets it go on approves of nothing, and `why` says so.
     if not asks:
         return judgement.evolve(verdict="pend", why="breakpoint", **request)
     if not handlers_of(runner, judgement):  # whoever is to approve looks at it as well: that is one stop
         return judgement.evolve(verdict="pend", **request)
+    # A handler is asked at once, in this process. It answers only where each of those who ask has one.
     if not stops:
         return judgement.evolve(verdict="ask", **request)
     return judgement.evolve(verdict="pend", why="breakpoint", asked_by=judgement.asked_by or ("",), **request)
 
 
-def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[Any]:
+def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[object]:
     """What a tool, or its gate, may know of the call."""
     state = runner.state
     return ToolContext(
@@ -233,7 +261,9 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         idempotency_key=idempotency_key(state, call, digest),
         attempt=call.attempt,
         deps=runner.deps,
-        _cancel=runner.ledger.signal(f"{state.path}/{call.id}".lstrip("/")),
+        # Made here and not where the body runs, so that a call which is cancelled before its body is entered finds that out as
+        # well.
+        _cancel=runner.shared.signal(f"{state.path}/{call.id}".lstrip("/")),
         _state=state.__dict__["state"],
     )
 
@@ -244,6 +274,7 @@ def handlers_of(runner: Runner, asked: Call | Judgement) -> Sequence[Handled]:
     The gate of a tool is for the handler of the agent that has it, a policy for that of whoever has the policy: a handler of a run
     inside does not answer for an agent around it.
     """
+    # Two policies of one name may be of two agents. If one of them has no handler, nobody has answered for it.
     given: dict[str, list[Handled | None]] = {"": [runner.spec.handler]}
     for rule in runner.policies if asked.asked_by else ():  # of several of one name, each has to have one
         given.setdefault(rule.of, []).append(rule.handler)

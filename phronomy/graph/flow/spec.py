@@ -33,8 +33,8 @@ from phronomy.graph.state.state import StateSchema
 from phronomy.guardrails.guardrail import Guardrail
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
+from phronomy.records.calls import Advance as AdvanceMove
 from phronomy.records.calls import (
-    Added,
     Advanced,
     Call,
     Decided,
@@ -47,18 +47,16 @@ from phronomy.records.calls import (
     Judged,
     Move,
     Outcome,
-    OutputRefused,
-    Replied,
     Run,
     Wait,
 )
-from phronomy.records.calls import Advance as AdvanceMove
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.records.decisions import Decision, OnExpiry, Point, Principal, call_digest
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import Limits
+from phronomy.rules.table import GRAPHS, phase
 from phronomy.stops.breakpoints import Breakpoint
 from phronomy.stops.interrupt_points import InterruptPoint
 from phronomy.tools.tool import Tool
@@ -353,7 +351,7 @@ class GraphSpec:
                 ) from error
             channels = spec.schema.dump(value if again is None else again)
         if channels != before:
-            yield _edit(spec, state, channels, runner.ledger.nested, at=at, by=by)
+            yield _edit(spec, state, channels, runner.shared.nested, at=at, by=by)
         for call in state.calls if self.modify is not None else ():
             nested = spec.nested(state, call) if call.stopped and call.result is None else None
             if nested is not None and nested.spec.flow is not None:
@@ -392,9 +390,10 @@ class GraphSpec:
 
     def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
         """The next state. Raises `IllegalOutcome`."""
+        now = phase(state)
+        if type(outcome) not in GRAPHS[now]:
+            raise IllegalOutcome(now, type(outcome).__name__)
         match outcome:
-            case Replied() | OutputRefused() | Added():
-                raise IllegalOutcome(transitions.phase(state), type(outcome).__name__)
             case Advanced() if (state.calls or is_at_start(state)) and _is_through(state):
                 return _advanced(state, outcome)
             case Finished() if _is_through(state) and (

@@ -51,6 +51,7 @@ def check_choice(choice: Choice) -> None:
             raise InvalidDecision("reason goes with approved; a decision by id carries its own")
     elif decisions is not None:
         raise InvalidDecision("give either approved or decisions, not both")
+    # Neither 1 nor "yes": whatever is not exactly True approves nothing (law 1).
     elif type(approved) is not bool:
         raise InvalidDecision(f"approved takes True or False, not {type(approved).__name__}")
     elif approved and reason is not None:
@@ -69,20 +70,25 @@ def check_undecided(choice: Choice) -> None:
 def answers(given: Checkpoint, choice: Choice) -> dict[str, Answer]:
     """The answers by pending id. Raises `InvalidDecision`, `UnknownPending`."""
     check_choice(choice)
+    # The first one alone. To say yes once is not to say yes to all that the model asked for at the same time.
     if choice.approved is not None:
         waiting = given.pending
         if not waiting:
             raise UnknownPending(f"nothing is pending at checkpoint {given.id}", pending_id="")
         return {waiting[0].id: Approve() if choice.approved else Reject(reason=choice.reason)}
+    # A breakpoint asks for nothing but to go on. An approval is never given by leaving it out (law 1).
     if not choice.decisions:  # to go on is all that a breakpoint waits for
         return {item.id: Approve() for item in given.pending if item.why == "breakpoint"}
     found: dict[str, Answer] = {}
     for id, answer in choice.decisions.items():
+        # A subclass could carry anything. A decision is stored, and read by whoever comes later, so it is one of four.
         if type(answer) not in KINDS:  # the type is asked, not the value, which may be anything
             raise InvalidDecision(
                 f"the decision on {quoted_id(id)} is {type(answer).__name__}; it must be Approve, Reject, Respond or Skip",
                 pending_id=kept_id(id) if isinstance(id, str) else None,
             )
+        # Two ids may name one call: its pending id, and the id that the provider gave. Two answers to one call would contradict
+        # each other in silence.
         item = meant_by(given, id)
         if item.id in found:
             raise InvalidDecision(
@@ -101,6 +107,8 @@ def meant_by(given: Checkpoint, id: str) -> PendingApproval:
     `InvalidDecision`.
     """
     waiting = given.pending
+    # A model could choose the id of its call so that it looks like the pending id of another. Both readings are tried, and only one
+    # that is left without any doubt counts.
     own = [item for item in waiting if item.id == id]
     shown = [item for item in waiting if item.call_id == id]
     called = [each for each in _calls(given) if id in (each[1].id, each[1].original_id)]

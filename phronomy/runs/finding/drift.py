@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
@@ -39,21 +38,25 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     changed: list[str] = []
     if checkpoint.agent.name != spec.name:
         changed.append(f"the {spec.kind} was {checkpoint.agent.name!r} and is {spec.name!r}")
-    known: list[Any] = []
+    around: list[Checkpoint] = []
+    # Every run inside that waits, too: an agent as a tool may have changed as well, and goes on with the same resume.
     for runner in runners:
-        known += _rules_in(runner.state.agent.fingerprint)
+        around.append(runner.state)
         if runner.state.path and runner.state.agent.name != runner.home.name:
             changed.append(
                 f"at {runner.state.path} the {runner.spec.kind} was {runner.state.agent.name!r} and is {runner.home.name!r}"
             )
         for call in runner.state.calls:
+            # A stop has no tool that could have changed.
             if call.gate:
                 continue
+            # Only calls that may still run, or are decided: what has settled runs under no gate any more.
             found: list[str] = []
             if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
                 found = _call_changes(runner, call)
-            changed += found or _run_changes(runner, call) or _newly_asked(runner, call, known)
+            changed += found or _run_changes(runner, call) or _newly_asked(runner, call, around)
         changed += runner.home.lost(runner.state)
+    # Equal texts mean that nothing changed: no need to look for what did.
     if checkpoint.agent.json_text("fingerprint") == spec.ref.json_text("fingerprint"):
         return Drift(tuple(dict.fromkeys(changed)), ())
     before, after = checkpoint.agent.fingerprint, spec.ref.fingerprint
@@ -70,7 +73,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
     return Drift(tuple(dict.fromkeys(changed)), tuple(compatible))
 
 
-def _rules_in(fingerprint: Any) -> list[Any]:
+def _rules_in(fingerprint: object) -> list[object]:
     """The rules of approval policies that a checkpoint notes of an agent, and of those that it may hand over to."""
     found = fingerprint.get("policy") if isinstance(fingerprint, dict) else None
     rules = list(found) if isinstance(found, list) else []
@@ -79,18 +82,21 @@ def _rules_in(fingerprint: Any) -> list[Any]:
     return rules
 
 
-def _newly_asked(runner: Runner, call: Call, known: list[Any]) -> list[str]:
+def _newly_asked(runner: Runner, call: Call, around: list[Checkpoint]) -> list[str]:
     """The rules that have come to be about a call which was judged without them, and is about to run."""
-    tool = runner.spec.tool(call)
-    if call.status != "ready" or call.approved is not None or call.attempt or tool is None:
+    # A call that was judged and let run has not been seen by a policy that is newer than that. It is not run past that policy.
+    if call.status != "ready" or call.approved is not None or call.attempt:
         return []
+    if (tool := runner.spec.tool(call)) is None:
+        return []
+    known = [rule for state in around for rule in _rules_in(state.agent.fingerprint)]
     new = [rule for rule in runner.rules_about(tool) if [rule.of, rule.pattern] not in known]
     return [f"{rule.told} is about tool {tool.name!r} of a call that was judged without it" for rule in new]
 
 
-def _differences(before: Any, after: Any, tool: str) -> list[str]:
+def _differences(before: object, after: object, tool: str) -> list[str]:
     """How what a checkpoint notes of an agent differs from what would be noted now, in words."""
-    before = before if isinstance(before, dict) else {}
+    before, after = (each if isinstance(each, dict) else {} for each in (before, after))
     found = [f"the {_PARTS[part]} changed" for part in _PARTS if before.get(part) != after.get(part)]
     tools_before, tools_after = _named(before, "tools"), _named(after, "tools")
     for name in sorted({*tools_before, *tools_after}):
@@ -103,7 +109,7 @@ def _differences(before: Any, after: Any, tool: str) -> list[str]:
     return found
 
 
-def _named(facts: Any, part: str) -> dict[str, Any]:
+def _named(facts: Mapping[str, object], part: str) -> dict[str, object]:
     """What is noted of each by its name; nothing, if it is none: of a bearer's text, it may be anything."""
     found = facts.get(part)
     return found if isinstance(found, dict) else {}
@@ -122,7 +128,7 @@ def _asks(runner: Runner, call: Call) -> bool:
 def _run_changes(runner: Runner, call: Call) -> list[str]:
     """What is to be said of a call with a run inside that nobody can go on with. The nodes that are gone are told of by the graph."""
     path = f"{runner.state.path}/{call.id}".lstrip("/")
-    inside = runner.ledger.nested.get(path) if call.result is None else None
+    inside = runner.shared.nested.get(path) if call.result is None else None
     now = runner.spec.nested(runner.state, call)
     if inside is None or (now is not None and now.spec.kind == inside.kind):
         return []
@@ -140,18 +146,23 @@ def _call_changes(runner: Runner, call: Call) -> list[str]:
         return [f"{kind} {call.tool.name if call.tool else call.name!r} of a pending call is gone"]
     assert call.tool is not None
     found: list[str] = []
+    # A tool of the same name from another server is another tool, whatever its schema says.
     if (tool.name, tool.source) != (call.tool.name, call.tool.source):
         found.append(f"{kind} {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})")
     now = tool.identity()
     if now.endpoint != call.tool.endpoint:
         places = " and now ".join(each or "in this process" for each in (call.tool.endpoint, now.endpoint))
         found.append(f"{kind} {tool.name!r} of a pending call is to run elsewhere: it was {places}")
+    # What a server says of its tool is what a human read when they approved. A server can change it at any time.
     if now.description_hash != call.tool.description_hash:
         found.append(f"what is said of {kind} {tool.name!r} of a pending call changed since it was shown")
+    # A gate that is stricter now is no drift: the call stops at it, with `NotAuthorized`. One that is looser would let through what
+    # somebody wanted to be asked about.
     if _STRICTNESS[tool.gate] < _STRICTNESS[call.tool.gate]:
         found.append(f"the gate of {kind} {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
     text = call.json_text("args")
     try:
+        # Read anew by the tool as it is now. If that makes something else of it, what was shown is not what would run (law 2).
         same = tool.read(text) == text
     except InvalidArguments:
         same = False

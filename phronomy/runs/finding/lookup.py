@@ -81,16 +81,19 @@ class Beginning:
     label: str | None
 
 
-def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
+def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runner:
     """A runner of a new run whose input is stored. Raises `Occupied` if the thread is not free, `ConfigurationError`."""
     thread_id = beginning.thread_id
     if thread_id is not None:
         if not isinstance(thread_id, str) or not thread_id:
             raise ConfigurationError("a thread id is text that is not empty")
+        # The thread is found again by exactly these characters, in every store.
         thread_id = findable("a thread id", thread_id)
     label = findable("a label", beginning.label) if beginning.label is not None else None
     if not isinstance(beginning.metadata, Mapping | None):
         raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
+    # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
+    # again.
     seen: str | None = ""
     idle = 0
     while True:
@@ -98,6 +101,8 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
             parent = store.latest(thread_id) if thread_id is not None else None
         except CheckpointNotFound:  # it was taken away between two looks
             parent = None
+        # Somebody was first, says the store. If nothing has changed after many looks, nobody was: without a bound this would go on
+        # for ever.
         idle = idle + 1 if seen == (last := parent.id if parent is not None else None) else 0
         if idle > IDLE:
             raise contradiction(thread_id)
@@ -125,13 +130,14 @@ def begin(store: Store, spec: Spec, deps: Any, beginning: Beginning) -> Runner:
             continue
 
 
-def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, state: Checkpoint) -> Runner:
+def _create(store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint) -> Runner:
     branch = Branch.of(state)
     if parent is not None:
         origin = next((item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id), None)
         if origin is None:
             raise Behind(parent.branch_id)
         place = Branch.of(state, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
+        # The newest run of a thread is found by this time. A clock that was set back must not hide a run behind the one before it.
         branch = replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
     owner = new_owner()
     change = Append(
@@ -146,7 +152,10 @@ def _create(store: Store, spec: Spec, deps: Any, parent: Checkpoint | None, stat
     )
     asked = uptime()
     try:
+        # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
+        # nobody knows that its worker is lost.
         store.create(branch, change, exclusive=state.thread_id is not None)
+    # It may have been written before the signal came. If it was, its thread would be busy until the lease is over.
     except (KeyboardInterrupt, SystemExit):
         with suppress(Exception):  # it may be there already; then it must not keep its thread busy
             release(store, branch.id, owner, None, "failed")
@@ -193,6 +202,8 @@ def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
     stored = stored_as(store, given, bearer=bearer)
     if stored is not None:
         return *stored, store
+    # What a bearer brings is tried out in a memory of its own, since a decision on it may be refused. Taken in at once, it would be
+    # pending in the store for good.
     apart = MemoryStore(clock=store.clock, lease=store.lease)
     adopt(apart, given)
     return *apart.whole(given.id), apart
@@ -210,6 +221,8 @@ def unchanged(store: Store, given: Checkpoint) -> tuple[Branch, Checkpoint] | No
     except CheckpointNotFound:
         return None
     try:
+        # Field by field, in memory. To write both out and to compare the texts would come to the same, and every resume would pay
+        # for it. Whatever differs goes the long way, and is told by name.
         same = bool(stored.__dict__ == given.__dict__)
     except Exception:  # a record that was put together by force: whoever validates it says what is wrong
         return None
@@ -240,7 +253,9 @@ def stored_as(store: Store, given: Checkpoint, *, bearer: bool) -> tuple[Branch,
             " resume it where it was made, or set trust='bearer'",
             checkpoint_id=given.id,
         ) from None
+    # A copy may be older than the store: its journal is the beginning of the stored one. It must not be another one.
     same = as_sealed(stored) == as_sealed(given) and stored.journal[: len(given.journal)] == given.journal
+    # The runs inside are compared as well. A bearer could else bring an approved root with an inner run of another tool.
     if same and given.nested:
         rows = {row.id: row for row in rows_of(store.lineage(branch_id=branch.id).entries)}
         same = all(part.id in rows and as_sealed(rows[part.id]) == as_sealed(part) for part in given.nested)
@@ -272,7 +287,7 @@ class Opened:
 
 
 def open_head(
-    store: Store, spec: Spec, deps: Any, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
+    store: Store, spec: Spec, deps: object, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
 ) -> Opened:
     """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first.
 
@@ -281,14 +296,20 @@ def open_head(
     `seen` is the branch as it was just read, with a checkpoint of it: if that is the head, nothing is read again, since whoever
     writes is told if it was not the last.
     """
+    # What was just read is good enough. If somebody wrote since, the first write of ours is refused, and all is read again.
     branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
     runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
+    # By the clock of the store, for all workers alike.
     live = branch.is_held(store.clock())
+    # Whoever opens a run whose worker is gone deals with what that worker left, before anything else is decided (law 5). It is
+    # recorded with the next write, and not for a mere look.
     if runner.is_broken and not live:
         runner.record(interruption(runner))
+    # No clock settles what has lapsed: whoever comes next does (law 12).
     late = lapsed(runner) if runner.state.ending is None else {}
     if late and not live:
         runner.record_all(expiry(runner, late))
+    # Before anything runs, since a sibling branch may have the result of the very call that is next (law 4).
     look_around(store, branch, runner.ledger)
     return Opened(branch=branch, head=head, runner=runner, live=live, lapsed=late)
 
@@ -302,6 +323,7 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
         asked: set[tuple[str, str]] = set()
         for entry in store.lineage(branch_id=other.id).entries:
             outcome = outcome_from(entry.body) if entry.checkpoint_id is None else None
+            # What began, and has no end in that branch, may have taken effect. Each kind of end takes it off again.
             if isinstance(outcome, CallStarted):
                 begun[entry.path, outcome.id] = outcome.key
             elif isinstance(outcome, (CallSettled, CallFailed, CallWaits)):
@@ -311,10 +333,11 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
                     begun.pop((entry.path, id), None)
             if isinstance(outcome, CallWaits) and any(item.why == "question" for item in outcome.pending):
                 asked.add((entry.path, outcome.id))  # what was answered there is no answer here
+            # Only what completed is reused. A rejection there was of that branch, and a failure may be mended by now.
             completed = isinstance(outcome, CallSettled) and outcome.result.kind == "completed"
             if isinstance(outcome, CallSettled) and completed and (entry.path, outcome.id) not in asked:
-                ledger.reusable[outcome.key] = outcome.result
-        ledger.begun.update(begun.values())
+                ledger.shared.reusable[outcome.key] = outcome.result
+        ledger.shared.begun.update(begun.values())
 
 
 # Deciding
@@ -327,6 +350,8 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
     """
     state = opened.runner.state
     waiting = [item.id for item in state.pending]
+    # Decided before, and by whom, is the answer to the second of two people (law 3). It says how far the run is, and never waits
+    # for it.
     for pending_id in found:
         if pending_id not in waiting and pending_id not in opened.lapsed:
             raise already(opened, given.id, pending_id)
@@ -334,6 +359,8 @@ def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], c
         check_not_ended(opened, given.id)
         if opened.live:
             raise busy(opened.branch)
+        # Something may wait at the head that the caller has not seen, or something may be due that needs no decision. Then to go on
+        # is right, and not an error.
         told = {item.id for item in opened.head.pending}
         rests = not opened.runner.unsaved and isinstance(opened.runner.spec.plan(state), Wait)
         if told.issuperset(waiting) and waiting and rests:  # else there is more to say than was, or something to do
@@ -380,7 +407,7 @@ def cancelling(store: Store, reason: str | None, by: str | Principal | None) -> 
     return Ending(status="cancelled", reason=reason, by=as_principal(by), at=now(store))
 
 
-def halting(store: Store, grace: float | None, reason: str | None, by: Any) -> Halted:
+def halting(store: Store, grace: float | None, reason: str | None, by: str | Principal | None) -> Halted:
     """The stop of a run from outside. Raises `InvalidDecision`, `ConfigurationError`."""
     if reason is not None and not isinstance(reason, str):
         raise InvalidDecision(f"reason is text, not {type(reason).__name__}")
@@ -391,6 +418,8 @@ def halting(store: Store, grace: float | None, reason: str | None, by: Any) -> H
 
 def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
     """The end for a run whose thread is wanted for a new one. Raises `ThreadBusy` unless the caller asked for that."""
+    # A thread may have several branches. Beside one that failed another may wait: to supersede the failed one alone would not make
+    # room.
     if on_pending == "supersede_failed":  # beside a fork that waits, or runs, it stays: no run would begin after it
         others = store.branches(thread_id=branch.thread_id)
         branch = next((each for each in others if each.status in OPEN and each.status != "failed"), branch)
@@ -426,9 +455,12 @@ def busy(branch: Branch) -> RunBusy:
 def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> CheckpointAlreadyResumed:
     """The error for a pending approval that was decided before: by whom, and how far the run is since."""
     state = opened.runner.state
+    # Read from the record at its head, and not from what the caller holds: they are told what counts, by whom it was, and what came
+    # of it.
     decision = next((item for item in state.decisions if item.pending_id == pending_id), None)
     done = progress_of(opened.branch, live=opened.live)
     who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
+    # A run that is still under way has no result. It is not waited for: the caller may have a page to answer (law 3).
     result = result_of(opened.runner, opened.head) if done in ("ended", "suspended") else None
     what = (
         f"pending {pending_id} of checkpoint {checkpoint_id} was decided before{who}"
@@ -447,6 +479,8 @@ def already(opened: Opened, checkpoint_id: str, pending_id: str | None) -> Check
 
 def progress_of(branch: Branch, *, live: bool) -> Progress:
     """How far a branch is; `live` says that a worker holds it."""
+    # The status that was written last. `running` without a worker is told as unknown: its worker is gone, and nobody knows yet what
+    # it did.
     if branch.status in ENDED:
         return "ended"
     if branch.status == "suspended":
@@ -461,13 +495,17 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
     for call in runner.state.calls:
         if call.status == "pending" and call.pending_id == pending_id:
             return runner, call
+        # What an inner run waits for is listed at the call. The list says that it is there, the inner run says what it is.
         if (item := next((item for item in call.waiting if item.id == pending_id), None)) is not None:
             if item.why == "question" and item.path == runner.state.path:
                 return runner, as_asked(call, item)
             nested = runner.spec.nested(runner.state, call)
+            # The agent has changed, and no longer has a run there. Nothing could go on with the decision.
             if nested is None:
                 raise CheckpointError(f"call {call.call_id} of {call.name} was a nested run, and is none any more")
             asks, waiting = asker(child_of(runner, call, nested), pending_id)
+            # The list of what waits, and the place where it waits, must agree. Somebody could else show a refund of five euros, and
+            # have one of five thousand decided.
             if waiting.digest != item.digest:  # what was shown is what is decided on: a bearer may show anything
                 raise CheckpointError(
                     f"pending {pending_id} is shown otherwise than it stands at {asks.state.path}: the checkpoint was edited"
@@ -490,6 +528,7 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
     for call in runner.state.calls:
         if call.waiting:
             nested = runner.spec.nested(runner.state, call)
+            # A run that nobody here can go on with is drift, and told as such; it is no reason to fail while looking.
             if nested is not None and fits(runner, call, nested):
                 yield from all_runners(child_of(runner, call, nested))
 
@@ -497,10 +536,12 @@ def all_runners(runner: Runner) -> Iterator[Runner]:
 def check_drift(opened: Opened, *, accept: bool) -> None:
     """Refuse an agent that has changed where it matters to what is open. Raises `AgentChanged`, unless the caller accepts it."""
     spec = opened.runner.home
+    # Not a matter of accepting: the rules of a graph cannot read the state of an agent.
     if opened.head.kind != spec.kind:
         raise CheckpointError(
             f"checkpoint {opened.head.id} is of the {opened.head.kind} {opened.head.agent.name!r}, which no {spec.kind} can go on with"
         )
+    # Judged by every run that waits, before anything of the decision is written (law 10).
     drift = drift_of(opened.head, spec, all_runners(opened.runner))
     if drift.changed and accept is not True:
         raise AgentChanged(
@@ -514,9 +555,12 @@ def check_drift(opened: Opened, *, accept: bool) -> None:
 def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed: Sequence[str]) -> bool:
     """Leave outcomes for the worker that holds the branch. False if the log has moved on, or nobody holds it now: look again."""
     branch, state = opened.branch, opened.runner.state
+    # As entries of the root, whoever they are for: the worker that holds the run hands them down.
     entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
-    inside = opened.runner.ledger.nested
+    inside = opened.runner.shared.nested
     trail = tuple(audit_row(state, outcome, inside) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))
+    # The write is bound to the worker that holds the branch, by its fence. If that one let go meanwhile, the decision would lie in
+    # the log for nobody; so it is refused, and looked at again.
     holder = Claim(branch_id=branch.id, run_id=branch.run_id, owner=branch.owner or "", fence=branch.fence)
     change = Append(
         branch_id=branch.id, seq=branch.seq, holder=holder, entries=entries, closed=tuple(closed), audit=trail
@@ -525,5 +569,6 @@ def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed:
         store.append(change)
     except Behind:
         return False
+    # In this process the worker hears of it at once. Elsewhere it does with its next renewal of the lease.
     store.keeper.poke()
     return True

@@ -26,6 +26,7 @@ def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> s
         if not isinstance(text, str):
             raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
     rows = store.select_pending(PendingFilter(pending_id=pending_id))
+    # Several branches may wait under one id. To pick one of them would be a guess.
     if len(rows) > 1:
         raise InvalidDecision(
             f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row in rows)}",
@@ -33,6 +34,8 @@ def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> s
         )
     if rows:
         approval = Waiting.of(rows[0]).approval
+        # Whoever decides by id alone may have a page before them that is an hour old. With the digest of what they saw, nothing
+        # else is decided.
         if digest is not None and digest != approval.digest:
             raise InvalidDecision(
                 f"pending {pending_id} has the digest {approval.digest}, and not the one that the decision was given for: nothing"
@@ -40,6 +43,8 @@ def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> s
                 pending_id=pending_id,
             )
         return rows[0].checkpoint_id
+    # It does not wait any more. If the audit trail knows it, the caller was second, and is told by whom it was decided; the trail
+    # outlives the run.
     if (record := decision_on(store, pending_id)) is None:
         raise UnknownPending(
             f"nothing waits under {quoted_id(pending_id)}, and no decision on it is recorded: it is of another store, or its run"
@@ -65,8 +70,11 @@ def approvals_at(
         branch, given, where = meant(store, run, bearer=bearer)
     else:
         raise ConfigurationError("approve_all takes a checkpoint or a run, or else a thread_id")
+    # Only what still waits, by the list of the store: the checkpoint may be one that others have decided on since.
     rows = {row.pending_id for row in where.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id}
     waiting = [item for item in given.pending if item.id in rows and not item.has_lapsed(now(where))]
+    # A yes to all is a yes to what was asked for as an approval. A call whose outcome is unknown would run again by it, and a
+    # question has no yes.
     found = [item.id for item in waiting if item.why == "approval" and not item.external]
     if not found:
         others = ", ".join(f"{item.id} ({'external' if item.external else item.why})" for item in waiting)

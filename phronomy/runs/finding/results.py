@@ -19,14 +19,19 @@ def answer_of(runner: Runner) -> Result[Any]:
     Raises `ApprovalExpired` if a decision that was given came too late to count, `BreakpointTimeout` if nobody answered one in time,
     `GuardrailRefused` if guardrails have ended it.
     """
+    # The decision that was too late is told even where the run went well: somebody believes that they have approved something.
     result = in_time(result_of(runner), runner.late)
-    lapsed = {item.pending_id for item in result.checkpoint.decisions if item.kind == "expire"}
-    if lapsed.intersection(runner.timed_out):  # else somebody has answered at the last moment
+    expired = (
+        [each.pending_id for each in result.checkpoint.decisions if each.kind == "expire"] if runner.timed_out else []
+    )
+    if not set(runner.timed_out).isdisjoint(expired):  # else somebody has answered at the last moment
         raise BreakpointTimeout(
             f"nobody answered breakpoint {', '.join(runner.timed_out)} of run {result.run_id} in time, so it is cancelled",
             pending_ids=runner.timed_out,
             result=result,
         )
+    # A guardrail refused, so there is no answer. It is an error, since a caller who reads the output only would show nothing and
+    # not know why.
     if (refusal := result.checkpoint.refusal) is not None and result.status == "rejected":
         raise GuardrailRefused(
             f"guardrail {refusal.guardrail!r} refused the {refusal.stage} of run {result.run_id} ({refusal.code})",
@@ -54,11 +59,13 @@ def in_time(result: Result[Any], late: Sequence[str]) -> Result[Any]:
 def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[Any]:
     """What the run has come to, by its last stored checkpoint."""
     base = checkpoint if checkpoint is not None else runner.base
-    if checkpoint is None:
+    # What is inside is only of interest while its call is open: the result carries no runs that are over.
+    if checkpoint is None and runner.shared.nested:
         open_ids = {call.id for call in base.calls if call.result is None}
-        parts = sorted(runner.ledger.nested.items())
+        parts = sorted(runner.shared.nested.items())
         base = base.evolve(nested=tuple(part for path, part in parts if path.split("/")[0] in open_ids))
-    state = transitions.current(base, runner.spec.apply)
+    # The status is that of the state with its journal: a call that settled after the last checkpoint counts.
+    state = transitions.current(base, runner.spec.apply) if base.journal else base
     return Result(
         status=state.status,
         output=output_of(runner, state) if state.ended == "completed" else None,
@@ -71,6 +78,7 @@ def output_of(runner: Runner, state: Checkpoint) -> Any:
     if runner.spec.output is None:
         return state.output
     try:
+        # Read by the type that the agent has now. It may have been another when the run ended, and then the text no longer fits.
         return runner.spec.output.value(state.json_text("output"))
     except InvalidOutput as error:
         raise OutputError(

@@ -24,11 +24,10 @@ def adopt(store: Store, checkpoint: Checkpoint) -> None:
         entries += [journal_entry(outcome, part.path) for outcome in part.journal]
     entries.append(row_entry(None, sealed, {}))
     entries += [journal_entry(outcome, checkpoint.path) for outcome in checkpoint.journal]
-    # A branch of its own, though the text names one: its log begins here, and nothing before it is
-    # known.
+    # A branch of its own, though the text names one: its log begins here, and nothing before it is known.
     branch = Branch.of(checkpoint)
-    # Two checkpoints of one run may be brought one after the other. The second cannot be put behind the
-    # first, as what lies between them is not known.
+    # Two checkpoints of one run may be brought one after the other. The second cannot be put behind the first, as what
+    # lies between them is not known.
     if any(known.id == branch.id for known in store.branches(run_id=branch.run_id)):
         branch = replace(branch, id=checkpoint.id)
     change = Append(
@@ -36,19 +35,19 @@ def adopt(store: Store, checkpoint: Checkpoint) -> None:
         seq=0,
         entries=tuple(entries),
         head=checkpoint.id,
-        # Nobody drives it: as running it would look like the run of a dead worker, and `recover_all`
-        # would carry it on without being asked. Failed can be resumed, and waits until somebody does.
+        # Nobody drives it: as running it would look like the run of a dead worker, and `recover_all` would carry it on
+        # without being asked. Failed can be resumed, and waits until somebody does.
         status=checkpoint.status if checkpoint.status != "running" else "failed",
         opened=tuple(pending_rows(checkpoint, branch.label)),
     )
     try:
-        # Written first and looked at after: a look before it would tell nothing, as another process may
-        # save the same text at the same time.
+        # Written first and looked at after: a look before it would tell nothing, as another process may save the same
+        # text at the same time.
         store.create(branch, change, exclusive=False)
     except StoreError as error:
         try:
-            # Refused for an id that is there: either the same checkpoint, and then all is well, or
-            # another under its id.
+            # Refused for an id that is there: either the same checkpoint, and then all is well, or another under its
+            # id.
             found = store.load(checkpoint.id)
         except CheckpointNotFound:
             raise error from error.__cause__

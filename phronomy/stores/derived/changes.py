@@ -24,14 +24,13 @@ def check_new(branch: Branch, change: Append) -> None:
     """Refuse the first change of a branch that does not fit it. Raises `StoreError`."""
     if change.branch_id != branch.id:
         raise StoreError(f"the first change of branch {branch.id} names another branch")
-    # Numbers go on from the parent's, so a branch without a parent begins at 0. With any other
-    # beginning its entries would be looked for in a parent that is not there.
+    # Numbers go on from the parent's, so a branch without a parent begins at 0. With any other beginning its entries
+    # would be looked for in a parent that is not there.
     first = branch.parent_seq
     if branch.seq != first or change.seq != first or first < 0 or (branch.parent_branch is None and first != 0):
         raise StoreError(f"the log of new branch {branch.id} must begin at parent_seq, which is 0 without a parent")
-    # A claim has a fence, and nobody can have been given one for a branch that does not exist. Taking
-    # it in the first change is how a run begins held: there is no moment in which somebody else could
-    # take it.
+    # A claim has a fence, and nobody can have been given one for a branch that does not exist. Taking it in the first
+    # change is how a run begins held: there is no moment in which somebody else could take it.
     if branch.owner is not None or change.claim is not None:
         raise StoreError(f"nobody can hold new branch {branch.id} yet: name the owner in `take`")
     _check_lease(change)
@@ -47,8 +46,8 @@ def check_change(change: Append) -> None:
             f"a change of branch {change.branch_id} gives a claim, takes one, or is left for the holder: it does one of them"
         )
     if change.holder is not None:
-        # Another's run may be left a note, and what was decided may leave the list of what waits. A
-        # checkpoint, a status or a lease would pull the run from under the worker that is driving it.
+        # Another's run may be left a note, and what was decided may leave the list of what waits. A checkpoint, a
+        # status or a lease would pull the run from under the worker that is driving it.
         rows = any(entry.checkpoint_id is not None for entry in change.entries)
         moves = change.head is not None or change.status is not None or change.release or change.lease
         if rows or moves or change.opened:
@@ -71,8 +70,8 @@ def full(branch_id: str) -> StoreError:
 
 
 def _check_lease(change: Append) -> None:
-    # Written so that nan fails as well: every comparison with it is false, and the claim would be
-    # neither held nor expired.
+    # Written so that nan fails as well: every comparison with it is false, and the claim would be neither held nor
+    # expired.
     if not 0 <= change.lease < math.inf:
         raise StoreError(f"a lease is a number of seconds, 0 or more, not {quoted(change.lease)}")
 
@@ -82,40 +81,38 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
 
     Raises `LeaseLost`, `Behind` or `Held`, in this order.
     """
-    # The one place where a claim is judged, for stores that read, judge and write under a lock. The SQL
-    # of `_GO_ON` and the Lua of `append` say the same again, where the judging has to happen inside the
-    # database; the contract holds the three together.
+    # The one place where a claim is judged, for stores that read, judge and write under a lock. The SQL of `_GO_ON` and
+    # the Lua of `append` say the same again, where the judging has to happen inside the database; the contract holds
+    # the three together.
     owner, fence, until = branch.owner, branch.fence, branch.lease_until
     claim = change.claim
-    # Lost comes first. A worker that was taken over must stop; told that it is behind, it would read on
-    # and try again.
+    # Lost comes first. A worker that was taken over must stop; told that it is behind, it would read on and try again.
     if claim is not None and (claim.fence != fence or claim.owner != owner or claim.branch_id != branch.id):
         raise lost(claim)
-    # The compare-and-set. What the writer decided was decided on a state that is no longer the last, so
-    # nothing of it may count; it reads what is new and decides anew.
+    # The compare-and-set. What the writer decided was decided on a state that is no longer the last, so nothing of it
+    # may count; it reads what is new and decides anew.
     if change.seq != branch.seq:
         raise Behind(branch.id)
-    # The length alone does not see that the holder let go without a word, or was taken over. The note
-    # would then lie in the log of a run that nobody drives.
+    # The length alone does not see that the holder let go without a word, or was taken over. The note would then lie in
+    # the log of a run that nobody drives.
     if (holder := change.holder) is not None and (
         holder.fence != fence or holder.owner != owner or holder.branch_id != branch.id or until <= now
     ):
         raise Behind(branch.id)
     if change.take is not None:
-        # Nobody waits: the caller is told who has it and until when, and decides what that means for a
-        # human.
+        # Nobody waits: the caller is told who has it and until when, and decides what that means for a human.
         if owner is not None and until > now:
             raise Held(branch)
-        # The fence moves with every take-over, also by the same owner. From here on every write of the
-        # holder before is refused, wherever it is stuck.
+        # The fence moves with every take-over, also by the same owner. From here on every write of the holder before is
+        # refused, wherever it is stuck.
         owner, fence, until = change.take, fence + 1, now + (change.lease or lease)
     elif change.lease:
         until = now + change.lease
     if change.release:
         # The fence stays where it is, and so does the status: letting go is not an end.
         owner, until = None, 0.0
-    # A root checkpoint was made from everything before it, so nothing is left over. Otherwise the first
-    # note counts: whoever recovers the run reads from there.
+    # A root checkpoint was made from everything before it, so nothing is left over. Otherwise the first note counts:
+    # whoever recovers the run reads from there.
     handed = branch.handed if change.head is None else None
     if handed is None and change.holder is not None:
         handed = branch.seq + 1
@@ -127,8 +124,8 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
         owner=owner,
         fence=fence,
         lease_until=until,
-        # A clock that was set back must not make a branch that ended later look older: the order of
-        # ends decides which run of a thread is the latest.
+        # A clock that was set back must not make a branch that ended later look older: the order of ends decides which
+        # run of a thread is the latest.
         created_at=branch.created_at or now,
         changed_at=max(now, branch.changed_at),
         announced=branch.seq if change.announce and branch.announced is None else branch.announced,
@@ -145,8 +142,8 @@ def check_thread(branch: Branch, others: Sequence[Branch]) -> None:
     if (other := latest_open(others)) is not None:
         raise Occupied(other)
     last = latest_ended(others)
-    # Between the writer's look at the thread and this write, another run may have begun and ended.
-    # Going on from the end before it would drop that run's turn from the conversation.
+    # Between the writer's look at the thread and this write, another run may have begun and ended. Going on from the
+    # end before it would drop that run's turn from the conversation.
     if last is not None and last.id != branch.parent_branch:
         raise Behind(last.id)
 
@@ -159,8 +156,8 @@ def latest_open(branches: Sequence[Branch]) -> Branch | None:
 def latest_ended(branches: Sequence[Branch]) -> Branch | None:
     """Of branches in the order they were made, the one that ended last; None if none has ended."""
     ended = [branch for branch in branches if branch.status in ENDED]
-    # Of two that ended at the same moment the one made last, since `max` keeps the first of equals.
-    # Every store must give the same one, or a run could begin from one end and be refused for another.
+    # Of two that ended at the same moment the one made last, since `max` keeps the first of equals. Every store must
+    # give the same one, or a run could begin from one end and be refused for another.
     return max(reversed(ended), key=lambda branch: branch.changed_at, default=None)
 
 
@@ -180,8 +177,8 @@ def is_wanted(branch: Branch, wanted: BranchFilter) -> bool:
 
 def check_removal(branch: Branch | None, branch_id: str, seq: int, now: float) -> None:
     """Refuse to take a branch away that has changed since it was looked at, or is held. Raises `Behind`."""
-    # Looked at when the list was made, taken away now. In between somebody may have resumed it, and
-    # then it stays, whole.
+    # Looked at when the list was made, taken away now. In between somebody may have resumed it, and then it stays,
+    # whole.
     if branch is None or branch.seq != seq or branch.is_held(now):
         raise Behind(branch_id)
 

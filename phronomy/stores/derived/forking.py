@@ -33,11 +33,10 @@ def fork(
         raise CheckpointError(
             f"checkpoint {checkpoint.id} is an end, and nothing goes on from it: fork one before it (store.history)"
         )
-    # Nothing is written before everything is made: a bad label or a change that raises leaves no half
-    # branch.
+    # Nothing is written before everything is made: a bad label or a change that raises leaves no half branch.
     branch, begun = forked(store, checkpoint, label=label, rerun=rerun, change=change)
-    # Not exclusive: a fork is made beside the run that it forks, while that one may still be open. Nor
-    # is it held: whoever resumes it takes it.
+    # Not exclusive: a fork is made beside the run that it forks, while that one may still be open. Nor is it held:
+    # whoever resumes it takes it.
     store.create(branch, begun, exclusive=False)
     # Read back, so that what the caller goes on with is what any other process would find.
     return store.load(begun.head or "")
@@ -60,17 +59,17 @@ def forked(
     if not isinstance(rerun, bool):
         raise ConfigurationError(f"rerun is True or False, not {type(rerun).__name__}")
     sealed = as_sealed(checkpoint)
-    # From the store, not from the checkpoint in hand: it says in which log and after which entry the
-    # row stands, which the branch needs.
+    # From the store, not from the checkpoint in hand: it says in which log and after which entry the row stands, which
+    # the branch needs.
     entries = store.lineage(checkpoint_id=checkpoint.id).entries
     place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
     row, inside = entries[place], {part.path for part in checkpoint.nested}
-    # The nested runs as their rows were at that place. In the checkpoint they may have gone on: what
-    # was decided after it does not come along.
+    # The nested runs as their rows were at that place. In the checkpoint they may have gone on: what was decided after
+    # it does not come along.
     nested = {part.path: part for part in rows_of(entries[: place + 1]) if part.path in inside}  # as they were then
     branch_id, at = new_id("branch"), datetime.fromtimestamp(store.clock(), UTC)
-    # Part of every idempotency key. The same salt makes the same key, and a settled result is found
-    # again; a new one has the tool act once more.
+    # Part of every idempotency key. The same salt makes the same key, and a settled result is found again; a new one
+    # has the tool act once more.
     salt = branch_id if rerun else sealed.salt
     forks: dict[str, Checkpoint] = {}
     rows = []
@@ -88,9 +87,8 @@ def forked(
             branch_id=branch_id,
             at=at,
             salt=salt,
-            # What waits gets new ids: the old ones belong to the branch that was forked, and a decision
-            # on one must not count in both. An approval that was not used yet is asked for again, for
-            # the same reason.
+            # What waits gets new ids: the old ones belong to the branch that was forked, and a decision on one must not
+            # count in both. An approval that was not used yet is asked for again, for the same reason.
             ids={call.id: new_id("pend") for call in unused},
             nested={
                 call.id: forks[path] for call in part.calls if (path := f"{part.path}/{call.id}".lstrip("/")) in forks
@@ -101,12 +99,10 @@ def forked(
             # User code, before anything is written: if it raises, there is no branch.
             first = first if change is None else change(first)
         forks[part.path] = first
-        # What is new since the row that it forks, which the reader reaches through the parent's log;
-        # alone, the whole.
+        # What is new since the row that it forks, which the reader reaches through the parent's log; alone, the whole.
         rows.append(row_entry(None if alone else part, first, {}))
     state = forks[""]
-    # After the very row, and not after the journal behind it: that was decided later, and is not in the
-    # fork.
+    # After the very row, and not after the journal behind it: that was decided later, and is not in the fork.
     after = {} if alone else {"parent_branch": row.branch_id, "parent_seq": row.seq, "seq": row.seq}
     branch = Branch.of(state, **after)
     begun = Append(

@@ -47,8 +47,8 @@ T = TypeVar("T")
 PATIENCE: Final = (0.01, 0.5)
 """Seconds between two looks at a run that is waited for: at first, and at most."""
 
-# Small enough that Redis, which does nothing else while a script runs, is soon free again; large enough
-# that the way there does not count.
+# Small enough that Redis, which does nothing else while a script runs, is soon free again; large enough that the way
+# there does not count.
 BATCH: Final = 500
 """Lines of the audit trail that are read at a time."""
 
@@ -116,8 +116,8 @@ class Waiting:
         """The pending approval that a store listed. Raises `StoreError` for a row that cannot be read."""
         try:
             approval = PendingApproval.model_validate_json(row.body)
-        # One damaged row fails the page that it is on, by name. Leaving it out in silence would hide a
-        # request that a human has to see.
+        # One damaged row fails the page that it is on, by name. Leaving it out in silence would hide a request that a
+        # human has to see.
         except ValueError:  # its text would quote the row
             raise StoreError(
                 f"pending {row.pending_id} of branch {row.branch_id} cannot be read: it is damaged"
@@ -149,8 +149,8 @@ class CheckpointInfo:
     def of(cls, row: CheckpointRow) -> CheckpointInfo:
         """The checkpoint that a store listed. Raises `StoreError` for a row that cannot be read."""
         try:
-            # The one value that is read out of a body: each row says it itself, whatever else it leaves
-            # to the rows before it. A column for it would be one more in every row of the log.
+            # The one value that is read out of a body: each row says it itself, whatever else it leaves to the rows
+            # before it. A column for it would be one more in every row of the log.
             created_at = reader_of(Time).validate_strings(json.loads(row.body)["created_at"])
         except (ValueError, LookupError, TypeError):
             raise StoreError(f"the row of checkpoint {row.checkpoint_id} cannot be read: it is damaged") from None
@@ -189,8 +189,8 @@ def pending_filter(
 
 def pending_page(store: Store, wanted: PendingFilter, limit: int | None, after: str | None) -> Page[Waiting]:
     """A page of pending approvals. Raises `StoreError` for a limit or a cursor that is none."""
-    # One row more than asked for is read, so that the last page knows that it is the last: a `next`
-    # that leads to an empty page is a promise of nothing.
+    # One row more than asked for is read, so that the last page knows that it is the last: a `next` that leads to an
+    # empty page is a promise of nothing.
     place = read_cursor(after, "p", float, int)
     rows = store.select_pending(replace(wanted, after=place, limit=one_more(limit)))
     kept = rows[:limit]
@@ -210,8 +210,8 @@ def checkpoint_page(
     after: str | None = None,
 ) -> Page[CheckpointInfo]:
     """A page of checkpoints. Raises `StoreError` for a limit or a cursor that is none."""
-    # Ids are cleaned as they were when they were written (half of a surrogate pair became U+FFFD), so the
-    # same text finds what was stored under it.
+    # Ids are cleaned as they were when they were written (half of a surrogate pair became U+FFFD), so the same text
+    # finds what was stored under it.
     given = texts(run_id=run_id, thread_id=thread_id, agent=agent, label=label)
     wanted = CheckpointFilter(**given, labeled=labeled)
     place = read_cursor(after, "c", int)
@@ -236,8 +236,8 @@ def audit_filter(
 
 def audit_records(store: Store, wanted: AuditFilter) -> Iterator[AuditRecord]:
     """The audit trail, read a batch at a time."""
-    # The next batch is asked for by the last number: lines that are added meanwhile come at the end,
-    # and none is seen twice.
+    # The next batch is asked for by the last number: lines that are added meanwhile come at the end, and none is seen
+    # twice.
     rows = store.select_audit(wanted)
     yield from _records(rows)
     # A full batch may have been the last. One read that finds nothing is cheaper than a count before.
@@ -275,8 +275,8 @@ def located(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
 
 def last_in(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
     """The last checkpoint of a lineage, if it is this one, and its branch. Raises `CheckpointError` if it leads elsewhere."""
-    # Asked of the log itself and not of an index: an index that says otherwise than the log is damage,
-    # and is named as such.
+    # Asked of the log itself and not of an index: an index that says otherwise than the log is damage, and is named as
+    # such.
     checkpoint = last_of(lineage.entries)
     if checkpoint.id == checkpoint_id:
         return lineage.branch, checkpoint
@@ -286,8 +286,7 @@ def last_in(lineage: Lineage, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
 def led_through(lineage: Lineage, checkpoint_id: str) -> list[Checkpoint]:
     """The checkpoints of a lineage up to this one, oldest first."""
     found = replay(_shown(lineage, checkpoint_id))
-    # The lineage ends after this checkpoint, except for the last of a branch, so all of it was read
-    # anyway.
+    # The lineage ends after this checkpoint, except for the last of a branch, so all of it was read anyway.
     ids = [checkpoint.id for checkpoint in found]
     return found[: ids.index(checkpoint_id) + 1]
 
@@ -295,8 +294,8 @@ def led_through(lineage: Lineage, checkpoint_id: str) -> list[Checkpoint]:
 def _shown(lineage: Lineage, checkpoint_id: str) -> tuple[Entry, ...]:
     """The entries that a checkpoint is shown from: what was journaled after it is of the last of a branch alone."""
     entries = lineage.entries
-    # The head alone is still moving: its journal says where the run stands now. For all others, what
-    # was journaled is in the checkpoint that followed.
+    # The head alone is still moving: its journal says where the run stands now. For all others, what was journaled is
+    # in the checkpoint that followed.
     return tuple(entries if lineage.branch.head == checkpoint_id else up_to(checkpoint_id, entries))
 
 
@@ -338,8 +337,7 @@ def current(store: Store, thread_id: str) -> tuple[Branch, Checkpoint]:
     Raises `CheckpointNotFound` for a thread that the store does not know.
     """
     branches = store.branches(thread_id=text("thread_id", thread_id))
-    # By the rules that `create` judges by: what is called current here is what a new message would
-    # meet.
+    # By the rules that `create` judges by: what is called current here is what a new message would meet.
     if (branch := latest_open(branches) or latest_ended(branches)) is None:
         raise not_found("run of thread", thread_id)
     return store.head(branch.id)
@@ -359,8 +357,8 @@ def text(name: str, value: str) -> str:
 
     Raises `StoreError`: what else was given is not quoted, since it may be a whole checkpoint.
     """
-    # A database driver would raise its own error for a number, and quote the value; and SQLite would
-    # compare 1 with '1' and find it.
+    # A database driver would raise its own error for a number, and quote the value; and SQLite would compare 1 with '1'
+    # and find it.
     if not isinstance(value, str):
         raise StoreError(f"{name} is text, not {type(value).__name__}")
     return clean(value)
@@ -375,8 +373,7 @@ def ago(store: Store, name: str, age: float | None) -> float | None:
     """The time that was so many seconds ago, None for None. Raises `StoreError`."""
     if age is None:
         return None
-    # An age below zero would ask for what is made in the future: a mistyped sign, which finds
-    # everything or nothing.
+    # An age below zero would ask for what is made in the future: a mistyped sign, which finds everything or nothing.
     if not is_number(age) or age < 0:
         raise StoreError(f"{name} is a number of seconds, 0 or more, or None, not {quoted(age)}")
     return store.clock() - age
@@ -384,8 +381,8 @@ def ago(store: Store, name: str, age: float | None) -> float | None:
 
 def moment(name: str, at: datetime | float | None) -> float | None:
     """The time in seconds since the epoch, None for None. Raises `StoreError`."""
-    # A datetime without a zone means the local time of whichever machine reads it: the same audit query
-    # would give other lines on another host.
+    # A datetime without a zone means the local time of whichever machine reads it: the same audit query would give
+    # other lines on another host.
     if isinstance(at, datetime) and at.utcoffset() is not None:
         return at.timestamp()
     if at is None or (is_number(at) and not isinstance(at, datetime)):
@@ -409,8 +406,8 @@ def one_more(limit: int | None) -> int | None:
 
 def cursor(kind: str, *place: float) -> str:
     """The text that stands for a place in a list of this kind."""
-    # Not encrypted, not signed: it holds a place in a list that its reader may see anyway. It is made
-    # opaque so that nobody builds one by hand and finds it broken in a later release.
+    # Not encrypted, not signed: it holds a place in a list that its reader may see anyway. It is made opaque so that
+    # nobody builds one by hand and finds it broken in a later release.
     return base64.urlsafe_b64encode(json.dumps([kind, *place]).encode()).decode().rstrip("=")
 
 
@@ -419,8 +416,8 @@ def read_cursor(text: str | None, kind: str, *types: type) -> Any:
     if text is None:
         return None
     try:
-        # It comes from a browser. Whatever it holds, the answer is a page or a `StoreError`, and the
-        # values that reach the database are numbers of the right size.
+        # It comes from a browser. Whatever it holds, the answer is a page or a `StoreError`, and the values that reach
+        # the database are numbers of the right size.
         found = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
     except (TypeError, ValueError, RecursionError, binascii.Error):
         found = None
@@ -440,8 +437,8 @@ def read_cursor(text: str | None, kind: str, *types: type) -> Any:
 def wait(store: Store, run_id: str, timeout: float | None, stops: bool) -> Checkpoint:
     """The last checkpoint of a run, once it has ended or, with `stops`, rests."""
     run_id = text("run_id", run_id)
-    # The reads are in the generator and the sleeping is not, so both drivers share the first and each
-    # sleeps in its own way.
+    # The reads are in the generator and the sleeping is not, so both drivers share the first and each sleeps in its own
+    # way.
     looks = _looks(store, run_id, timeout, stops)
     for pause in looks:
         time.sleep(pause)
@@ -461,13 +458,13 @@ def _looks(store: Store, branch_id: str, timeout: float | None, stops: bool) -> 
     """The seconds to wait before each further look; over once there is nothing to wait for."""
     if timeout is not None and not (is_number(timeout) and timeout >= 0):
         raise StoreError(f"timeout is a number of seconds, 0 or more, or None, not {quoted(timeout)}")
-    # The monotonic clock: how long somebody waits has nothing to do with the time of day, nor with the
-    # store's clock, which a test may hold still.
+    # The monotonic clock: how long somebody waits has nothing to do with the time of day, nor with the store's clock,
+    # which a test may hold still.
     until = None if timeout is None else time.monotonic() + timeout
     run_id, (pause, longest) = store.lineage(branch_id=branch_id).branch.run_id, PATIENCE
     while True:
-        # By the run, as the branch of that id may be one of several. Only the branch row is read: the
-        # log may be megabytes, and is read once, at the end.
+        # By the run, as the branch of that id may be one of several. Only the branch row is read: the log may be
+        # megabytes, and is read once, at the end.
         branch = next((one for one in store.select_branches(BranchFilter(run_id=run_id)) if one.id == branch_id), None)
         if branch is None:
             raise CheckpointNotFound(f"run {branch_id} was taken away while it was waited for", id=branch_id)

@@ -27,8 +27,7 @@ def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_la
         raise StoreError(f"keep_last is a whole number, 0 or more, not {quoted(keep_last)}")
     if not isinstance(keep_labeled, bool):
         raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
-    # One moment for the whole pass. Run by run, those that end while it works could go in the order of
-    # luck.
+    # One moment for the whole pass. Run by run, those that end while it works could go in the order of luck.
     before = ago(store, "older_than", older_than)
     return sum(
         take_away(store, run) for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last)
@@ -37,8 +36,8 @@ def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_la
 
 def candidates(store: Store, before: float, keep_labeled: bool, keep_last: int) -> Iterator[list[Branch]]:
     """The branches of each run that ended before this time in all of them, and is not spared."""
-    # The index finds branches that ended; whether the whole run has is asked for each. A fork that
-    # still waits needs the log that it goes on from, and its human has not had a say.
+    # The index finds branches that ended; whether the whole run has is asked for each. A fork that still waits needs
+    # the log that it goes on from, and its human has not had a say.
     for run_id in dict.fromkeys(branch.run_id for branch in store.select_branches(BranchFilter(ended_before=before))):
         run = store.branches(run_id=run_id)
         ended = all(branch.status in ENDED and branch.changed_at < before for branch in run)
@@ -72,8 +71,8 @@ def delete(store: Store, id: str, *, force: bool) -> bool:
         if branch is None:
             return False
         found = [branch]
-    # All branches of the run, also where only one of them is to go: what its calls came to may be all
-    # that a sibling has to know that they ran.
+    # All branches of the run, also where only one of them is to go: what its calls came to may be all that a sibling
+    # has to know that they ran.
     if not force:
         for branch in store.branches(run_id=found[0].run_id):
             if branch.status not in ENDED:
@@ -108,23 +107,22 @@ def _branch_of(store: Store, id: str) -> Branch | None:
 
 def take_away(store: Store, branches: Sequence[Branch]) -> int:
     """Take these branches away; the number of checkpoints that went: 0 if one has changed since, or is held."""
-    # With the length that was looked at: a run that somebody resumes between this and `remove` has
-    # grown, and stays.
+    # With the length that was looked at: a run that somebody resumes between this and `remove` has grown, and stays.
     going = {branch.id: branch.seq for branch in branches}
     run_ids = dict.fromkeys(branch.run_id for branch in branches)
     rows = [row for id in run_ids for row in store.select_checkpoints(CheckpointFilter(run_id=id))]
     # Counted before they go; afterwards there is nothing to count.
     count = sum(row.branch_id in going for row in rows)
     while True:
-        # Written anew in the same step as the removal. Made whole first, in a write of their own, they
-        # would be correct too, but a crash between the two would leave work done for nothing, and a
-        # branch begun in between would be torn off.
+        # Written anew in the same step as the removal. Made whole first, in a write of their own, they would be correct
+        # too, but a crash between the two would leave work done for nothing, and a branch begun in between would be
+        # torn off.
         others = [each for each in store.select_branches(BranchFilter(parents=tuple(going))) if each.id not in going]
         try:
             store.remove(going, {branch.id: detached(store, branch) for branch in others})
-        # Somebody was first. If it was in one of ours, we leave it alone: it is being used. If it was a
-        # neighbour, its part is made anew and it is tried again; each round means that somebody else
-        # got on, so it cannot go round for ever with nobody moving.
+        # Somebody was first. If it was in one of ours, we leave it alone: it is being used. If it was a neighbour, its
+        # part is made anew and it is tried again; each round means that somebody else got on, so it cannot go round for
+        # ever with nobody moving.
         except (Behind, CheckpointNotFound):
             if not all(_unchanged(store, branch) for branch in branches):
                 return 0
@@ -142,8 +140,8 @@ def detached(store: Store, branch: Branch) -> list[Entry]:
     """The entries of a branch that say what is new since something before it, written so that they stand for themselves."""
     entries = store.lineage(branch_id=branch.id).entries
     rows = [entry for entry in entries if entry.checkpoint_id is not None]
-    # The first row of each path in this branch is the one whose parent lies in another log. The later
-    # ones follow it, and stay as they are.
+    # The first row of each path in this branch is the one whose parent lies in another log. The later ones follow it,
+    # and stay as they are.
     tips: dict[str, str] = {}
     found: list[Entry] = []
     for entry, checkpoint in zip(rows, rows_of(entries), strict=True):

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 def row_entry(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str, CallSettled]) -> Entry:
     """The row of `child`, as what is new since `parent`; `settled` are the results journaled between them, by call id."""
-    # A delta and not the whole: a conversation of a thousand turns would else be written a thousand
-    # times, and the store would grow with its square.
+    # A delta and not the whole: a conversation of a thousand turns would else be written a thousand times, and the
+    # store would grow with its square.
     body = row_text(parent, child, settled)
     follows = parent is not None and parent.id == child.parent_id and parent.branch_id == child.branch_id
     return Entry(
         path=child.path,
         body=body,
         checkpoint_id=child.id,
-        # Within a branch the row before it is the parent, which a reader sees by the place. A row that
-        # begins a branch, or a copy, says its parent's id.
+        # Within a branch the row before it is the parent, which a reader sees by the place. A row that begins a branch,
+        # or a copy, says its parent's id.
         parent_id=None if follows else child.parent_id,
         label=child.label,
     )
@@ -45,15 +45,15 @@ def row_entry(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str
 
 def as_sealed(checkpoint: Checkpoint) -> Checkpoint:
     """The checkpoint as its row has it: without what was journaled after it, and what is nested in it."""
-    # What an id names for ever. Nested runs have rows of their own, and the journal may go on growing:
-    # neither is part of what was approved.
+    # What an id names for ever. Nested runs have rows of their own, and the journal may go on growing: neither is part
+    # of what was approved.
     return checkpoint.sealed()
 
 
 def journal_entry(outcome: Outcome, path: str) -> Entry:
     """The journal entry of an outcome."""
-    # The outcome alone, without the state it leads to: reading folds it in by the same `apply` that the
-    # driver used, so the two cannot differ.
+    # The outcome alone, without the state it leads to: reading folds it in by the same `apply` that the driver used, so
+    # the two cannot differ.
     return Entry(path=path, body=outcome_text(outcome))
 
 
@@ -71,8 +71,8 @@ def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
             label=label,
             risk=item.tool.risk,
             checkpoint_id=checkpoint.id,
-            # Only a request that something happens to when its time is over is in the index of those
-            # that expire: `recover_all` walks it, and would find the others again and again.
+            # Only a request that something happens to when its time is over is in the index of those that expire:
+            # `recover_all` walks it, and would find the others again and again.
             requested_at=item.requested_at.timestamp(),
             expires_at=item.expires_at.timestamp() if item.expires_at and item.on_expiry != "stay" else None,
             body=item.model_dump_json(),
@@ -83,8 +83,7 @@ def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
 
 def audit_row(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRow:
     """The line of the trail for an outcome that is recorded in this state; `inside` are its nested runs, by path."""
-    # Made from the state in which the outcome counted. Asked later, the run may have gone on, or be
-    # gone.
+    # Made from the state in which the outcome counted. Asked later, the run may have gone on, or be gone.
     record = audit_record(state, outcome, inside)
     return AuditRow(
         at=record.at.timestamp(),
@@ -97,7 +96,11 @@ def audit_row(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str,
 
 def settled_in(journal: Iterable[Outcome]) -> dict[str, CallSettled]:
     """The results in a journal, by call id."""
-    return {outcome.id: outcome for outcome in journal if isinstance(outcome, CallSettled)}
+    found: dict[str, CallSettled] = {}
+    for outcome in journal:
+        if isinstance(outcome, CallSettled):
+            found[outcome.id] = outcome
+    return found
 
 
 def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None = None) -> Iterator[Checkpoint]:
@@ -106,21 +109,21 @@ def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None 
     Raises `CheckpointError` for a log that cannot be read.
     """
     journals = {} if journals is None else journals
-    # One chain for each path: the rows of nested runs stand between those of the root, in the order
-    # they were written. That order is the only truth about what came first.
+    # One chain for each path: the rows of nested runs stand between those of the root, in the order they were written.
+    # That order is the only truth about what came first.
     tips: dict[str, Checkpoint] = {}
     for entry in entries:
         if entry.checkpoint_id is None:
             journals.setdefault(entry.path, []).append(outcome_from(entry.body))
             continue
-        # The journal between two rows is used up by the second: a later row finds what it refers to in
-        # its own journal, or in its parent.
+        # The journal between two rows is used up by the second: a later row finds what it refers to in its own journal,
+        # or in its parent.
         settled = settled_in(journals.pop(entry.path, ()))
         before = tips.get(entry.path)
         columns: Columns = {"id": entry.checkpoint_id, "parent_id": entry.parent_id, "path": entry.path}
         now = row_checkpoint(before, entry.body, settled, columns)
-        # The log of a thread's next run goes on from this one's. Nested runs and journal of the run
-        # before are not the new run's.
+        # The log of a thread's next run goes on from this one's. Nested runs and journal of the run before are not the
+        # new run's.
         if before is not None and entry.path == "" and before.run_id != now.run_id:  # the next run of the thread
             tips.clear()
             journals.clear()
@@ -143,14 +146,14 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
             found.append(row)
         else:
             live[row.path] = row
-    # A log without a root row is what is left of a store whose rows were deleted by hand. Said as such,
-    # rather than as an index error.
+    # A log without a root row is what is left of a store whose rows were deleted by hand. Said as such, rather than as
+    # an index error.
     if not found:
         raise CheckpointError("the log holds no checkpoint")
     last = found[-1]
-    # A nested run is live as long as the call that it runs in has no result. One that has ended is kept
-    # as well until its call settles: a crash may have come between its last row and the result of the
-    # call, and then this row is all that knows the result.
+    # A nested run is live as long as the call that it runs in has no result. One that has ended is kept as well until
+    # its call settles: a crash may have come between its last row and the result of the call, and then this row is all
+    # that knows the result.
     open_ids = {call.id for call in last.calls if call.result is None}
     nested = tuple(
         row.evolve(journal=tuple(journals.get(path, ())))
@@ -163,8 +166,8 @@ def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
 
 def up_to(checkpoint_id: str, entries: Sequence[Entry]) -> Sequence[Entry]:
     """The entries up to the row of a checkpoint: what there was when it was written."""
-    # A lineage may hold more than was there when the checkpoint was written: for one that the branch
-    # has left behind, what came later is not shown.
+    # A lineage may hold more than was there when the checkpoint was written: for one that the branch has left behind,
+    # what came later is not shown.
     place = next((place for place, entry in enumerate(entries) if entry.checkpoint_id == checkpoint_id), len(entries))
     return entries[: place + 1]
 
@@ -175,11 +178,10 @@ def last_of(entries: Sequence[Entry]) -> Checkpoint:
     Values that a later row replaced are not read, so damage in them is not seen. Raises `CheckpointError` for what cannot be read.
     """
     try:
-        # Two ways to read a log, and a test for each kind of row that holds them together. This one
-        # reads the rows as one JSON text and validates what counts in the end; `replay` makes every
-        # checkpoint on the way, which costs several times as much. A load and a resume need the last
-        # one only. `replay` stays, as history, forks, events and drawings need them all, and since it
-        # knows which row is damaged.
+        # Two ways to read a log, and a test for each kind of row that holds them together. This one reads the rows as
+        # one JSON text and validates what counts in the end; `replay` makes every checkpoint on the way, which costs
+        # several times as much. A load and a resume need the last one only. `replay` stays, as history, forks, events
+        # and drawings need them all, and since it knows which row is damaged.
         return _put_together(entries)
     except (ValueError, CheckpointError):  # reading one after another says what is wrong, and where
         return replay(entries)[-1]
@@ -191,8 +193,8 @@ class _Line:
     def __init__(self, path: str) -> None:
         self.path = path
         self.rows: list[Entry] = []
-        # Kept as texts: most of the journal is superseded by the row after it, and then nothing but
-        # results is read of it.
+        # Kept as texts: most of the journal is superseded by the row after it, and then nothing but results is read of
+        # it.
         self.journals: list[list[str]] = []
         self.journal: list[str] = []
 
@@ -206,8 +208,8 @@ class _Line:
 
     def is_over(self) -> bool:
         """Whether the last row is seen at a glance to be an end. What people write is quoted twice, and cannot look so."""
-        # A guess that may only be wrong in one direction. Missing an end costs the reading of a run
-        # that is then dropped; taking live for ended would lose a run.
+        # A guess that may only be wrong in one direction. Missing an end costs the reading of a run that is then
+        # dropped; taking live for ended would lose a run.
         return '"ended":"' in self.rows[-1].body
 
 
@@ -217,8 +219,7 @@ def _put_together(entries: Sequence[Entry]) -> Checkpoint:
     begun: str | None = None
     for entry in entries:
         path, body = entry.path, entry.body
-        # What a damaged database may hand out (bytes, a number) is left to `replay`, whose errors name
-        # the row.
+        # What a damaged database may hand out (bytes, a number) is left to `replay`, whose errors name the row.
         if type(body) is not str:
             raise ValueError("a body that is no text")
         line = lines.get(path)
@@ -227,9 +228,8 @@ def _put_together(entries: Sequence[Entry]) -> Checkpoint:
         if entry.checkpoint_id is None:
             line.journal.append(body)
             continue
-        # A row that names its run begins one. Whether it is the same one (a fork) or the thread's next
-        # decides what the nested runs so far belong to. The text is searched first, as parsing every
-        # row would cost what this way saves.
+        # A row that names its run begins one. Whether it is the same one (a fork) or the thread's next decides what the
+        # nested runs so far belong to. The text is searched first, as parsing every row would cost what this way saves.
         if path == "" and '"run_id"' in body:
             if begun is not None and _run_of(begun) != _run_of(body):  # the next run of the thread
                 lines = {"": line}
@@ -246,8 +246,8 @@ def _put_together(entries: Sequence[Entry]) -> Checkpoint:
     nested = []
     for path, line in sorted(lines.items()):
         awaited = path.split("/")[0] in open_ids
-        # A path without rows has journal alone: that is a log that was cut, and the root's own rows say
-        # what is to be done about the call.
+        # A path without rows has journal alone: that is a log that was cut, and the root's own rows say what is to be
+        # done about the call.
         if path and line.rows and (awaited or not line.is_over()):
             part = line.last()
             if awaited or part.ended is None:

@@ -47,14 +47,14 @@ class ResultRef(Record):
     ref: str
 
 
-# Lists that only grow, but for rare cuts. Each has a tail in the row and no place in the comparison of
-# fields: to compare the whole conversation at each turn would cost what the deltas save.
+# Lists that only grow, but for rare cuts. Each has a tail in the row and no place in the comparison of fields: to
+# compare the whole conversation at each turn would cost what the deltas save.
 _LOGS: Final = ("messages", "decisions", "handoffs")
-# Never in a body: the columns of the row say its id, parent and path, the journal and nested runs are
-# rows of their own.
+# Never in a body: the columns of the row say its id, parent and path, the journal and nested runs are rows of their
+# own.
 _APART: Final = ("version", "id", "parent_id", "path", "journal", "nested", *_LOGS)
-# Derived from the record, not listed: a field that is added to a checkpoint is in the rows from then
-# on, and cannot be forgotten here.
+# Derived from the record, not listed: a field that is added to a checkpoint is in the rows from then on, and cannot be
+# forgotten here.
 _PLAIN: Final = tuple(name for name in Fields.model_fields if name not in _APART)
 _LATER: Final = frozenset(name for name in _PLAIN if Fields.model_fields[name].exclude_if is not None)
 """Fields that the first rows of this version did not have: one that says nothing is left out of the first row, too."""
@@ -80,12 +80,12 @@ class _Delta(Record):
     # A row of a later release fails here, by name, and is not read as something else.
     version: Literal[1] = VERSION
     cut: dict[str, int] = Field(default_factory=dict)
-    # Text inside of text, quoted: a patch is read by the code that made it, and the parser of rows need
-    # not know what is in a user's state.
+    # Text inside of text, quoted: a patch is read by the code that made it, and the parser of rows need not know what
+    # is in a user's state.
     patch: str | None = Field(default=None, repr=False)
     shown: dict[str, dict[str, str]] = Field(default_factory=dict, repr=False)
-    # A screenshot that a tool returned is a megabyte. Its call stands in several rows before the turn
-    # is over, its image in one of them.
+    # A screenshot that a tool returned is a megabyte. Its call stands in several rows before the turn is over, its
+    # image in one of them.
     held: tuple[str, ...] = ()
     messages: tuple[Message | ResultRef, ...] = ()
     decisions: tuple[Decision, ...] = ()
@@ -93,8 +93,7 @@ class _Delta(Record):
 
 
 if TYPE_CHECKING:
-    # What pydantic makes at run time has no type that a checker could see; the base class says all that
-    # the code uses.
+    # What pydantic makes at run time has no type that a checker could see; the base class says all that the code uses.
     Delta = _Delta
 else:
     Delta = create_model(
@@ -112,29 +111,28 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
 
     `settled` are the results in the journal between the two, by call id.
     """
-    # Past the attributes, which hand out copies: what is compared here are the texts themselves, and
-    # most are the very objects of the parent.
+    # Past the attributes, which hand out copies: what is compared here are the texts themselves, and most are the very
+    # objects of the parent.
     new = child.__dict__
     old = parent.__dict__ if parent is not None else {}
     fields: dict[str, object] = {}
     for name in _PLAIN:
-        # So a first row of today is, byte for byte, the row that an earlier release wrote for the same
-        # checkpoint, and that release can still read it.
+        # So a first row of today is, byte for byte, the row that an earlier release wrote for the same checkpoint, and
+        # that release can still read it.
         if name not in old and name in _LATER and not new[name]:
             continue
-        # Identity first: a state or a schema that was carried over is not compared character by
-        # character.
+        # Identity first: a state or a schema that was carried over is not compared character by character.
         if name not in old or (new[name] is not old[name] and new[name] != old[name]):
             fields[name] = new[name]
     fields["created_at"] = new["created_at"]  # lists read it off the row alone
-    # A patch only where it is shorter. A state that was replaced as a whole is written as a whole,
-    # which also gives readers a place to begin from.
+    # A patch only where it is shorter. A state that was replaced as a whole is written as a whole, which also gives
+    # readers a place to begin from.
     if "state" in fields and old and not (change := patch(old["state"], new["state"])).startswith('{"whole":'):
         fields["patch"] = change
         del fields["state"]
     calls: Sequence[Call] = child.calls
-    # A gated node is judged by the whole state, so its call holds a copy of it; without this each wave
-    # would write the state once more for each of its nodes.
+    # A gated node is judged by the whole state, so its call holds a copy of it; without this each wave would write the
+    # state once more for each of its nodes.
     if "calls" in fields and child.kind == "graph":
         calls, left = thinned(calls, new["state"])
         fields |= {"calls": calls, "shown": left} if left else {}
@@ -142,18 +140,17 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
     tails: dict[str, tuple[Any, ...]] = {}
     for name in _LOGS:
         before, after = old.get(name, ()), new[name]
-        # A list that was cut or changed before its end (guardrails took a refused input out again) is
-        # written anew from its beginning. That is rare, and the row stays true on its own.
+        # A list that was cut or changed before its end (guardrails took a refused input out again) is written anew from
+        # its beginning. That is rare, and the row stays true on its own.
         count = len(before)
         if count and (len(after) < count or (after[count - 1] is not before[-1] and after[:count] != before)):
             cut[name] = count = 0
         if len(after) > count:
             tails[name] = after[count:]
-    # Results of another run of the thread are not referred to: that run may be deleted, and this one
-    # has to stay whole.
+    # Results of another run of the thread are not referred to: that run may be deleted, and this one has to stay whole.
     known = _known(parent if parent is not None and parent.run_id == child.run_id else None, settled)
-    # The result is in the journal, written the moment it settled. The message made of it says the same
-    # again, so the row refers to it, and every result is on the disk once.
+    # The result is in the journal, written the moment it settled. The message made of it says the same again, so the
+    # row refers to it, and every result is on the disk once.
     if known and "messages" in tails:
         by_call = {call_id: (id, result) for id, (call_id, result) in known.items()}
         tails["messages"] = tuple(_as_ref(message, by_call) for message in tails["messages"])
@@ -162,8 +159,8 @@ def row_text(parent: Checkpoint | None, child: Checkpoint, settled: Mapping[str,
         fields |= {"calls": calls, "held": held} if held else {}
     fields |= {**tails, **({"cut": cut} if cut else {})}
     delta = _EMPTY.evolve(**fields)
-    # Not every field was validated again: they come from a record that is valid. What is set says what
-    # is written, an empty list that became empty included.
+    # Not every field was validated again: they come from a record that is valid. What is set says what is written, an
+    # empty list that became empty included.
     object.__setattr__(delta, "__pydantic_fields_set__", set(fields))  # the others are as in the parent
     return delta.model_dump_json(exclude_unset=True, exclude_defaults=True)
 
@@ -172,31 +169,29 @@ def row_checkpoint(
     parent: Checkpoint | None, body: str, settled: Mapping[str, CallSettled], columns: Columns
 ) -> Checkpoint:
     """The checkpoint of a row: its parent with what the row adds. Raises `CheckpointError` for a body that is no row."""
-    # Before anything is validated: with the parts put back in, a row is a row like any other, and one
-    # set of rules judges it.
+    # Before anything is validated: with the parts put back in, a row is a row like any other, and one set of rules
+    # judges it.
     if isinstance(body, str) and MARK in body:
         body = _filled(parent, body, columns["id"])
     delta = _read_strictly(Delta.model_validate_json, body)
-    # Only the first row of a run names it. Whatever else it leaves out is not there, rather than
-    # unchanged.
+    # Only the first row of a run names it. Whatever else it leaves out is not there, rather than unchanged.
     begins = "run_id" in delta.model_fields_set
     if begins and columns["path"]:
         parent = None  # a run inside a call goes on from no other, whatever was at its path before
-    # A column that is empty means the row before it. The first row of a run with an empty column has no
-    # parent at all.
+    # A column that is empty means the row before it. The first row of a run with an empty column has no parent at all.
     if not begins and parent is not None and columns["parent_id"] is None:
         columns["parent_id"] = parent.id
     fields = {name: delta.__dict__[name] for name in delta.model_fields_set if name in _PLAIN}
     if delta.patch is not None:
         fields["state"] = _patched(parent, fields, delta.patch, columns["id"])
     known = _known(parent, settled)
-    # From the parent or the journal, by the id of the call. A reference to neither is a log that
-    # somebody has cut, and fails.
+    # From the parent or the journal, by the id of the call. A reference to neither is a log that somebody has cut, and
+    # fails.
     if delta.held:
         fields["calls"] = tuple(_with_images(call, delta.held, known) for call in fields.get("calls", ()))
     for name in _LOGS:
-        # A tail on nothing would look like a shorter conversation. It is caught below: the first row of
-        # a log has all required fields, or the row fails.
+        # A tail on nothing would look like a shorter conversation. It is caught below: the first row of a log has all
+        # required fields, or the row fails.
         before = getattr(parent, name)[: delta.cut.get(name)] if parent is not None else ()
         fields[name] = before + tuple(_from_ref(item, known) for item in getattr(delta, name))
     if parent is None:
@@ -204,9 +199,9 @@ def row_checkpoint(
             raise CheckpointError(
                 f"the row of checkpoint {columns['id']} says what changed, and what it goes on from is missing"
             )
-        # Each field was validated with the row. The whole is not validated a second time: rows were
-        # written by this code from a valid record, and rows that anybody could forge are out of scope
-        # here, as `docs/guarantees.md` says of trust.
+        # Each field was validated with the row. The whole is not validated a second time: rows were written by this
+        # code from a valid record, and rows that anybody could forge are out of scope here, as `docs/guarantees.md`
+        # says of trust.
         return Checkpoint.model_construct(**columns, **fields)
     return parent.evolve(**fields, **columns, journal=(), nested=())
 
@@ -218,8 +213,8 @@ def _filled(parent: Checkpoint | None, body: str, id: str) -> str:
         raise CheckpointError(f"the calls of checkpoint {id} cannot be put together: {error}") from None
 
 
-# Read by plain `json`, as a row may be looked at that will turn out to be damaged: what is wrong with
-# it is for the validation to say.
+# Read by plain `json`, as a row may be looked at that will turn out to be damaged: what is wrong with it is for the
+# validation to say.
 def _state_in(body: str, before: str, patches: Sequence[str]) -> str:
     """The state as of a row: its own, or the one before it with these patches, and with its own."""
     row = json.loads(body)
@@ -230,8 +225,7 @@ def _state_in(body: str, before: str, patches: Sequence[str]) -> str:
 
 
 def _patched(parent: Checkpoint | None, fields: Mapping[str, object], change: str, id: str) -> JsonText:
-    # A forged or damaged row may say both, a state and what changed in it. No order of the two would be
-    # right.
+    # A forged or damaged row may say both, a state and what changed in it. No order of the two would be right.
     if parent is None or "state" in fields:
         raise CheckpointError(f"the row of checkpoint {id} says what changed in a state that is not there")
     try:
@@ -240,12 +234,12 @@ def _patched(parent: Checkpoint | None, fields: Mapping[str, object], change: st
         raise CheckpointError(f"the state of checkpoint {id} cannot be put together: {error}") from None
 
 
-# The last checkpoint of a log, without those on the way to it: what rows say is put together, and what a later row replaces is
-# not looked at. Every load and every resume begins so, and it costs what the conversation costs to read.
+# The last checkpoint of a log, without those on the way to it: what rows say is put together, and what a later row
+# replaces is not looked at. Every load and every resume begins so, and it costs what the conversation costs to read.
 
 
-# Calls are validated once, in the row that has the last word on them. Of the others it only counts that
-# something is there.
+# Calls are validated once, in the row that has the last word on them. Of the others it only counts that something is
+# there.
 class _Unread(TypedDict):
     """An object that is there, whatever it holds."""
 
@@ -263,8 +257,7 @@ class _Ref(TypedDict):
 class _Said(TypedDict, total=False):
     """The parts of a row that count whatever rows follow. Of its other fields only their presence is noted."""
 
-    # Extra fields are allowed, and not ignored: which fields a row has is what decides whose word is
-    # the last.
+    # Extra fields are allowed, and not ignored: which fields a row has is what decides whose word is the last.
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
     version: Literal[1]
@@ -294,15 +287,13 @@ class _Told(TypedDict):
 
 
 if TYPE_CHECKING:
-    # The three lists are taken from `_Said`, where each tail was validated. Here they are not looked at
-    # a second time.
+    # The three lists are taken from `_Said`, where each tail was validated. Here they are not looked at a second time.
     _Rest = _Delta
 else:
     _Rest = create_model("_Rest", __base__=Delta, **dict.fromkeys(_LOGS, (Any, ())))
 
 _ONWARD: Final = frozenset(("version", "cut", "patch", "shown", "held", *_LOGS))
-# What the fields are laid over. The names are all there, so that `evolve` finds the fields that it is
-# to replace.
+# What the fields are laid over. The names are all there, so that `evolve` finds the fields that it is to replace.
 _BLANK: Final[Checkpoint] = cast("Any", Checkpoint).model_construct(**dict.fromkeys(("id", *_REQUIRED)))
 
 
@@ -316,12 +307,11 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
     """
     # All rows as one JSON text: one call of the validator costs a fraction of one call for each row.
     said: list[_Said] = reader_of(list[_Said]).validate_json(f"[{','.join(bodies)}]")
-    # A body `1},{2` would make two rows of one: then the count is off, and it is read the slow way,
-    # which refuses it.
+    # A body `1},{2` would make two rows of one: then the count is off, and it is read the slow way, which refuses it.
     if len(said) != len(bodies):
         raise ValueError("a row is no JSON object")
-    # By the place of the row as well as by the id of the call: the thread's next run, in the same log,
-    # counts its calls from the beginning, so an id alone may stand for several results.
+    # By the place of the row as well as by the id of the call: the thread's next run, in the same log, counts its calls
+    # from the beginning, so an id alone may stand for several results.
     results = _results_of(bodies, journals)
     latest: dict[str, int] = {}  # which row has the last word on a field
     logs: dict[str, list[Any]] = {name: [] for name in _LOGS}
@@ -340,8 +330,8 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
                 raise ValueError("a state is there, and what changed in it")
             changes.append(row["patch"])
         if "calls" in row:
-            # The calls were shown the state as of this row. Changes that came later must not be laid
-            # over what they were shown.
+            # The calls were shown the state as of this row. Changes that came later must not be laid over what they
+            # were shown.
             seen = len(changes)
         given: Mapping[str, Any] = row
         for name, log in logs.items():
@@ -350,32 +340,35 @@ def last_checkpoint(  # noqa: PLR0912  # one pass over the rows
                 del log[row["cut"].get(name, len(log)) :]
             if (more := given.get(name)) is not None:
                 log += [_referred(results, place, item["ref"]) if isinstance(item, dict) else item for item in more]
-    # From here on nothing is guessed. Whatever does not fit is left to the reader of single rows, which
-    # either makes sense of it or says which row is damaged.
+    # From here on nothing is guessed. Whatever does not fit is left to the reader of single rows, which either makes
+    # sense of it or says which row is damaged.
     if not latest.keys() >= _REQUIRED:
         raise ValueError("what the rows go on from is missing")
     if "held" in latest and latest["held"] == latest.get("calls"):
         raise ValueError("results of its calls are in other rows")
-    # Mostly two or three rows hold the last word on everything: the first, the latest, and the one in
-    # which the turn began. Only those are validated as a whole.
-    rest = {name: place for name, place in latest.items() if name not in _ONWARD}
+    # Mostly two or three rows hold the last word on everything: the first, the latest, and the one in which the turn
+    # began. Only those are validated as a whole.
     if "shown" in latest and latest["shown"] == latest.get("calls"):
         bodies = _with_shown(bodies, latest, changes[:seen])
-    read = {place: _Rest.model_validate_json(bodies[place]).__dict__ for place in set(rest.values())}
-    fields = {name: read[place][name] for name, place in rest.items()}
+    read: dict[int, Mapping[str, Any]] = {}
+    fields: dict[str, Any] = {name: tuple(log) for name, log in logs.items()}
+    for name, place in latest.items():
+        if name not in _ONWARD:
+            if place not in read:
+                read[place] = _Rest.model_validate_json(bodies[place]).__dict__
+            fields[name] = read[place][name]
     if changes:
         fields["state"] = folded(fields.get("state", NULL), changes)
     # A row that begins a run and names no parent has none. Any other follows the row before it.
     if columns["parent_id"] is None and latest["run_id"] < len(bodies) - 1:
         columns["parent_id"] = follows
-    return _BLANK.evolve(**columns, **{name: tuple(log) for name, log in logs.items()}, **fields)
+    return _BLANK.evolve(**columns, **fields)
 
 
 def _with_shown(bodies: Sequence[str], latest: Mapping[str, int], changes: Sequence[str]) -> list[str]:
     """The rows, with what was left out in the one that has the last word on calls. `changes` of the state are those up to it."""
     place = latest["calls"]
-    # Then what the calls were shown hangs on a state that was overwritten. The slow way passes through
-    # it.
+    # Then what the calls were shown hangs on a state that was overwritten. The slow way passes through it.
     if latest["state"] > place:
         raise ValueError("a state was written whole since")
     whole = JsonText(json.loads(bodies[latest["state"]])["state"])
@@ -392,6 +385,8 @@ def _results_of(bodies: Sequence[str], journals: Sequence[Sequence[str]]) -> dic
             found = [text for text in journal if text.startswith('{"type":"settled"')]
             places += [place] * len(found)
             texts += found
+    if not texts:
+        return {}
     told: list[_Told] = reader_of(list[_Told]).validate_json(f"[{','.join(texts)}]")
     return {
         (place, one["id"]): tool_message(one["call_id"], _content_of(one["result"]), one["result"]["kind"])
@@ -404,8 +399,8 @@ def _content_of(kept: _Kept) -> JsonText:
 
 
 def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) -> Message:
-    # Backwards and not in the row's own journal alone: a result with images may be referred to by
-    # several rows, and stands in the journal before the first.
+    # Backwards and not in the row's own journal alone: a result with images may be referred to by several rows, and
+    # stands in the journal before the first.
     found = next((at for at in range(place, -1, -1) if (at, ref) in results), None)
     if found is None:
         raise ValueError("a result is not where it should be")
@@ -414,8 +409,8 @@ def _referred(results: Mapping[tuple[int, str], Message], place: int, ref: str) 
 
 def outcome_text(outcome: Outcome) -> str:
     """The text of a journal entry."""
-    # The type comes first, so that a reader tells a result from other outcomes by the first characters.
-    # Defaults are left out: a journal entry is written at every step.
+    # The type comes first, so that a reader tells a result from other outcomes by the first characters. Defaults are
+    # left out: a journal entry is written at every step.
     rest = outcome.model_dump_json(exclude_defaults=True)[1:]
     return f'{{"type":"{outcome.type}"' + ("," if len(rest) > 1 else "") + rest
 
@@ -429,8 +424,8 @@ def outcome_from(text: str) -> Outcome:
 def _read_strictly(read: Callable[[str], T], text: str) -> T:
     try:
         return read(text)
-    # The error of pydantic quotes its input, which is a conversation. `explain` says where and what
-    # kind, without a value; `from None` keeps the rest out of tracebacks.
+    # The error of pydantic quotes its input, which is a conversation. `explain` says where and what kind, without a
+    # value; `from None` keeps the rest out of tracebacks.
     except ValidationError as error:
         raise CheckpointError(f"a stored row cannot be read: {explain(error)}") from None
 
@@ -449,8 +444,8 @@ def _known(parent: Checkpoint | None, settled: Mapping[str, CallSettled]) -> Kno
 
 def _as_ref(message: Message, by_call: Known) -> Message | ResultRef:
     id, result = by_call.get(message.tool_call_id or "", ("", None))
-    # Compared, not assumed: a guardrail or an input filter may have changed the message since, and then
-    # it is written as it is.
+    # Compared, not assumed: a guardrail or an input filter may have changed the message since, and then it is written
+    # as it is.
     if result is None or message.settlement != result.kind or message.json_text("content") != content_of(result):
         return message
     return ResultRef(ref=id)

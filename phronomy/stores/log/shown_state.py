@@ -13,8 +13,8 @@ from phronomy.foundation.json_text import JsonError, JsonText
 from phronomy.records.calls import Call
 from phronomy.stores.log.text_patch import patch, patched
 
-# So most rows are told apart by a search in their text, without being parsed. Wherever a user writes
-# the same characters, they stand in a string, where each quote has a backslash before it.
+# So most rows are told apart by a search in their text, without being parsed. Wherever a user writes the same
+# characters, they stand in a string, where each quote has a backslash before it.
 MARK: Final = '"shown":'
 """The text by which a row with something left out is known. Inside a string of the row, the quotes would have backslashes."""
 
@@ -37,8 +37,7 @@ def thinned(calls: Sequence[Call], state: JsonText) -> tuple[tuple[Call, ...], d
                 change = patch(state, JsonText(text[len(_BEGINS) : -1]))
             except JsonError:  # the model's text, of an edit that was not valid
                 continue
-            # A state that has changed so much since that a patch would hold all of it stays in the
-            # call.
+            # A state that has changed so much since that a patch would hold all of it stays in the call.
             if not change.startswith('{"whole":'):
                 left.setdefault(call.id, {})[field] = change
                 call = call.evolve(**{field: JsonText("{}")})
@@ -50,9 +49,8 @@ def filled(body: str, state: str) -> str:
     """The text of a row with all that was left out of its calls. Raises `JsonError` for what does not fit."""
     try:
         data: dict[str, Any] = json.loads(body)
-        # Nothing of a row is trusted here. A row that somebody changed can name calls that it does not
-        # have, or fields that hold something: each of these fails, and none fills in what was never
-        # left out.
+        # Nothing of a row is trusted here. A row that somebody changed can name calls that it does not have, or fields
+        # that hold something: each of these fails, and none fills in what was never left out.
         left: Mapping[str, Mapping[str, str]] = data.pop("shown")
         calls = {call["id"]: call for call in data["calls"]}
         for id, fields in left.items():

@@ -33,8 +33,8 @@ _THERE: Final = "a patch adds a key that is there already"
 _read = json.JSONDecoder().raw_decode
 
 
-# A text that is patched is patched again at the next step. Splitting it anew each time would cost a
-# pass over the whole state; the members are what the last patch ended with.
+# A text that is patched is patched again at the next step. Splitting it anew each time would cost a pass over the whole
+# state; the members are what the last patch ended with.
 class ObjectText(JsonText):
     """The canonical text of a JSON object that remembers the text of each of its values. `members` is not to be changed."""
 
@@ -46,8 +46,8 @@ class ObjectText(JsonText):
     def of(cls, members: dict[str, str]) -> Self:
         """The object of these members, in their order. Raises `JsonError` if it is over the limit of size."""
         text = cls._made(members)
-        # A few patches of a few bytes each can add up to more than a record may hold. It is refused
-        # here, before a checkpoint is made of it that nobody could write down.
+        # A few patches of a few bytes each can add up to more than a record may hold. It is refused here, before a
+        # checkpoint is made of it that nobody could write down.
         if len(text) > json_text.MAX_BYTES:
             raise JsonError(f"JSON text of {len(text)} characters is over the limit of {json_text.MAX_BYTES}")
         return text
@@ -69,8 +69,8 @@ class ObjectText(JsonText):
         if isinstance(text, cls):
             return text
         read = cls._made(_split(text))
-        # Put together again and compared. A text with a space in it would be split rightly, and come
-        # back without the space: then the state would not be the one whose digest was approved.
+        # Put together again and compared. A text with a space in it would be split rightly, and come back without the
+        # space: then the state would not be the one whose digest was approved.
         if read != text:
             raise JsonError("the JSON text is not in canonical form")
         return read
@@ -88,8 +88,7 @@ def patch(old: JsonText, new: JsonText) -> JsonText:
         was = before.get(key)
         if was is None:
             put[key] = text
-        # Values are compared as texts: equal texts are equal values, and 5 and 5.0 are two, as they are
-        # in a digest.
+        # Values are compared as texts: equal texts are equal values, and 5 and 5.0 are two, as they are in a digest.
         elif was is not text and was != text:
             tail = _tail(was, text)
             if tail is None:
@@ -104,12 +103,11 @@ def patch(old: JsonText, new: JsonText) -> JsonText:
         parts["add"] = ObjectText._made(grown)
     if gone:
         parts["drop"] = _names(gone)
-    # The order of keys is part of the text, and so of its digest. Mostly it follows from what was there
-    # and what is new, and nothing is said.
+    # The order of keys is part of the text, and so of its digest. Mostly it follows from what was there and what is
+    # new, and nothing is said.
     if _order(before, put, gone) != list(after):
         parts["order"] = _names(after)
-    # A state that was replaced has a patch longer than itself. So a row is never much longer than what
-    # it stands for.
+    # A state that was replaced has a patch longer than itself. So a row is never much longer than what it stands for.
     if sum(map(len, parts.values())) >= len(new):
         return ObjectText._made({"whole": new})
     return ObjectText._made(parts)
@@ -124,9 +122,8 @@ def folded(old: JsonText, patches: Iterable[str]) -> JsonText:
     """What `patched` makes of `old` with each of these in turn, for what it costs to read each of them once."""
     text, members = old, None
     for patch in patches:
-        # Each patch is judged on its own, as if it were the only one: a wrong one in the middle of
-        # hundreds fails by what is wrong with it, and is not hidden by a later one that sets the same
-        # key.
+        # Each patch is judged on its own, as if it were the only one: a wrong one in the middle of hundreds fails by
+        # what is wrong with it, and is not hidden by a later one that sets the same key.
         parts = _read_parts(patch)
         if "whole" in parts:
             text, members = JsonText(parts["whole"]), None
@@ -155,8 +152,8 @@ def _with_parts(members: dict[str, str | _Growing], parts: Mapping[str, str]) ->
     """The members with what the parts of a patch say; those given are changed."""
     put, grown = (ObjectText.read(parts.get(name, "{}")).members for name in ("set", "add"))
     gone = _read_names(parts, "drop")
-    # A patch that was made by `patch` never does any of this. One that does is damaged, or was written
-    # by hand, and what it means would hang on the order in which the parts are read.
+    # A patch that was made by `patch` never does any of this. One that does is damaged, or was written by hand, and
+    # what it means would hang on the order in which the parts are read.
     if not (put.keys().isdisjoint(grown) and put.keys().isdisjoint(gone) and grown.keys().isdisjoint(gone)):
         raise JsonError("a patch says two things of one key")
     if not (grown.keys() <= members.keys() and members.keys() >= set(gone)):
@@ -191,8 +188,8 @@ class _Growing:
         if kind == "{" and len(self._texts) == 1:
             _refuse_repeated(self._texts[0], tail)
         elif kind == "{":
-            # Kept from the second tail on: with one tail, which is the usual case, looking into the
-            # text is cheaper than splitting it.
+            # Kept from the second tail on: with one tail, which is the usual case, looking into the text is cheaper
+            # than splitting it.
             self._keys = self._keys or {key for text in self._texts for key in _split(text)}
             added = ObjectText.read(tail).members.keys()
             if not added.isdisjoint(self._keys):
@@ -251,8 +248,7 @@ def _tail(old: str, new: str) -> str | None:
 
 def _order(before: Iterable[str], put: Iterable[str], gone: list[str]) -> list[str]:
     """The order of the keys that `patched` has without being told."""
-    # Keys that are gone leave their place, new ones come last: that is what `_with_parts` does without
-    # being told.
+    # Keys that are gone leave their place, new ones come last: that is what `_with_parts` does without being told.
     kept = dict.fromkeys(before)
     for key in gone:
         del kept[key]
@@ -281,8 +277,8 @@ def _split(text: str) -> dict[str, str]:
         raise JsonError("the JSON text is not an object")
     try:
         while place < end:
-            # No more than where each value ends is looked at. That the whole is canonical is seen by
-            # the caller, who puts it together again and compares.
+            # No more than where each value ends is looked at. That the whole is canonical is seen by the caller, who
+            # puts it together again and compares.
             key, start = _read(text, place)
             _, stop = _read(text, start + 1)
             if not isinstance(key, str) or key in found or text[start] != ":" or text[stop] not in ",}":
@@ -291,8 +287,8 @@ def _split(text: str) -> dict[str, str]:
             place = stop + 1
     except JsonError:
         raise
-    # A text that ends in the middle of a value, or is nested a thousand deep, is an error of the data
-    # and not of the program.
+    # A text that ends in the middle of a value, or is nested a thousand deep, is an error of the data and not of the
+    # program.
     except (ValueError, IndexError, RecursionError) as error:
         raise JsonError(f"not JSON: {type(error).__name__}") from None
     return found

@@ -30,8 +30,8 @@ from phronomy.stores.redis.lua import Script
 
 _log = logging.getLogger("phronomy")
 
-# Written once by the first store to come, and read by all: a release that keeps its keys in another way
-# must find out before it touches one.
+# Written once by the first store to come, and read by all: a release that keeps its keys in another way must find out
+# before it touches one.
 FORMAT: Final = b"1"
 """The version of what the keys hold. 1: the first."""
 
@@ -42,8 +42,7 @@ _FAULTS: Final = (RedisError, RedisClusterException, OSError)
 _FINAL: Final = (AuthenticationError, BusyLoadingError, MaxConnectionsError)
 """Lost connections that asking again at once does not mend."""
 
-# By the code that begins the message. The rest of the message may name keys, and so ids of runs and
-# names of tenants.
+# By the code that begins the message. The rest of the message may name keys, and so ids of runs and names of tenants.
 _REMEDIES: Final = {
     "BUSY": "it is busy with another script",
     "CLUSTERDOWN": "the cluster is down",
@@ -84,8 +83,7 @@ _BELOW: Final = {
 class Client(Protocol):
     """The methods of a redis-py client that are used here."""
 
-    # The one way through which clients of one server and of a cluster, made in any way, can be used
-    # alike.
+    # The one way through which clients of one server and of a cluster, made in any way, can be used alike.
     def execute_command(self, *args: object, **options: bool) -> object:
         """Send a command, and return its answer."""
         ...
@@ -117,29 +115,28 @@ class Link:
             raise StoreError("this Redis store is closed")
         if not self._checked:
             self._check()
-        # It comes back as the first thing in the answer. A connection in which an interrupt left an
-        # answer unread gives each caller the answer of the one before, and a decision would be read off
-        # somebody else's. The same number marks the change in the branch, so that a call which is sent
-        # twice counts once.
+        # It comes back as the first thing in the answer. A connection in which an interrupt left an answer unread gives
+        # each caller the answer of the one before, and a decision would be read off somebody else's. The same number
+        # marks the change in the branch, so that a call which is sent twice counts once.
         number = os.urandom(12)
         values: tuple[bytes | int, ...] = (len(keys), *keys, beginning, number, *args)
         problem: BaseException | None = None
-        # Twice: a connection that stood idle may have been closed on the other side, and that shows
-        # only when it is used.
+        # Twice: a connection that stood idle may have been closed on the other side, and that shows only when it is
+        # used.
         for _ in range(2):
             try:
                 answer = self._eval(script, values)
             except _FAULTS as error:
                 problem = error
-                # What Redis itself has answered is no question of the connection, and would be answered
-                # in the same way again.
+                # What Redis itself has answered is no question of the connection, and would be answered in the same way
+                # again.
                 if isinstance(error, _FINAL) or not isinstance(error, ConnectionError | TimeoutError):
                     break
                 continue
             if isinstance(answer, list) and answer[:1] == [number]:
                 return answer[1:]
-            # An interrupt had left the answer of another call in the connection, and this was it.
-            # Every connection, since which of them is out of step is not known from here.
+            # An interrupt had left the answer of another call in the connection, and this was it. Every connection,
+            # since which of them is out of step is not known from here.
             self._disconnect()
             problem = ConnectionError()
         # From None: the driver's error holds the address, and what was sent.
@@ -161,8 +158,7 @@ class Link:
 
     def _disconnect(self) -> None:
         """Let go of the connections, so that the next call is made on a fresh one."""
-        # A client of one connection, one with a pool, and one of a cluster each have their own way of
-        # letting go.
+        # A client of one connection, one with a pool, and one of a cluster each have their own way of letting go.
         client: Any = self._client
         if (connection := getattr(client, "connection", None)) is not None:
             connection.disconnect()
@@ -187,8 +183,8 @@ class Link:
             raise StoreError("what this Redis holds was written by a later release: upgrade phronomy")
         found = self._settings()
         risks = risks_of(found)
-        # Managed servers do not let their settings be read. Whether they keep what they are given is
-        # then for the user to know, unless the store was told not to take that on trust.
+        # Managed servers do not let their settings be read. Whether they keep what they are given is then for the user
+        # to know, unless the store was told not to take that on trust.
         if self._strict and not found:
             raise StoreError("Redis does not say how it keeps its data, and require_persistence is on")
         if self._strict and risks:
@@ -240,8 +236,8 @@ def open_link(url: str | None, client: Any, *, prefix: str, timeout: float, stri
     try:
         if not re.fullmatch(_URL, url):
             raise ValueError("no such URL")
-        # Without retries of the driver's own: how often and when is decided in `call`, which knows what
-        # may be sent twice.
+        # Without retries of the driver's own: how often and when is decided in `call`, which knows what may be sent
+        # twice.
         made = Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options)
         # A connection is only an object as yet. A wrong option in the URL shows here rather than in the first call.
         made.connection_pool.connection_class(**made.connection_pool.connection_kwargs)
@@ -275,8 +271,8 @@ def risks_of(settings: Mapping[str, str]) -> list[str]:
     policy = settings.get("maxmemory-policy", "")
     if policy.startswith("allkeys-"):
         risks.append(f"maxmemory-policy is {policy}, which takes keys away when memory is short: set noeviction")
-    # A snapshot now and then is not enough: an approval that was given since the last is gone after a
-    # restart, its tool has run, and the human is asked once more.
+    # A snapshot now and then is not enough: an approval that was given since the last is gone after a restart, its tool
+    # has run, and the human is asked once more.
     if settings.get("appendonly") == "no":
         risks.append("it keeps no append-only file, so a restart loses what was not saved: set appendonly yes")
     elif settings.get("appendfsync", "always") != "always":
@@ -300,8 +296,8 @@ def explained(error: BaseException | None, script: Script | None = None, *, wher
         return StoreError(f"Redis refused: {_REMEDIES.get(code, f'{name}: the server log may say more')}")
     if isinstance(error, MaxConnectionsError):
         return StoreError("every connection of the Redis client is in use: raise its max_connections")
-    # A change that was sent may have been made with its answer lost. To say that it failed would be a
-    # lie that somebody acts on.
+    # A change that was sent may have been made with its answer lost. To say that it failed would be a lie that somebody
+    # acts on.
     unknown = " Whether the change was made is not known: load the run to see." if script and script.writes else ""
     what = "did not answer in time" if isinstance(error, TimeoutError) else f"cannot be reached ({_reason(error)})"
     return StoreError(f"Redis{where} {what}.{unknown}")
@@ -309,8 +305,7 @@ def explained(error: BaseException | None, script: Script | None = None, *, wher
 
 def _reason(error: BaseException | None) -> str:
     """Why there is no connection, in words of the operating system, or the name of the error."""
-    # The driver wraps what the operating system says in an error of its own, whose text holds the
-    # address.
+    # The driver wraps what the operating system says in an error of its own, whose text holds the address.
     below = error
     while below is not None:
         if (name := type(below).__name__) in _BELOW:

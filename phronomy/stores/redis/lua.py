@@ -30,15 +30,14 @@ def _set(name: str, values: Sequence[str]) -> str:
 
 
 def _script(name: str, *, writes: bool = False) -> Script:
-    # Each script is sent whole, with what it shares with the others in front: Redis has no imports, and
-    # functions that are loaded into the server would be one more thing that a restart can lose, and two
-    # releases can disagree about.
+    # Each script is sent whole, with what it shares with the others in front: Redis has no imports, and functions that
+    # are loaded into the server would be one more thing that a restart can lose, and two releases can disagree about.
     parts = [_part("common")]
     if writes:
         parts += [_set("OPEN", OPEN), _set("ENDED", ENDED), _part("write")]
     text = "\n".join([*parts, _part(name)]).encode()
-    # The digest is sent in its place from the second call on. It is of the very text, so another
-    # release has other scripts beside these.
+    # The digest is sent in its place from the second call on. It is of the very text, so another release has other
+    # scripts beside these.
     return Script(text=text, sha=hashlib.sha1(text, usedforsecurity=False).hexdigest(), writes=writes)
 
 

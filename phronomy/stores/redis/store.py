@@ -68,9 +68,8 @@ T = TypeVar("T")
 _BATCH: Final = 500
 """Branches, rows or lines that one script reads at a time: while it runs, Redis does nothing else."""
 
-# With several facets, requests of the shortest list are looked up in the others one by one. A rare
-# combination could take a look at each: so a script gives up after so many and says where it was, and
-# Redis answers others in between.
+# With several facets, requests of the shortest list are looked up in the others one by one. A rare combination could
+# take a look at each: so a script gives up after so many and says where it was, and Redis answers others in between.
 _LOOKS: Final = 5000
 """Pending approvals that one script looks at for a filter of several facets."""
 
@@ -122,8 +121,8 @@ class RedisStore(Store):
         # What is quoted holds no brace and no colon: nothing that a prefix or a tenant is called ends the tag or begins a key.
         place = quote(prefix, safe="")
         self._link = open_link(url, client, prefix=place, timeout=timeout, strict=require_persistence)
-        # In braces: a cluster hashes what is in them, so all keys of a tenant lie on one node, and a
-        # script may touch any of them.
+        # In braces: a cluster hashes what is in them, so all keys of a tenant lie on one node, and a script may touch
+        # any of them.
         self._root = self._root_of(tenant)
 
     def __repr__(self) -> str:
@@ -140,15 +139,15 @@ class RedisStore(Store):
 
     # Primitives that write: one script each
     #
-    # A script runs alone and to its end: judging and writing are one step without a lock. WATCH and
-    # MULTI would do as well, but fail under every neighbour's write and have to be repeated; and a
-    # cluster has no transaction over the keys that a script finds on its way.
+    # A script runs alone and to its end: judging and writing are one step without a lock. WATCH and MULTI would do as
+    # well, but fail under every neighbour's write and have to be repeated; and a cluster has no transaction over the
+    # keys that a script finds on its way.
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
         check_room(change)
-        # A new branch is judged by nobody but the rules, so what it will be is worked out here.
-        # `append` has to do that inside the script, where the branch is.
+        # A new branch is judged by nobody but the rules, so what it will be is worked out here. `append` has to do that
+        # inside the script, where the branch is.
         after = grown(branch, change, now=self.clock(), lease=self.lease)
         fields = [_opt(text) for text in _branch_texts(after, start=branch.seq)]
         args = [b"1" if exclusive else b"0", _bytes(branch.id), *fields, *_added(change)]
@@ -168,14 +167,13 @@ class RedisStore(Store):
 
     def append(self, change: Append) -> Branch:
         check_change(change)
-        # The clock of this worker, as everywhere, and not Redis' own: a test that moves a clock moves
-        # this one, and leases are judged by the clock that set them.
+        # The clock of this worker, as everywhere, and not Redis' own: a test that moves a clock moves this one, and
+        # leases are judged by the clock that set them.
         now, claim, kind = self.clock(), change.claim or change.holder, b"own" if change.holder is None else b"holder"
         lease = change.lease or (self.lease if change.take is not None else 0.0)
         args = [
             *(_bytes(change.branch_id), _time(now), b"%d" % change.seq, b"%d" % SIZE),
-            # Whether the claim is of this branch at all is seen here; owner and fence are compared in
-            # the script.
+            # Whether the claim is of this branch at all is seen here; owner and fence are compared in the script.
             *(b"" if claim is None else kind if claim.branch_id == change.branch_id else b"other " + kind,),
             *(_bytes(claim.owner if claim else ""), b"%d" % (claim.fence if claim else 0)),
             *(_opt(change.take), b"=" + _time(now + lease) if lease else b"", b"1" if change.release else b"0"),
@@ -218,8 +216,7 @@ class RedisStore(Store):
             raise not_found("branch", branch_id)
 
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
-        # All in one script, however many there are: between two the removed rows would be missing to
-        # somebody.
+        # All in one script, however many there are: between two the removed rows would be missing to somebody.
         args = [_time(self.clock()), b"%d" % len(branches)]
         for branch_id, seq in branches.items():
             args += [_bytes(branch_id), b"%d" % seq]
@@ -253,8 +250,8 @@ class RedisStore(Store):
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
         found: list[Branch] = []
-        # The list that the walk goes through covers a part of the filter at most. The rest is judged
-        # here, by the one function that says what a filter means.
+        # The list that the walk goes through covers a part of the filter at most. The rest is judged here, by the one
+        # function that says what a filter means.
         for values in self._branches(wanted):
             if wanted.limit is not None and len(found) >= wanted.limit:
                 break
@@ -311,8 +308,8 @@ class RedisStore(Store):
             args = [b"0" if key == self._key("m") else b"1", b"%d" % _BATCH, b"%d" % after, *times]
             _, numbers, lines = self._call(lua.AUDIT, [key], args)
             rows = [_audit_row(int(n), packed) for n, packed in zip(numbers, lines, strict=True)]
-            # What a list of numbers cannot say (a second id, a time) is judged here. The script cuts
-            # times only roughly, and on the safe side.
+            # What a list of numbers cannot say (a second id, a time) is judged here. The script cuts times only
+            # roughly, and on the safe side.
             found += [row for row in rows if wanted.allows(row)]
             if len(rows) < _BATCH:
                 break
@@ -335,14 +332,13 @@ class RedisStore(Store):
 
     def _key(self, kind: str, id: str | None = None) -> bytes:
         """The key of something that is there once, or of the thing of this id. The id comes last, so it can be any text."""
-        # A NUL, a colon or a space in an id changes nothing: whatever follows the second colon is the
-        # id.
+        # A NUL, a colon or a space in an id changes nothing: whatever follows the second colon is the id.
         return self._root + kind.encode() + (b"" if id is None else b":" + _bytes(id, read=True))
 
     def _own(self, branch_id: str, change: Append) -> list[bytes]:
         """The keys of a branch that a change may touch, and those of the checkpoints in it."""
-        # Named beforehand where that is possible, as Redis asks. The other keys hang on what the script
-        # finds; all lie in the same slot.
+        # Named beforehand where that is possible, as Redis asks. The other keys hang on what the script finds; all lie
+        # in the same slot.
         roots = [entry.checkpoint_id for entry in change.entries if entry.checkpoint_id is not None and not entry.path]
         return [*(self._key(kind, branch_id) for kind in "blro"), *(self._key("c", id) for id in roots)]
 
@@ -352,8 +348,8 @@ class RedisStore(Store):
 
     def _branches(self, wanted: BranchFilter) -> Iterable[list[Any]]:
         """The branches that may be wanted, in order, as the scripts show them."""
-        # In the order of how few they leave. Each list is kept by the scripts as branches change, so
-        # none of these questions looks at all that there ever was, but the last.
+        # In the order of how few they leave. Each list is kept by the scripts as branches change, so none of these
+        # questions looks at all that there ever was, but the last.
         if wanted.parents is not None:
             keys = [self._key("F", id) for id in dict.fromkeys(wanted.parents)]
             return self._few(keys, b"+inf") if keys else ()
@@ -372,8 +368,8 @@ class RedisStore(Store):
     def _walk(self, key: bytes) -> Iterable[list[Any]]:
         after = b"0"
         while True:
-            # By numbers: branches that are made meanwhile come at the end, and those that go leave no
-            # gap that something could fall through.
+            # By numbers: branches that are made meanwhile come at the end, and those that go leave no gap that
+            # something could fall through.
             found = self._call(lua.BRANCHES, [key], [b"walk", b"%d" % _BATCH, after])[1]
             yield from found
             if len(found) < _BATCH:
@@ -385,8 +381,7 @@ class RedisStore(Store):
         if kind == b"ok":
             yield from found
             return
-        # Members begin with the number of their branch, at a fixed width, so as text they are in its
-        # order.
+        # Members begin with the number of their branch, at a fixed width, so as text they are in its order.
         found.sort()
         for start in range(0, len(found), _BATCH):
             args = [b"these", b"%d" % _BATCH, *found[start : start + _BATCH]]
@@ -394,8 +389,7 @@ class RedisStore(Store):
 
     def _pending(self, wanted: PendingFilter, counting: bool, most: int) -> list[Any]:
         facets = dict(wanted.facets)
-        # The name is a part of a key. One that does not exist finds nothing, as elsewhere, and reaches
-        # no other key.
+        # The name is a part of a key. One that does not exist finds nothing, as elsewhere, and reaches no other key.
         if not facets.keys() <= set(FACETS):
             return [0 if counting else [], b"", b""]
         if wanted.pending_id is not None:
@@ -416,8 +410,8 @@ class RedisStore(Store):
 def _bytes(text: str, *, read: bool = False) -> bytes:
     """The text as UTF-8. What cannot be stored can be asked for: it is not there."""
     try:
-        # Half of a surrogate pair cannot be written, so nothing is found under it; encoded in this way
-        # it is a key that nobody has.
+        # Half of a surrogate pair cannot be written, so nothing is found under it; encoded in this way it is a key that
+        # nobody has.
         return text.encode("utf-8", "surrogatepass" if read else "strict")
     except UnicodeEncodeError:
         raise StoreError("text with a lone surrogate cannot be stored") from None
@@ -431,12 +425,12 @@ def _opt(text: str | None, *, read: bool = False) -> bytes:
 
 def _time(value: float) -> bytes:
     """A time, so that it is read as the same number."""
-    # A sorted set takes no nan, and every comparison with one is false: a lease of nan would be held by
-    # nobody and free for none.
+    # A sorted set takes no nan, and every comparison with one is false: a lease of nan would be held by nobody and free
+    # for none.
     if math.isnan(value):
         raise StoreError("a time is a number of seconds, not nan")
-    # The shortest text that is read as the same number. The scripts keep it as text, since Lua would
-    # print it with 14 digits, and a lease would end a little before or after its time.
+    # The shortest text that is read as the same number. The scripts keep it as text, since Lua would print it with 14
+    # digits, and a lease would end a little before or after its time.
     return repr(float(value)).encode()
 
 
@@ -448,8 +442,8 @@ def _packed(entry: Entry) -> bytes:
     """An entry: a line that says what it is, empty for journal of the run itself, and the body as it is."""
     # Most entries are such, and cost one byte beside their body.
     plain = not entry.path and entry.checkpoint_id is None and entry.parent_id is None and entry.label is None
-    # Body and line are apart, so that a script can decode the line without touching the body: Lua would
-    # change what it re-encodes.
+    # Body and line are apart, so that a script can decode the line without touching the body: Lua would change what it
+    # re-encodes.
     line = b"" if plain else _json(entry.path, entry.checkpoint_id, entry.parent_id, entry.label)
     return line + b"\n" + _bytes(entry.body)
 
@@ -490,8 +484,8 @@ def _whole(read: Callable[P, T]) -> Callable[P, T]:
     """Have what cannot be read named as such."""
 
     @wraps(read)
-    # A key may hold anything: something else wrote to it, or a restore tore it. That is one error, and
-    # it quotes nothing.
+    # A key may hold anything: something else wrote to it, or a restore tore it. That is one error, and it quotes
+    # nothing.
     def checked(*args: P.args, **options: P.kwargs) -> T:
         try:
             return read(*args, **options)
@@ -548,8 +542,7 @@ def _pending_row(n: bytes, packed: bytes, head: bytes | None) -> PendingRow:
         pending_id=id,
         branch_id=branch,
         run_id=run,
-        # Lua has no null that survives in a table, so a missing value is false there, and comes back as
-        # false.
+        # Lua has no null that survives in a table, so a missing value is false there, and comes back as false.
         thread_id=thread if thread is not False else None,
         agent=agent,
         tool_name=tool,

@@ -73,8 +73,7 @@ class PostgresStore(SQLStore):
             raise StoreError(f"the timeout is a number of seconds above 0, not {quoted(timeout)}")
         if not isinstance(conninfo, str | None):
             raise StoreError(f"the conninfo of a PostgreSQL store is text, not {type(conninfo).__name__}")
-        # Neither would connect to whatever the environment names, both would leave open which of them
-        # counts.
+        # Neither would connect to whatever the environment names, both would leave open which of them counts.
         if (conninfo is None) == (pool is None):
             also = " beside its async_pool: runs are begun, listed and kept alive in threads" if async_pool else ""
             raise StoreError(
@@ -95,8 +94,8 @@ class PostgresStore(SQLStore):
             self._server = postgres_connections.own_server(
                 conninfo, min_size=min_size, max_size=max_size, timeout=timeout
             )
-        # Called before the first statement, and not here: a web application builds its stores while the
-        # database may still be starting.
+        # Called before the first statement, and not here: a web application builds its stores while the database may
+        # still be starting.
         self._server.prepare = self._prepare
         self._aserver: AsyncServer | None = None
         if async_pool is not None:
@@ -116,8 +115,8 @@ class PostgresStore(SQLStore):
         `StoreError`.
         """
         if connection is None:
-            # Not from the pool: a pool tries again and again for its whole timeout, where a wrong
-            # password should be said at once.
+            # Not from the pool: a pool tries again and again for its whole timeout, where a wrong password should be
+            # said at once.
             with self._server.any_connection() as own:
                 self._bring_up(own)
         else:
@@ -130,8 +129,8 @@ class PostgresStore(SQLStore):
 
     @property
     def native(self) -> AsyncPrimitives | None:
-        # None outside of a loop, and in a loop that the given pool does not belong to: threads and the
-        # sync pool serve there.
+        # None outside of a loop, and in a loop that the given pool does not belong to: threads and the sync pool serve
+        # there.
         if self._aserver is None or not self._aserver.serves_here():
             return None
         return Native(self, self._aserver)
@@ -155,8 +154,8 @@ class PostgresStore(SQLStore):
 
     def _prepare(self, connection: psycopg.Connection[object]) -> None:
         """Look at the version of the tables before they are used, and make them if that is wanted."""
-        # Looked at first: where everything is up to date, which is nearly always, a role without any
-        # right to change tables can start.
+        # Looked at first: where everything is up to date, which is nearly always, a role without any right to change
+        # tables can start.
         if statements.missing(self._version(connection), self._statements, _WHERE):
             if not self._setup:
                 raise StoreError(
@@ -172,8 +171,8 @@ class PostgresStore(SQLStore):
     def _version(self, connection: psycopg.Connection[object]) -> int:
         """The version of the tables, 0 if there are none."""
         table = _prefix(self._schema) + "phronomy_schema"
-        # By name, without an error: in PostgreSQL a statement that fails spoils the transaction around
-        # it, which may be the caller's.
+        # By name, without an error: in PostgreSQL a statement that fails spoils the transaction around it, which may be
+        # the caller's.
         if self._server.row(connection, "SELECT to_regclass(%s) IS NOT NULL", (table,)) != (True,):
             return 0
         row = self._server.row(connection, self._statements.version)
@@ -184,14 +183,14 @@ class PostgresStore(SQLStore):
 
 def _setup_text(schema: str | None) -> str:
     sql = statements.Statements(statements.POSTGRES, _prefix(schema))
-    # Any number of processes may start at once on an empty database. CREATE TABLE IF NOT EXISTS does
-    # not suffice: two that run it together may both try, and one fails. The lock is the transaction's,
-    # so it goes with a process that dies.
+    # Any number of processes may start at once on an empty database. CREATE TABLE IF NOT EXISTS does not suffice: two
+    # that run it together may both try, and one fails. The lock is the transaction's, so it goes with a process that
+    # dies.
     lines = [f"PERFORM pg_advisory_xact_lock({statements.lock_number('setup', schema or '')});"]
     if schema is not None:
         lines += [
-            # Only where it is missing: CREATE SCHEMA IF NOT EXISTS needs the right to create schemas
-            # even if there is nothing to do.
+            # Only where it is missing: CREATE SCHEMA IF NOT EXISTS needs the right to create schemas even if there is
+            # nothing to do.
             f"IF to_regnamespace({_literal(_quoted(schema))}) IS NULL THEN",
             f"    CREATE SCHEMA {_quoted(schema)};",
             "END IF;",
@@ -205,8 +204,8 @@ def _setup_text(schema: str | None) -> str:
         "END IF;",
         sql.version.replace("SELECT version", "SELECT version INTO found") + ";",
     ]
-    # Each migration under a condition of its own, so the one text brings every earlier version up to
-    # date, and does nothing to the latest.
+    # Each migration under a condition of its own, so the one text brings every earlier version up to date, and does
+    # nothing to the latest.
     for version, migration in enumerate(sql.migrations, 1):
         lines += [
             f"IF found < {version} THEN",

@@ -44,14 +44,13 @@ from phronomy.stores.sql.store import Steps
 T = TypeVar("T")
 Connection: TypeAlias = psycopg.AsyncConnection[object]
 
-# So many minutes, as a new connection costs a round of passwords and TLS; and not for ever, as each
-# loop has its own and the server counts them all.
+# So many minutes, as a new connection costs a round of passwords and TLS; and not for ever, as each loop has its own
+# and the server counts them all.
 _IDLE: Final = 600.0
 """Seconds after which a connection that nobody wants is closed."""
 
 
-# Twins of the classes beside the sync server: what they wait for differs, what they do is the same
-# generator of steps.
+# Twins of the classes beside the sync server: what they wait for differs, what they do is the same generator of steps.
 class AsyncOpen:
     """As `Open`, once it has begun: each method does as that of `Transaction`."""
 
@@ -128,8 +127,8 @@ class LoopPool:
         self._end = None if self._closed else self._until_the_end()
         if self._end is not None:
             try:
-                # Begun by hand, as the loop only closes a generator that has begun. It runs to its
-                # `yield` without waiting for anything, so one `send` does, and no task is needed.
+                # Begun by hand, as the loop only closes a generator that has begun. It runs to its `yield` without
+                # waiting for anything, so one `send` does, and no task is needed.
                 self._end.__anext__().send(None)
             except StopIteration:
                 pass  # it waits from here on
@@ -141,22 +140,22 @@ class LoopPool:
         try:
             yield
         finally:
-            # Loops close what generators are left before they end: this is how connections are closed
-            # in time, with nobody calling `close`.
+            # Loops close what generators are left before they end: this is how connections are closed in time, with
+            # nobody calling `close`.
             self._drop()
 
     async def take(self, timeout: float) -> Connection:
         """A connection. Raises `PoolTimeout` where there is none in so many seconds, and the like."""
-        # The last one given back first: it is the one that the server has heard from, and those at the
-        # other end grow old and are closed.
+        # The last one given back first: it is the one that the server has heard from, and those at the other end grow
+        # old and are closed.
         if self._idle and not self._free.locked():
             await self._free.acquire()  # at once
             with suppress(IndexError):  # the store was closed just now, in another thread
                 return self._idle.pop()[1]
             self._free.release()
         try:
-            # One timeout around both, the wait for a place and the making of a connection: a caller has
-            # one patience, not two.
+            # One timeout around both, the wait for a place and the making of a connection: a caller has one patience,
+            # not two.
             async with asyncio.timeout(timeout):
                 await self._free.acquire()
                 try:
@@ -196,8 +195,7 @@ class LoopPool:
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._watched:
             self._watched = True
-            # One timer for all, and only while something is idle: a loop with nothing to do is not kept
-            # awake.
+            # One timer for all, and only while something is idle: a loop with nothing to do is not kept awake.
             loop.call_later(_IDLE, self._shrink, loop)
 
     def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -225,13 +223,13 @@ class LoopPool:
 
     def _finish(self) -> None:
         with suppress(IndexError):
-            # By index error and not by length: another thread may be emptying the same list. In a
-            # forked child nothing is closed, the sockets are the parent's.
+            # By index error and not by length: another thread may be emptying the same list. In a forked child nothing
+            # is closed, the sockets are the parent's.
             while self._pid == os.getpid():
                 _end(self._idle.pop()[1])
 
-    # The loop is gone and nobody closed the store: then the sockets go with the last reference, in
-    # whatever thread that is.
+    # The loop is gone and nobody closed the store: then the sockets go with the last reference, in whatever thread that
+    # is.
     def __del__(self) -> None:
         self._finish()
 
@@ -245,8 +243,8 @@ class SharedPool:
 
     def is_of(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether the pool is for this loop."""
-        # A weak reference, or the store would keep a loop that is over. An id would not do: a new loop
-        # may have that of an old one.
+        # A weak reference, or the store would keep a loop that is over. An id would not do: a new loop may have that of
+        # an old one.
         if self._loop is None:
             self._loop = ref(loop)
         return self._loop() is loop
@@ -368,9 +366,9 @@ class AsyncServer:
             except psycopg.Error as error:
                 doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
                 failure = doubt or self._server.judged(connection, error)
-            # Before COMMIT a cancellation undoes everything. From then on it is the same doubt as a
-            # lost connection, and a decision may have been recorded: the server is asked, and the
-            # answer given, as though nothing had been cancelled.
+            # Before COMMIT a cancellation undoes everything. From then on it is the same doubt as a lost connection,
+            # and a decision may have been recorded: the server is asked, and the answer given, as though nothing had
+            # been cancelled.
             except asyncio.CancelledError:
                 if not sent:
                     raise
@@ -426,8 +424,8 @@ class AsyncServer:
     async def _opened(self) -> Pool:
         """The pool of this loop, once what must be done first is done."""
         if not self._server.is_ready:
-            # The tables are looked at once, through the sync server: it has the lock that keeps threads
-            # and loops from doing it side by side.
+            # The tables are looked at once, through the sync server: it has the lock that keeps threads and loops from
+            # doing it side by side.
             await asyncio.to_thread(self._server.opened)
         if self._shared is not None:
             return self._shared
@@ -459,15 +457,14 @@ class AsyncServer:
     def after_fork(self) -> None:
         """In a forked child: leave the parent's connections alone."""
         atexit.register(lambda _: None, self._pools)
-        # The shared pool is forgotten: its sockets are the parent's, and it belongs to a loop that the
-        # child does not run.
+        # The shared pool is forgotten: its sockets are the parent's, and it belongs to a loop that the child does not
+        # run.
         self._pools, self._lock, self._shared = WeakKeyDictionary(), threading.Lock(), None
 
 
 def _end(connection: Connection) -> None:
     """Close the connection at once, in whatever thread or loop."""
-    # Past psycopg's own close, which wants the loop of the connection to run. This is a plain close of
-    # the socket.
+    # Past psycopg's own close, which wants the loop of the connection to run. This is a plain close of the socket.
     connection.pgconn.finish()
 
 

@@ -35,12 +35,12 @@ Connection: TypeAlias = psycopg.Connection[object]
 AnyConnection: TypeAlias = Connection | psycopg.AsyncConnection[object]
 Pool: TypeAlias = ConnectionPool[Connection]
 
-# Class 08 is the connection itself, 57P the server that stops or ends sessions, 25P03 and 25P04 a
-# transaction that stood still for too long.
+# Class 08 is the connection itself, 57P the server that stops or ends sessions, 25P03 and 25P04 a transaction that
+# stood still for too long.
 _LOST: Final = ("08", "57P", "25P03", "25P04")
 """How the codes of errors begin that end a connection."""
-# A serialization failure or a deadlock: the server has undone one of two transactions so that the other
-# can go on. To do it again is what it expects.
+# A serialization failure or a deadlock: the server has undone one of two transactions so that the other can go on. To
+# do it again is what it expects.
 _AGAIN: Final = ("40001", "40P01")
 """The codes of errors of transactions that were in each other's way: nothing of them was written."""
 LOOKS: Final = (0.01, 0.5)
@@ -59,8 +59,8 @@ _WORDS: Final = {
 """The words for an error of this code. The server's own words quote values."""
 
 
-# Of the transaction, not of the session: with a pooler in between, the session is somebody else's a
-# moment later, with the lock in it.
+# Of the transaction, not of the session: with a pooler in between, the session is somebody else's a moment later, with
+# the lock in it.
 LOCK: Final = "SELECT pg_advisory_xact_lock(%s)"
 BECAME: Final = "SELECT pg_xact_status(%s::xid8)"
 
@@ -77,9 +77,9 @@ class Gone(Exception):
     """The transaction was cut off before it was to be committed, or undone: nothing of it was written."""
 
 
-# The one moment in which a client cannot know: COMMIT was sent, and the connection broke before its
-# answer. To write again might record a decision twice, to give up might lose one. So the server is
-# asked by the number of the transaction.
+# The one moment in which a client cannot know: COMMIT was sent, and the connection broke before its answer. To write
+# again might record a decision twice, to give up might lose one. So the server is asked by the number of the
+# transaction.
 class InDoubt(Exception):
     """The connection was lost with the answer to COMMIT: transaction `id` was committed, or not. If so, its answer is `answer`."""
 
@@ -94,9 +94,9 @@ class Open(Transaction):
 
     def __init__(self, connection: Connection, begin: str) -> None:
         self._cursor = psycopg.Cursor(connection, row_factory=tuple_row)
-        # Several statements at once, of which the last gives the number of the transaction.
-        # Never prepared, here and everywhere: a pooler may give the next transaction another session,
-        # which does not have what was prepared in this one.
+        # Several statements at once, of which the last gives the number of the transaction. Never prepared, here and
+        # everywhere: a pooler may give the next transaction another session, which does not have what was prepared in
+        # this one.
         self._cursor.execute(begin.encode(), prepare=False)
         while self._cursor.nextset():
             pass
@@ -156,9 +156,10 @@ class Server:
         self._connect = connect
         self.timeout: Final = timeout
         milliseconds = max(1, min(int(timeout * 1000), 2**31 - 1))
-        # A worker that is gone must not keep its rows locked, even if the server does not notice that it is gone; and what became
-        # of its last transaction is known before others stop waiting. The number of the transaction is what is asked for then.
-        # `SET LOCAL` ends with the transaction, so that nothing of ours stays in a session that others use.
+        # A worker that is gone must not keep its rows locked, even if the server does not notice that it is gone; and
+        # what became of its last transaction is known before others stop waiting. The number of the transaction is what
+        # is asked for then. `SET LOCAL` ends with the transaction, so that nothing of ours stays in a session that
+        # others use.
         idle = max(1000, milliseconds // 2)
         self.begin: Final = (
             f"{statements.POSTGRES.begin}; SET LOCAL lock_timeout = {milliseconds};"
@@ -179,16 +180,16 @@ class Server:
         return self._alone(lambda: self._write(work, again))
 
     def _write(self, work: Callable[[], Steps[T]], again: bool) -> T:
-        # Twice and no more: a server that was restarted has made every connection of the pool stale, so
-        # one failure is to be expected; a second one is news for the caller.
+        # Twice and no more: a server that was restarted has made every connection of the pool stale, so one failure is
+        # to be expected; a second one is news for the caller.
         for last in (False, True):
             try:
                 return self._attempt(work)
             except Gone:
                 pass
             except InDoubt as doubt:
-                # Committed: the answer is that of the transaction which is lost, not of another look,
-                # since the branch may have moved on since.
+                # Committed: the answer is that of the transaction which is lost, not of another look, since the branch
+                # may have moved on since.
                 if not (again and not last) and self._was_committed(doubt.id):
                     answer: T = doubt.answer
                     return answer
@@ -209,8 +210,8 @@ class Server:
                 transaction.commit()
                 return answer
             except psycopg.Error as error:
-                # An error that the server answered with is no doubt: it says that nothing was
-                # committed. Only silence is.
+                # An error that the server answered with is no doubt: it says that nothing was committed. Only silence
+                # is.
                 doubt = InDoubt(id, answer) if sent and is_lost(connection, error) else None
                 failure = doubt or self.judged(connection, error)
             except UnicodeEncodeError:
@@ -221,8 +222,8 @@ class Server:
 
     def _was_committed(self, id: str) -> bool:
         """Whether transaction `id` was committed. Raises `StoreError` if the server does not say so in time."""
-        # The server may be down at first, or still be working on the COMMIT of a session whose client
-        # is gone. That ends within half of the timeout, by the limit set in `begin`.
+        # The server may be down at first, or still be working on the COMMIT of a session whose client is gone. That
+        # ends within half of the timeout, by the limit set in `begin`.
         until, pause = time.monotonic() + self.timeout, LOOKS[0]
         while time.monotonic() < until:
             status = None
@@ -269,8 +270,8 @@ class Server:
 
     def _alone(self, work: Callable[[], T]) -> T:
         """Refuse a call from within another on the same thread: it might wait for it. Threads do not wait for each other."""
-        # A signal handler that calls the store in the middle of a transaction would wait for a row that
-        # its own thread has locked, until the timeout.
+        # A signal handler that calls the store in the middle of a transaction would wait for a row that its own thread
+        # has locked, until the timeout.
         alone: Alone | None = getattr(self._mine, "alone", None)
         if alone is None:
             alone = self._mine.alone = Alone()
@@ -283,8 +284,8 @@ class Server:
         connection = self._taken(pool)
         kept = connection.autocommit
         try:
-            # The connections of somebody else's pool may begin transactions by themselves. Ours are
-            # begun in so many words, and such a connection is given back as it came.
+            # The connections of somebody else's pool may begin transactions by themselves. Ours are begun in so many
+            # words, and such a connection is given back as it came.
             if not kept:
                 _set_autocommit(connection, True)
             yield connection
@@ -319,8 +320,8 @@ class Server:
 
     def check(self) -> None:
         """Refuse what cannot be used any more. Raises `StoreError`."""
-        # A socket that two processes share mixes their answers. After an `os.fork` this is set right by
-        # `after_fork`; a fork made by C code calls no hook.
+        # A socket that two processes share mixes their answers. After an `os.fork` this is set right by `after_fork`; a
+        # fork made by C code calls no hook.
         if self._pid != os.getpid():
             raise StoreError(
                 f"{self.name}: the process was forked by other means than os.fork: make the store in the child"
@@ -333,8 +334,7 @@ class Server:
             )
 
     def _open(self) -> Pool:
-        # Under the lock: of many threads that come first at once, one looks at the tables, and the
-        # others find it done.
+        # Under the lock: of many threads that come first at once, one looks at the tables, and the others find it done.
         if not self._ready and self.prepare is not None:
             with self.any_connection() as connection:
                 self.prepare(connection)
@@ -353,8 +353,8 @@ class Server:
         self.check()
         failure: BaseException
         try:
-            # One connection of its own, outside the pool: its error says what is wrong, where a pool
-            # would say only that none could be had in time.
+            # One connection of its own, outside the pool: its error says what is wrong, where a pool would say only
+            # that none could be had in time.
             if self._connect is not None:
                 with self._connect() as connection:
                     yield connection
@@ -376,15 +376,14 @@ class Server:
         pool = self._pool
         if pool is not None:
             with suppress(psycopg.Error):
-                # Otherwise each call would meet one more of the dead connections, and fail as often as
-                # there are.
+                # Otherwise each call would meet one more of the dead connections, and fail as often as there are.
                 pool.check()
 
     def close(self) -> None:
         """Close the pool, unless it is somebody else's."""
         with self._lock:
-            # Under the lock, so that no thread opens the pool again while it is being closed. Closing
-            # itself waits for the pool's threads, and is done outside.
+            # Under the lock, so that no thread opens the pool again while it is being closed. Closing itself waits for
+            # the pool's threads, and is done outside.
             self._closed, self._ready = True, False
             pool, self._pool = self._pool, None
         if pool is not None and self._make is not None and self._pid == os.getpid():
@@ -394,8 +393,8 @@ class Server:
         """In a forked child: leave the parent's connections alone."""
         # Kept to the end: a pool that is collected waits for its threads, which are not there.
         atexit.register(lambda _: None, self._pool)
-        # Neither closed nor used: a close would say goodbye to the server over the parent's sockets,
-        # and end its sessions.
+        # Neither closed nor used: a close would say goodbye to the server over the parent's sockets, and end its
+        # sessions.
         self._pool, self._ready = None, False
         self._lock, self._mine, self._pid = threading.Lock(), threading.local(), os.getpid()
 
@@ -459,8 +458,8 @@ class Server:
             return StoreError(
                 f"{self.name}: text with a NUL character cannot be stored in PostgreSQL, nothing was written"
             )
-        # Its own words would be the best help, and cannot be given: they quote the values of the
-        # statement and the name of the user.
+        # Its own words would be the best help, and cannot be given: they quote the values of the statement and the name
+        # of the user.
         code = error.sqlstate or ""
         what = _WORDS.get(code) or type(error).__name__
         if isinstance(error, psycopg.OperationalError) and not code:
@@ -475,8 +474,7 @@ def is_lost(connection: AnyConnection, error: psycopg.Error) -> bool:
     """Whether the connection ended with this error."""
     if connection.closed or (error.sqlstate or "").startswith(_LOST):
         return True
-    # The server ends a session with its last word: whatever the code, after FATAL there is no more
-    # answer.
+    # The server ends a session with its last word: whatever the code, after FATAL there is no more answer.
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
@@ -534,8 +532,7 @@ def shared_server(pool: object, *, timeout: float) -> Server:
 def own_server(conninfo: str, *, min_size: int, max_size: int, timeout: float) -> Server:
     """The connections to the server of this conninfo, in a pool of our own. Raises `StoreError` for what cannot be one."""
     _check_conninfo(conninfo)
-    # Without one connection every call would wait for its whole timeout, and then say that the pool is
-    # too small.
+    # Without one connection every call would wait for its whole timeout, and then say that the pool is too small.
     if not 0 <= min_size <= max_size or max_size < 1:
         raise StoreError(
             "the pool of a PostgreSQL store has max_size connections, 1 or more, and keeps min_size of them"

@@ -17,8 +17,7 @@ R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
 
 def _record_of(kind: type[R], row: Row) -> R:
     """The record in a row. The statements name the columns in the order of the fields; what a row has beyond is left."""
-    # A row with too few columns fails as a TypeError, which the store turns into the error of a damaged
-    # database.
+    # A row with too few columns fails as a TypeError, which the store turns into the error of a damaged database.
     return kind(**dict(zip(kind.__dataclass_fields__, row, strict=False)))
 
 
@@ -56,14 +55,14 @@ def changed_values(branch: Branch, n: int) -> Values:
 def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
     """The statement `go_on` for a change, and its values; None for a change that it is not for."""
     claim = change.claim
-    # A claim that is to be taken needs to see whose it is now, and a number outside the branch's room
-    # has no place in the table: both are judged in the long way.
+    # A claim that is to be taken needs to see whose it is now, and a number outside the branch's room has no place in
+    # the table: both are judged in the long way.
     if claim is None or change.release or claim.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
         return None
     until = now + change.lease if change.lease else None
     values: list[object] = [change.seq + len(change.entries), change.head, until, now]
-    # A status that is set is written to each partial index that mentions it. Most steps find `running`
-    # and leave it, so that is a condition and no assignment.
+    # A status that is set is written to each partial index that mentions it. Most steps find `running` and leave it, so
+    # that is a condition and no assignment.
     status = "kept"
     if change.status is not None:
         status = "running" if change.status == "running" else "new"
@@ -112,14 +111,13 @@ def audit_values(tenant: str, row: AuditRow) -> Values:
 
 def lineage_of(rows: Iterable[Row]) -> Lineage | None:
     """The lineage in the rows of one statement, None if there are none."""
-    # Sorted here: the numbers grow along a lineage, and to sort them in the database would hold back
-    # the first row until the last was found.
+    # Sorted here: the numbers grow along a lineage, and to sort them in the database would hold back the first row
+    # until the last was found.
     ordered = sorted(rows, key=itemgetter(0))
     if not ordered:
         return None
     *_, body, lease_until, created_at, changed_at = ordered[0]
-    # The columns that were added later stand behind the times in the record, and behind the others in
-    # JSON.
+    # The columns that were added later stand behind the times in the record, and behind the others in JSON.
     *own, announced, handed = json.loads(body)
     branch = branch_of((*own, lease_until, created_at, changed_at, announced, handed))
     return Lineage(branch=branch, entries=entries_of(ordered[1:]))

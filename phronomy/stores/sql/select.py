@@ -34,8 +34,8 @@ class Select:
 
     def where(self, condition: str, *values: object) -> None:
         """Require this. A condition whose only value is None is not wanted."""
-        # A filter that was not given has the value None, and adds nothing. No caller needs an `if` for
-        # each of its filters.
+        # A filter that was not given has the value None, and adds nothing. No caller needs an `if` for each of its
+        # filters.
         if values != (None,):
             self._where.append(condition)
             self._values += values
@@ -61,8 +61,8 @@ def branches(sql: Statements, tenant: str, wanted: BranchFilter) -> tuple[str, V
     select.where("b.thread_id = ?", wanted.thread_id)
     if wanted.parents is not None:
         select.where("b.parent_branch <among>", sql.listed(wanted.parents))
-    # Written as the partial index says it, word by word: the planner uses such an index only where it
-    # sees that the condition implies it.
+    # Written as the partial index says it, word by word: the planner uses such an index only where it sees that the
+    # condition implies it.
     if wanted.abandoned_at is not None:
         select.where("b.status = 'running'")
         select.where("(b.owner IS NULL OR b.lease_until <= ?)", wanted.abandoned_at)
@@ -109,8 +109,8 @@ def _pending(tenant: str, wanted: PendingFilter, what: str, also: str) -> tuple[
         select.where("p.pending_id = ?", wanted.pending_id)
         select.where("p.expires_at <= ?", wanted.expired_at)
     else:
-        # Without any facet the list of all, which is the one under the empty name: also then the order
-        # is that of a key.
+        # Without any facet the list of all, which is the one under the empty name: also then the order is that of a
+        # key.
         by = next((name for name in FACETS if name in facets), "")
         joined = f" JOIN <pending> p ON p.n = f.n{also}" if also else ""
         select, row = Select(what, f"<facets> f{joined}"), "f"
@@ -139,8 +139,8 @@ def checkpoints(sql: Statements, tenant: str, wanted: CheckpointFilter) -> tuple
         alone = not tenant and wanted.label is None and not wanted.labeled
         select.where("<unindexed>entry.tenant = ?" if alone else "entry.tenant = ?", tenant)
     select.where("entry.path = '' AND entry.checkpoint_id IS NOT NULL")
-    # This line and the one below are the conditions of partial indexes of the log; both stand there
-    # without an OR, or the indexes would not be used.
+    # This line and the one below are the conditions of partial indexes of the log; both stand there without an OR, or
+    # the indexes would not be used.
     select.where("entry.label = ?", wanted.label)
     if wanted.labeled:
         select.where("entry.label IS NOT NULL")

@@ -26,8 +26,7 @@ _Identity: TypeAlias = tuple[int, int]
 
 _SQL: Final = statements.Statements(statements.SQLITE)
 _HAS_SCHEMA: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'phronomy_schema'"
-# Busy is a lock of another connection, locked one of our own process. Everything else is no question of
-# waiting.
+# Busy is a lock of another connection, locked one of our own process. Everything else is no question of waiting.
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _SYNCHRONOUS: Final = ("OFF", "NORMAL", "FULL", "EXTRA")
 _SLICE: Final = 0.02
@@ -69,8 +68,7 @@ class SQLiteStore(SQLStore):
             raise StoreError(f"synchronous must be one of {', '.join(_SYNCHRONOUS)}, not {quoted_word(synchronous)}")
         if not isinstance(path, str | os.PathLike):
             raise StoreError(f"the path of a SQLite store is text or a path, not {type(path).__name__}")
-        # Opened here and not at the first call: a path that cannot be opened is found out where it was
-        # written.
+        # Opened here and not at the first call: a path that cannot be opened is found out where it was written.
         self._file = _File(_checked_path(os.fspath(path)), timeout, synchronous)
 
     def __repr__(self) -> str:
@@ -108,8 +106,7 @@ class _Open:
         return self._db.execute(statement, values).rowcount
 
     def many(self, statement: statements.Many, rows: Sequence[statements.Values]) -> None:
-        # A prepared statement run for each row costs nothing here: there is no journey, and the text is
-        # parsed once.
+        # A prepared statement run for each row costs nothing here: there is no journey, and the text is parsed once.
         self._db.executemany(statement.one, rows)
 
     def alone(self, tenant: str, name: str) -> None:
@@ -124,8 +121,7 @@ class _File:
         self._timeout = timeout
         self._synchronous = synchronous
         self.connection: sqlite3.Connection | None = None
-        # Device and number of each file as it was opened, to tell later whether the path still leads to
-        # it.
+        # Device and number of each file as it was opened, to tell later whether the path still leads to it.
         self._opened: dict[str, _Identity] = {}
         self.pid = 0
         self._closed = False
@@ -142,13 +138,12 @@ class _File:
             try:
                 # From here to COMMIT this connection alone may write, in all processes.
                 self._run(db, _SQL.begin)
-                # Inside the transaction. Before it, the file could be replaced between the look and the
-                # lock, and the decision would be written into a file that has no name any more.
+                # Inside the transaction. Before it, the file could be replaced between the look and the lock, and the
+                # decision would be written into a file that has no name any more.
                 self._check()
                 answer = done(work(), _Open(db))
                 self._run(db, "COMMIT")
-            # Ctrl-C as well: a transaction that is left open would keep every other process out until
-            # this one ends.
+            # Ctrl-C as well: a transaction that is left open would keep every other process out until this one ends.
             except BaseException as error:
                 self._undo(db)
                 self._explain(error)
@@ -194,8 +189,8 @@ class _File:
             self.disconnect()  # Closing undoes what a rollback could not.
 
     def _open(self) -> sqlite3.Connection:
-        # Before anything is opened: if the process is forked in the middle, the child sees at once that
-        # this is not its connection.
+        # Before anything is opened: if the process is forked in the middle, the child sees at once that this is not its
+        # connection.
         self.pid = os.getpid()
         self._check()  # where the file was once open: SQLite would make a new one
         try:
@@ -204,19 +199,19 @@ class _File:
                 f"{Path(self.path).as_uri()}?mode=rw",  # SQLite would make it with the modes that the umask leaves
                 uri=True,
                 timeout=min(self._timeout, _SLICE),
-                # Python would begin transactions by itself, deferred ones, just before the first write:
-                # after the read that the write depends on.
+                # Python would begin transactions by itself, deferred ones, just before the first write: after the read
+                # that the write depends on.
                 isolation_level=None,
                 # Threads take turns by `alone`, so the check has nothing to protect.
                 check_same_thread=False,
             )
-            # Each commit is on the disk before its caller hears of it, with FULL. In WAL mode NORMAL
-            # syncs only now and then: nothing is torn, but the last decisions may be gone after a loss
-            # of power, with their tools having run.
+            # Each commit is on the disk before its caller hears of it, with FULL. In WAL mode NORMAL syncs only now and
+            # then: nothing is torn, but the last decisions may be gone after a loss of power, with their tools having
+            # run.
             self._run(db, f"PRAGMA synchronous = {self._synchronous}")
-            # Readers and one writer side by side, and one sync for a commit instead of two. Asked
-            # first: to set the mode needs the file for oneself, and would wait for every other process,
-            # although it is set in the file once and for all.
+            # Readers and one writer side by side, and one sync for a commit instead of two. Asked first: to set the
+            # mode needs the file for oneself, and would wait for every other process, although it is set in the file
+            # once and for all.
             if self._run(db, "PRAGMA journal_mode").fetchone()[0] != "wal":
                 self._run(db, "PRAGMA journal_mode = WAL")
             self._migrate(db)
@@ -257,8 +252,8 @@ class _File:
 
     def _migrate(self, db: sqlite3.Connection) -> None:
         """Bring the schema up to date. Of several that open a new file one does, and the others wait for it."""
-        # Looked at without a lock, since that is all that most openings need; and once more under it,
-        # as another process may have been first.
+        # Looked at without a lock, since that is all that most openings need; and once more under it, as another
+        # process may have been first.
         if not statements.missing(self._version(db), _SQL, self.path):
             return
         self._run(db, _SQL.begin)
@@ -302,8 +297,8 @@ class _File:
 
     def disconnect(self) -> None:
         """Close the connection, if there is one and it is this process's."""
-        # A connection of the parent is left as it is: closing it here would give up the parent's locks
-        # on the file, since the system counts them by process and file.
+        # A connection of the parent is left as it is: closing it here would give up the parent's locks on the file,
+        # since the system counts them by process and file.
         if self.connection is not None and self.pid == os.getpid():
             self.connection.close()
             self.connection = None
@@ -318,8 +313,8 @@ class _File:
         """Raise the error anew, as a `StoreError` if it is the database's. Values are not in the message."""
         if isinstance(error, sqlite3.Error):
             self._check()  # a file whose log is gone is "malformed", or worse
-        # A race that the checks before it did not see, between two writes of one change: two rows of
-        # one id. The transaction is undone as a whole.
+        # A race that the checks before it did not see, between two writes of one change: two rows of one id. The
+        # transaction is undone as a whole.
         if isinstance(error, sqlite3.IntegrityError):
             raise StoreError(f"{self.path}: an id is in the store already, nothing was written: {error}") from error
         if isinstance(error, sqlite3.Error):
@@ -356,15 +351,15 @@ def _identity(path: str) -> _Identity | None:
 def _checked_path(path: str) -> str:
     if "\0" in path:
         raise StoreError("the path of a store cannot hold a NUL character")
-    # SQLite would take either for a database that ends with its connection, and each fork and each
-    # reopening would begin with nothing.
+    # SQLite would take either for a database that ends with its connection, and each fork and each reopening would
+    # begin with nothing.
     if path in ("", ":memory:"):
         raise StoreError("a SQLite store needs a file: for a store that ends with the process, use MemoryStore()")
     parent = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(parent):
         raise StoreError(f"the directory {parent} of the store does not exist: make it first")
-    # Absolute, so that a change of the working directory does not lead the store, when it opens the
-    # file anew, to another one.
+    # Absolute, so that a change of the working directory does not lead the store, when it opens the file anew, to
+    # another one.
     return os.path.abspath(path)
 
 
@@ -374,8 +369,8 @@ _MAKING: Final = threading.Lock()
 
 def _make(path: str) -> None:
     """Make the file, for its owner alone, if it is not there. SQLite gives those beside it its mode, and says why one cannot be."""
-    # With O_EXCL, so that a file that is there is not opened here at all: to close it again would give
-    # up the locks that a connection of this process has on it.
+    # With O_EXCL, so that a file that is there is not opened here at all: to close it again would give up the locks
+    # that a connection of this process has on it.
     with _MAKING, suppress(OSError):
         os.close(os.open(os.path.realpath(path), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
@@ -387,8 +382,7 @@ def _close_before_fork(file: _File) -> None:
     child would count on those of the inherited connection, which the operating system gave to the parent alone. When
     the parent closes the file then, what the child commits is lost (seen with SQLite 3.40).
     """
-    # Hooks of `os.fork` cannot be taken back. A strong reference would keep every store that was ever
-    # opened.
+    # Hooks of `os.fork` cannot be taken back. A strong reference would keep every store that was ever opened.
     known = weakref.ref(file)
 
     def before() -> None:

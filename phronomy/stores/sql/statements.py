@@ -77,19 +77,18 @@ SQLITE: Final = Dialect(
     text="TEXT",
     keyed=" WITHOUT ROWID",
     numbered="",
-    # One value, however many texts: a mark for each would make another statement of every count, and
-    # SQLite has a limit of marks.
+    # One value, however many texts: a mark for each would make another statement of every count, and SQLite has a limit
+    # of marks.
     among="IN (SELECT value FROM json_each(?))",
     listed=json.dumps,
     array="json_array",
-    # SQLite takes the index of an equality over the order of the table, and would then sort what it
-    # found.
+    # SQLite takes the index of an equality over the order of the table, and would then sort what it found.
     unindexed="+",
     later="MAX",
     between="entry.n > {after} AND entry.n <= {upto}",
-    # The lock for writing is taken at the beginning. A transaction that reads first and asks for it
-    # later is refused at once if another wrote in between (its snapshot is old, and waiting would not
-    # mend that); and a compare-and-set is exactly a read and then a write.
+    # The lock for writing is taken at the beginning. A transaction that reads first and asks for it later is refused at
+    # once if another wrote in between (its snapshot is old, and waiting would not mend that); and a compare-and-set is
+    # exactly a read and then a write.
     begin="BEGIN IMMEDIATE",
     lock="",
     share="",
@@ -100,8 +99,8 @@ POSTGRES: Final = Dialect(
     key="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
     place="BIGINT PRIMARY KEY",
     real="DOUBLE PRECISION",
-    # Compared byte by byte, as SQLite and Redis do. The rules of a language's collation change with the
-    # libraries of the server, and every index over text that was built by the old ones is then broken.
+    # Compared byte by byte, as SQLite and Redis do. The rules of a language's collation change with the libraries of
+    # the server, and every index over text that was built by the old ones is then broken.
     text='TEXT COLLATE "C"',
     keyed="",
     numbered=", n",
@@ -112,29 +111,26 @@ POSTGRES: Final = Dialect(
     later="GREATEST",
     # Of a range whose ends are in another table it thinks that it is a ninth of the log, and compiles a program to read it.
     between="entry.n = ANY (ARRAY(SELECT generate_series({after} + 1, {upto})))",
-    # Said in full, as the database may have another default. READ COMMITTED, because each statement
-    # must see the last commit: the one that waited for a row judges it as it is now. A stricter level
-    # would fail such a statement instead, and everything would be done twice. What must not change
-    # between two statements is locked.
+    # Said in full, as the database may have another default. READ COMMITTED, because each statement must see the last
+    # commit: the one that waited for a row judges it as it is now. A stricter level would fail such a statement
+    # instead, and everything would be done twice. What must not change between two statements is locked.
     begin="BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-    # Two who read the same row, judge it and then write it take turns here, or both would find the log
-    # at the same length.
+    # Two who read the same row, judge it and then write it take turns here, or both would find the log at the same
+    # length.
     lock="FOR UPDATE",
-    # The weakest lock that keeps a row from being deleted. The parent may go on growing while a fork of
-    # it is made.
+    # The weakest lock that keeps a row from being deleted. The parent may go on growing while a fork of it is made.
     share="FOR KEY SHARE",
 )
 
 TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit")
 
-# Names of indexes are not in a schema of their own in SQLite, so all begin with the name of the
-# product. Each index here is for one question, which is said beside it; one more is a page more to
-# write in every commit.
+# Names of indexes are not in a schema of their own in SQLite, so all begin with the name of the product. Each index
+# here is for one question, which is said beside it; one more is a page more to write in every commit.
 MIGRATIONS: Final = (
     # 1. The first: branches, their logs, what is pending in them, and the audit trail.
     (
-        # A row for each branch, with all that changes while a run goes on: a step updates this row and
-        # inserts into the log, and touches nothing else.
+        # A row for each branch, with all that changes while a run goes on: a step updates this row and inserts into the
+        # log, and touches nothing else.
         """CREATE TABLE <branches> (
             n <key>,
             tenant <text> NOT NULL,
@@ -155,26 +151,24 @@ MIGRATIONS: Final = (
             changed_at <real> NOT NULL,
             announced BIGINT
         )""",
-        # The way to a branch for every write, and what keeps two from having one id when two processes
-        # save the same checkpoint at once. The tenant comes first in each index: no query goes without
-        # it.
+        # The way to a branch for every write, and what keeps two from having one id when two processes save the same
+        # checkpoint at once. The tenant comes first in each index: no query goes without it.
         "CREATE UNIQUE INDEX phronomy_branches_id ON <branches> (tenant, id)",
-        # The branches of a run, and those of a thread, in the order they were made. Where the number of
-        # a row is not in its index by itself, it is added, so that they come in order without being
-        # sorted.
+        # The branches of a run, and those of a thread, in the order they were made. Where the number of a row is not in
+        # its index by itself, it is added, so that they come in order without being sorted.
         "CREATE INDEX phronomy_branches_run ON <branches> (tenant, run_id<numbered>)",
         """CREATE INDEX phronomy_branches_thread ON <branches> (tenant, thread_id<numbered>)
             WHERE thread_id IS NOT NULL""",
         # Who goes on from a branch that is to be removed. Partial, as most branches go on from none.
         """CREATE INDEX phronomy_branches_parent ON <branches> (tenant, parent_branch<numbered>)
             WHERE parent_branch IS NOT NULL""",
-        # These three are what `recover_all` and `prune` ask again and again, over all that there ever
-        # was. A partial index holds the few for which it is so, and a run that ends leaves it.
+        # These three are what `recover_all` and `prune` ask again and again, over all that there ever was. A partial
+        # index holds the few for which it is so, and a run that ends leaves it.
         "CREATE INDEX phronomy_branches_running ON <branches> (tenant<numbered>) WHERE status = 'running'",
         "CREATE INDEX phronomy_branches_ended ON <branches> (tenant, changed_at) WHERE status IN (<ended>)",
         "CREATE INDEX phronomy_branches_unannounced ON <branches> (tenant<numbered>) WHERE announced < seq",
-        # Append-only, under a number that says branch and place. The rows of a log lie side by side in
-        # the order they are read. A journal entry, of which there are most, is in no index but the key.
+        # Append-only, under a number that says branch and place. The rows of a log lie side by side in the order they
+        # are read. A journal entry, of which there are most, is in no index but the key.
         """CREATE TABLE <log> (
             n <place>,
             tenant <text> NOT NULL,
@@ -191,8 +185,8 @@ MIGRATIONS: Final = (
             WHERE path = '' AND parent_id IS NOT NULL""",
         # For lists by label. Few checkpoints have one.
         "CREATE INDEX phronomy_log_label ON <log> (tenant, label<numbered>) WHERE path = '' AND label IS NOT NULL",
-        # What waits now. Rows go when they are decided, so however long the store lives this is as long
-        # as the queue of its humans.
+        # What waits now. Rows go when they are decided, so however long the store lives this is as long as the queue of
+        # its humans.
         """CREATE TABLE <pending> (
             n <key>,
             tenant <text> NOT NULL,
@@ -206,14 +200,14 @@ MIGRATIONS: Final = (
             expires_at <real>,
             body TEXT NOT NULL
         )""",
-        # A request is closed by its id, within its branch: a fork of it waits under another id, and a
-        # saved copy may have the same one.
+        # A request is closed by its id, within its branch: a fork of it waits under another id, and a saved copy may
+        # have the same one.
         "CREATE UNIQUE INDEX phronomy_pending_id ON <pending> (tenant, pending_id, branch)",
         # For what has expired. Most requests never do, and are not in it.
         "CREATE INDEX phronomy_pending_expiry ON <pending> (tenant, expires_at) WHERE expires_at IS NOT NULL",
-        # A key of all columns and nothing else. An index for each column of `pending` could find the
-        # rows of an agent, but not in the order of their times, or not both together: a page of a
-        # hundred out of a million would sort a million.
+        # A key of all columns and nothing else. An index for each column of `pending` could find the rows of an agent,
+        # but not in the order of their times, or not both together: a page of a hundred out of a million would sort a
+        # million.
         """CREATE TABLE <facets> (
             tenant <text> NOT NULL,
             facet <text> NOT NULL,
@@ -238,9 +232,8 @@ MIGRATIONS: Final = (
     # 2. What was left for a worker that then let go: before, such runs looked as if they waited, with journal after their head.
     (
         "ALTER TABLE <branches> ADD COLUMN handed BIGINT",
-        # Journal after the head of a branch that waits can only be a decision that was left for a
-        # worker. It is marked, so that the next `recover_all` finds what an earlier release would have
-        # left lying.
+        # Journal after the head of a branch that waits can only be a decision that was left for a worker. It is marked,
+        # so that the next `recover_all` finds what an earlier release would have left lying.
         """UPDATE <branches> SET handed = seq WHERE status = 'suspended' AND EXISTS (
             SELECT 1 FROM <log> entry WHERE entry.n = <branches>.n * <size> + <branches>.seq AND entry.checkpoint_id IS NULL
         )""",
@@ -257,10 +250,9 @@ ENTRY: Final = ("path", "checkpoint_id", "parent_id", "label", "body")
 # Kept as numbers of their own where all else of a branch travels as JSON.
 _TIMES: Final = ("lease_until", "created_at", "changed_at")
 
-# The whole of an ordinary step's compare-and-set in one statement: length, owner and fence are in its
-# WHERE. If another writer holds the row, PostgreSQL waits and then judges the row as that one left it,
-# and nothing matches any more. A change for which it finds no row is judged in the long way, which says
-# why.
+# The whole of an ordinary step's compare-and-set in one statement: length, owner and fence are in its WHERE. If another
+# writer holds the row, PostgreSQL waits and then judges the row as that one left it, and nothing matches any more. A
+# change for which it finds no row is judged in the long way, which says why.
 _GO_ON: Final = """
     UPDATE <branches> SET seq = ?, head = COALESCE(?, head), lease_until = COALESCE(?, lease_until),
         changed_at = <later>(changed_at, ?)<also>
@@ -269,9 +261,9 @@ _GO_ON: Final = """
 # What a statement sets it writes to each index of it, changed or not: a status that is expected to be there is not set anew.
 _STATUS: Final = {"kept": ("", ""), "running": ("", " AND status = 'running'"), "new": (", status = ?", "")}
 
-# The branch comes as the row numbered 0, in the place of a body, apart from times, which JSON would round: each column of its own
-# would be one more of every entry, and a long run has thousands. Numbers grow along a lineage, so the reader can put the rows in order.
-# <place> selects the branch where the lineage ends, and the last number.
+# The branch comes as the row numbered 0, in the place of a body, apart from times, which JSON would round: each column
+# of its own would be one more of every entry, and a long run has thousands. Numbers grow along a lineage, so the reader
+# can put the rows in order. <place> selects the branch where the lineage ends, and the last number.
 _LINEAGE: Final = """
     WITH RECURSIVE line (n, id, parent_branch, parent_seq, depth, upto) AS (
         <place>
@@ -291,8 +283,8 @@ _BRANCH_PLACE: Final = """
     SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, b.seq FROM <branches> b WHERE b.tenant = ? AND b.id = ?
 """
 
-# Up to the row before the next root row: the journal behind a checkpoint is part of where it stands.
-# The subquery reads one row past it in the order of the key.
+# Up to the row before the next root row: the journal behind a checkpoint is part of where it stands. The subquery reads
+# one row past it in the order of the key.
 _CHECKPOINT_PLACE: Final = """
     SELECT b.n, b.id, b.parent_branch, b.parent_seq, 0, COALESCE(
         (
@@ -306,8 +298,8 @@ _CHECKPOINT_PLACE: Final = """
     WHERE place.tenant = ? AND place.checkpoint_id = ? AND place.path = ''
 """
 
-# Two kinds of children: rows that name their parent, which the index finds, and the one that follows in
-# the same log and names none, which its place finds.
+# Two kinds of children: rows that name their parent, which the index finds, and the one that follows in the same log
+# and names none, which its place finds.
 _CHILDREN: Final = """
     SELECT n, checkpoint_id FROM <log>
     WHERE tenant = ? AND parent_id = ? AND path = '' AND checkpoint_id IS NOT NULL
@@ -373,16 +365,15 @@ class Texts:
         self._mark, self._percent = dialect.mark, percent
         self._bare = words | tables
         self._words = words | {table: name.replace("%", percent) for table, name in tables.items()}
-        # A statement is made once, from a fixed set of texts: the drivers then recognise it as the same
-        # one.
+        # A statement is made once, from a fixed set of texts: the drivers then recognise it as the same one.
         self._known: dict[str, str] = {}
 
     def sql(self, text: str) -> str:
         """The statement for a text with `?` for each value."""
         known = self._known.get(text)
         if known is None:
-            # Names of schemas are put in last, and with their own percent signs doubled: what a user
-            # called a schema is never read as a mark.
+            # Names of schemas are put in last, and with their own percent signs doubled: what a user called a schema is
+            # never read as a mark.
             marked = " ".join(text.split()).replace("%", self._percent).replace("?", self._mark)
             known = self._known[text] = _filled(marked, self._words)
         return known
@@ -397,8 +388,8 @@ class Texts:
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:
-    # Fixed words alone. No value is ever put into a text, here or elsewhere: each goes to the driver
-    # beside the statement.
+    # Fixed words alone. No value is ever put into a text, here or elsewhere: each goes to the driver beside the
+    # statement.
     return re.sub(r"<([a-z][a-z ]*)>", lambda found: words[found[1]], text)
 
 
@@ -431,8 +422,7 @@ class Statements(Texts):
             for status, (also, condition) in _STATUS.items()
             for announces in (False, True)
         }
-        # Owner and fence in the condition, expiry not: a worker that is late but was not replaced goes
-        # on.
+        # Owner and fence in the condition, expiry not: a worker that is late but was not replaced goes on.
         self.renew: Final = sql(
             """UPDATE <branches> SET lease_until = ? WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?
             RETURNING <columns>"""
@@ -441,8 +431,7 @@ class Statements(Texts):
             """UPDATE <branches> SET owner = NULL, lease_until = 0, status = COALESCE(?, status)
             WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?"""
         )
-        # Only upwards. NULL (nobody is to hear of this branch) is below nothing, so such a branch stays
-        # as it is.
+        # Only upwards. NULL (nobody is to hear of this branch) is below nothing, so such a branch stays as it is.
         self.announced: Final = sql(
             "UPDATE <branches> SET announced = ? WHERE tenant = ? AND id = ? AND announced < ?",
         )
@@ -458,8 +447,7 @@ class Statements(Texts):
             (tenant, branch, pending_id, agent, tool_name, label, risk, requested_at, expires_at, body)
             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING n"""
         )
-        # Gives back what the facets were made of, so that they can be deleted by their keys, without a
-        # search for them.
+        # Gives back what the facets were made of, so that they can be deleted by their keys, without a search for them.
         self.drop_pending: Final = sql(
             """DELETE FROM <pending> WHERE tenant = ? AND pending_id = ? AND branch = ?
             RETURNING requested_at, n, label, tool_name, risk, agent"""
@@ -470,8 +458,7 @@ class Statements(Texts):
         self.drop_facets: Final = rows(
             "DELETE FROM <facets> WHERE", "(tenant, facet, value, requested_at, n) = (?, ?, ?, ?, ?)", " OR "
         )
-        # By way of the facet of the run, since `pending` has no index by branch: a run has few
-        # requests.
+        # By way of the facet of the run, since `pending` has no index by branch: a run has few requests.
         self.pending_of_branch: Final = sql(
             """SELECT p.pending_id FROM <facets> f JOIN <pending> p ON p.n = f.n
             WHERE f.tenant = ? AND f.facet = 'run' AND f.value = ? AND p.branch = ?"""
@@ -487,8 +474,8 @@ class Statements(Texts):
 def missing(version: int, statements: Statements, where: str) -> list[str]:
     """The statements that bring a schema of this version up to date. Raises `StoreError` for a newer one."""
     known = len(statements.migrations)
-    # An older release must not write into tables whose rules it does not know. A newer one brings them
-    # up to date itself.
+    # An older release must not write into tables whose rules it does not know. A newer one brings them up to date
+    # itself.
     if version > known:
         raise StoreError(
             f"{where} has schema version {version}, and this release reads up to {known}: upgrade phronomy"
@@ -499,6 +486,5 @@ def missing(version: int, statements: Statements, where: str) -> list[str]:
 def lock_number(*names: str) -> int:
     """The number of the lock for these names: two that share one by chance wait for each other, and no more."""
     text = "\0".join(("phronomy", *names))
-    # Advisory locks have numbers and no names. A hash of 64 bits, since `hash()` differs from process
-    # to process.
+    # Advisory locks have numbers and no names. A hash of 64 bits, since `hash()` differs from process to process.
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)

@@ -51,8 +51,8 @@ from phronomy.stores.sql import select as _select
 
 T = TypeVar("T")
 
-# By name and not as a bound method: the generator does not know whether it runs over a transaction that
-# waits or one that is awaited.
+# By name and not as a bound method: the generator does not know whether it runs over a transaction that waits or one
+# that is awaited.
 Request: TypeAlias = tuple[
     Literal["one", "all", "run", "many", "alone"],
     str | statements.Many,
@@ -90,8 +90,8 @@ class Transaction(Protocol):
 def done(steps: Steps[T], db: Transaction) -> T:
     """Run the steps in an open transaction, and return their result."""
     try:
-        # An error of the database is raised here, and not thrown into the steps: no primitive could do
-        # anything about it, and the transaction is over.
+        # An error of the database is raised here, and not thrown into the steps: no primitive could do anything about
+        # it, and the transaction is over.
         method, what, values = next(steps)
         while True:
             method, what, values = steps.send(getattr(db, method)(what, values))
@@ -119,8 +119,8 @@ class SQLStore(Store):
         """The rows of one statement. Text that cannot be stored finds none."""
 
     def for_tenant(self, tenant: str) -> Self:
-        # The same connections under another tenant. Every statement has the tenant as a value, from
-        # `self.tenant`, so none can be written without one.
+        # The same connections under another tenant. Every statement has the tenant as a value, from `self.tenant`, so
+        # none can be written without one.
         other = copy.copy(self)
         other.tenant = checked_tenant(tenant)
         return other
@@ -136,9 +136,9 @@ class SQLStore(Store):
         return self._write(lambda: self._append(change))
 
     def renew(self, claim: Claim) -> Branch:
-        # These three may be done twice: a lease that is set to the same time, a claim that is given up
-        # already, a number that does not go back. So a lost answer is simply asked for again, where for
-        # the others the store has to find out first whether they were committed.
+        # These three may be done twice: a lease that is set to the same time, a claim that is given up already, a
+        # number that does not go back. So a lost answer is simply asked for again, where for the others the store has
+        # to find out first whether they were committed.
         return self._write(lambda: self._renew(claim), again=True)
 
     def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
@@ -151,8 +151,8 @@ class SQLStore(Store):
         self._write(lambda: self._remove(branches, detached))
 
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
-        # One statement for branch and entries, so that both are of one moment. Two reads could see a
-        # branch longer than the log they got.
+        # One statement for branch and entries, so that both are of one moment. Two reads could see a branch longer than
+        # the log they got.
         return self._found(self._read(*self._place(checkpoint_id, branch_id)), checkpoint_id, branch_id)
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
@@ -180,13 +180,13 @@ class SQLStore(Store):
     def _made(self, make: Callable[[list[statements.Row]], T], rows: list[statements.Row]) -> T:
         """Make something of rows. Raises `StoreError` for rows that do not fit the schema."""
         try:
-            # A column that holds something else than the schema says is damage, or somebody's hand. The
-            # driver's own error would quote the value.
+            # A column that holds something else than the schema says is damage, or somebody's hand. The driver's own
+            # error would quote the value.
             return make(rows)
         except (TypeError, ValueError):
             failure = StoreError(f"{self._where} is damaged: a row in it is not of this schema")
-        # Outside of the except block, or the error with the value in it would be the context of this
-        # one, and be printed with it.
+        # Outside of the except block, or the error with the value in it would be the context of this one, and be
+        # printed with it.
         raise failure
 
     def _place(self, checkpoint_id: str | None, branch_id: str | None) -> tuple[str, statements.Values]:
@@ -206,9 +206,8 @@ class SQLStore(Store):
 
     def _create(self, branch: Branch, change: Append, exclusive: bool) -> Steps[None]:
         if exclusive and branch.thread_id is not None:
-            # A thread that has no branch yet has no row that could be locked. Without this, two first
-            # messages of one conversation would both find it empty. SQLite lets one transaction write
-            # at a time and needs nothing.
+            # A thread that has no branch yet has no row that could be locked. Without this, two first messages of one
+            # conversation would both find it empty. SQLite lets one transaction write at a time and needs nothing.
             yield "alone", self.tenant, branch.thread_id
             others = yield (
                 "all",
@@ -216,12 +215,11 @@ class SQLStore(Store):
             )
             check_thread(branch, [records.branch_of(row) for row in others])
         if branch.parent_branch is not None:
-            # Locked against deletion until the branch is there: `remove` looks for children, and would
-            # not see one that is about to be committed.
+            # Locked against deletion until the branch is there: `remove` looks for children, and would not see one that
+            # is about to be committed.
             row = yield "one", self._statements.parent, (self.tenant, branch.parent_branch)
             check_parent(branch, records.branch_of(row) if row is not None else None)
-        # The unique index would refuse it too, but its error says nothing that a caller could tell from
-        # others.
+        # The unique index would refuse it too, but its error says nothing that a caller could tell from others.
         if (yield "one", self._statements.branch, (self.tenant, branch.id)) is not None:
             raise taken_id("branch", branch.id)
         after = grown(branch, change, now=self.clock(), lease=self.lease)
@@ -233,14 +231,14 @@ class SQLStore(Store):
     def _append(self, change: Append) -> Steps[Branch]:
         # One statement where all is as the writer thinks; where it is not, the rules say what is wrong.
         going_on = records.going_on(self._statements, self.tenant, change, self.clock())
-        # Two statements for the usual step, this one and the insert of the entries. On a server each is
-        # a journey, and a run is made of such steps.
+        # Two statements for the usual step, this one and the insert of the entries. On a server each is a journey, and
+        # a run is made of such steps.
         row = None if going_on is None else (yield "one", *going_on)
         if row is not None:
             after, n = records.branch_of(row), row[-1]
         else:
-            # Read again under a lock: the statement may have found nothing because another writer was
-            # first, and that is judged as it stands now.
+            # Read again under a lock: the statement may have found nothing because another writer was first, and that
+            # is judged as it stands now.
             before, n = yield from self._locked(change.branch_id)
             if before is None:
                 raise not_found("branch", change.branch_id)
@@ -254,23 +252,22 @@ class SQLStore(Store):
 
     def _locked(self, branch_id: str) -> Steps[tuple[Branch | None, int]]:
         """The branch, which nobody else changes until the transaction ends, and its number."""
-        # The row stands for the whole branch: whoever writes to its log, its requests or its trail has
-        # locked it first.
+        # The row stands for the whole branch: whoever writes to its log, its requests or its trail has locked it first.
         row = yield "one", self._statements.branch, (self.tenant, branch_id)
         return (records.branch_of(row), row[-1]) if row is not None else (None, 0)
 
     def _add(self, change: Append, branch: Branch, n: int) -> Steps[None]:
         """Add what a change writes beside the log and the branch, which has number `n`, as it then stands."""
         if change.closed:
-            # Closed before opened: one change may do both to the same request, which then has a new
-            # number and a new place in the lists.
+            # Closed before opened: one change may do both to the same request, which then has a new number and a new
+            # place in the lists.
             yield from self._close(branch, n, change.closed)
         if change.opened:
             facets: list[statements.Values] = []
             for row in change.opened:
                 added = yield "one", self._statements.add_pending, records.pending_values(self.tenant, row, n)
-                # The number comes from the database, which is why these are inserted one by one and
-                # their facets all at once.
+                # The number comes from the database, which is why these are inserted one by one and their facets all at
+                # once.
                 place = (row.requested_at, added[0])
                 found = (*place, row.label, row.tool_name, row.risk, row.agent)
                 facets += records.facet_values(self.tenant, branch, found)
@@ -285,8 +282,8 @@ class SQLStore(Store):
     def _close(self, branch: Branch, n: int, pending_ids: Iterable[str]) -> Steps[None]:
         facets: list[statements.Values] = []
         for id in pending_ids:
-            # A request that is not there any more is no error: somebody may have decided it in another
-            # way, and the change is about the log.
+            # A request that is not there any more is no error: somebody may have decided it in another way, and the
+            # change is about the log.
             found = yield "one", self._statements.drop_pending, (self.tenant, id, n)
             if found is not None:
                 facets += records.facet_values(self.tenant, branch, found)
@@ -304,8 +301,7 @@ class SQLStore(Store):
         yield "run", self._statements.release, (status, self.tenant, claim.branch_id, claim.owner, claim.fence)
 
     def _announced(self, branch_id: str, seq: int) -> Steps[None]:
-        # No row changed: either the number is not higher, which is fine, or there is no such branch,
-        # which is not.
+        # No row changed: either the number is not higher, which is fine, or there is no such branch, which is not.
         if not (yield "run", self._statements.announced, (seq, self.tenant, branch_id, seq)):
             known, _ = yield from self._locked(branch_id)
             if known is None:
@@ -319,8 +315,8 @@ class SQLStore(Store):
         now = self.clock()
         for id, seq in branches.items():
             check_removal(known[id][0], id, seq, now)
-        # Locked rows keep their writers out, and a new child has to lock its parent, so the answer is
-        # true until the end of this transaction.
+        # Locked rows keep their writers out, and a new child has to lock its parent, so the answer is true until the
+        # end of this transaction.
         children = yield "all", *_select.branches(self._statements, self.tenant, BranchFilter(parents=tuple(branches)))
         for row in children:
             if row[0] not in branches and row[0] not in detached:
@@ -330,8 +326,8 @@ class SQLStore(Store):
             if branch is None:
                 raise Behind(id)
             for entry in entries:
-                # The only statement that changes a row of a log. It says the same of the checkpoint,
-                # with nothing left to the rows before it.
+                # The only statement that changes a row of a log. It says the same of the checkpoint, with nothing left
+                # to the rows before it.
                 yield "run", self._statements.change_entry, records.changed_entry(entry, n)
             yield "run", self._statements.detach, (n,)
         for branch, n in (known[id] for id in branches):
