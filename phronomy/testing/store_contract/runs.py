@@ -36,7 +36,7 @@ class Lost(BaseException):
     """The worker is gone."""
 
 
-class Told(Announcements):
+class _Told(Announcements):
     """Notes what it is told: the type of each event and its key. Raises the next of `faults` first, if there is one."""
 
     def __init__(self, *faults: BaseException | None) -> None:
@@ -257,7 +257,7 @@ class AnnounceTests(StoreTests):
 
     def test_what_happens_is_told_once_it_is_stored(self, driver: str) -> None:
         """In order; where nothing went wrong, once."""
-        told = Told()
+        told = _Told()
         waits = self.drive(driver, self.clerk(PAY, announcements=[told]), "invoke", "Pay").checkpoint
         assert told.types == ["suspended"]
         self.drive(
@@ -274,7 +274,7 @@ class AnnounceTests(StoreTests):
 
     def test_what_could_not_be_told_is_told_by_recovering(self, driver: str) -> None:
         """In the same order, under the same keys; nothing of the run is changed by it."""
-        told = Told(ValueError("away"), ValueError("away"), None, KeyboardInterrupt())
+        told = _Told(ValueError("away"), ValueError("away"), None, KeyboardInterrupt())
         waits = self.drive(driver, self.clerk(PAY, announcements=[told]), "invoke", "Pay").checkpoint
         assert [branch.id for branch in self.store.select_branches(BranchFilter(unannounced=True))] == [waits.run_id]
         before = everything(self.store)[1:4]
@@ -294,19 +294,19 @@ class AnnounceTests(StoreTests):
 
     def test_what_a_lost_worker_did_not_tell_is_told(self, driver: str) -> None:
         """Also where nothing else is left to do."""
-        agent = self.clerk(PAY, announcements=[Told(Lost())])
+        agent = self.clerk(PAY, announcements=[_Told(Lost())])
         with refused(Lost):
             self.drive(driver, agent, "invoke", "Pay")
         silent = self.clerk(PAY)
         self.drive(driver, silent, "invoke", "Pay")  # nobody is to hear of this one
-        told = Told()
+        told = _Told()
         assert self.drive(driver, self.clerk(announcements=[told], name="other"), "recover_all") == []
         assert told.heard == []
         assert self.drive(driver, self.clerk(announcements=[told], store=self.reopened()), "recover_all") == []
         assert told.types == ["suspended"] and len(told.heard) == 1
 
 
-class Losing(Told):
+class _Losing(_Told):
     """Is the end of a worker that announces a decision, before that is carried out."""
 
     def __init__(self, store: Store) -> None:
@@ -384,7 +384,7 @@ class RecoverTests(StoreTests):
         ran: list[Any] = []
         waits = self.drive(driver, self.clerk(PAY), "invoke", "Pay").checkpoint
         store = self.opened() if self.durable else self.store
-        agent = self.clerk(store=store, ran=ran, announcements=[Losing(store)])
+        agent = self.clerk(store=store, ran=ran, announcements=[_Losing(store)])
         self.lost(driver, agent, "resume", waits, approved=True, by="ann")
         assert (self.store.pending(), ran) == ([], [])
         self.clock.now += self.store.lease
