@@ -70,7 +70,13 @@ PAGES = {
     ),
     "approvals": Page(
         "Approvals",
-        ("records.decisions", "approvals.policy", "records.audit", "observability.announcements"),
+        (
+            "records.decisions",
+            "records.breakpoint_points",
+            "approvals.policy",
+            "records.audit",
+            "observability.announcements",
+        ),
         (
             *(
                 "records.decisions.Answer",
@@ -80,7 +86,7 @@ PAGES = {
                 "records.decisions.ToolIdentity",
             ),
             *(
-                "records.decisions.Point",
+                "records.breakpoint_points.Point",
                 "records.decisions.Why",
                 "records.decisions.DecisionKind",
                 "engine.spec.Handler",

@@ -49,7 +49,7 @@ from phronomy.foundation.json_text import canonical
 from phronomy.graph import END, START, StateGraph
 from phronomy.records.decisions import call_digest
 from phronomy.stores.base import Store
-from phronomy.stores.homes import HOMES
+from phronomy.stores.storeless_runs import HOMES
 from phronomy.testing import ScriptedModel, call, sweep
 
 SEEN = ["look left 0", "look right 0", "look root 0"]

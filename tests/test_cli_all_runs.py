@@ -121,7 +121,7 @@ def test_nothing_is_cancelled_unless_somebody_says_so(
         def leaves(screen: Any, question: str, error: type[BaseException] = error) -> bool:
             raise error
 
-        monkeypatch.setattr("phronomy.cli.commands.all_runs.confirm", leaves)
+        monkeypatch.setattr("phronomy.cli.commands.runs.confirm", leaves)
         assert run("cancel", waits.run_id, app=None) == status
         assert capsys.readouterr().err.splitlines()[-1] == line
     for wrong in (("--json",), ("--yes", "--by", "")):

@@ -8,13 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from drivers import PATIENCE
 from test_cli_terminal import comes, terminal
 
 from phronomy import SQLiteStore, cli
-from phronomy.cli.commands.debug import COMMANDS
+from phronomy.cli.commands.debug import COMMANDS, WHERE
+from phronomy.records.breakpoint_points import Point
 
 pytestmark = pytest.mark.unmeasured
 
@@ -567,3 +569,7 @@ def test_ctrl_c_while_the_model_is_asked_comes_back_to_the_prompt(place: Path) -
         desk.sees(PROMPT)
         desk.types("quit")
         assert desk.status() == cli.DONE
+
+
+def test_the_debugger_says_of_every_point_where_the_run_is_stopped() -> None:
+    assert WHERE.keys() == {*get_args(Point)}

@@ -17,8 +17,8 @@ from tables import each
 from test_cli_runs import place, run, said
 
 from phronomy import Agent, Checkpoint, SQLiteStore, cli
-from phronomy.cli.letters import escaped
 from phronomy.cli.screen import Screen, json_text
+from phronomy.cli.suspicious_letters import escaped
 from phronomy.testing import ScriptedModel, call
 
 __all__ = ["place", "said"]  # fixtures

@@ -34,8 +34,9 @@ from phronomy import (
 from phronomy.foundation.json_text import JsonText
 from phronomy.graph import Replan
 from phronomy.observability.drawings.drawing import tree_mermaid, tree_svg
+from phronomy.records.breakpoint_points import Point
 from phronomy.records.calls import Call
-from phronomy.records.decisions import Point, call_digest
+from phronomy.records.decisions import call_digest
 from phronomy.testing import ScriptedModel, call
 
 POINTS: tuple[Any, ...] = get_args(Point)

@@ -31,7 +31,7 @@ from phronomy import (
     tool,
 )
 from phronomy.graph import END, START, Pause, Send, StateGraph, interrupt
-from phronomy.stores.homes import HOMES
+from phronomy.stores.storeless_runs import HOMES
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]

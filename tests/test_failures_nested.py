@@ -34,7 +34,7 @@ from phronomy import (
 )
 from phronomy.graph import END, START, StateGraph
 from phronomy.stores.base import Store
-from phronomy.stores.homes import HOMES
+from phronomy.stores.storeless_runs import HOMES
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = [pytest.mark.unmeasured, pytest.mark.worlds(1)]

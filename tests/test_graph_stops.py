@@ -16,7 +16,7 @@ from phronomy.graph import END, START, Abort, Graph, GraphStop, Pause, Send, Sta
 from phronomy.records.diff import diff
 from phronomy.records.validation import validate_checkpoint
 from phronomy.stores.base import Store
-from phronomy.stores.homes import HOMES
+from phronomy.stores.storeless_runs import HOMES
 from phronomy.testing import ScriptedModel, call
 
 

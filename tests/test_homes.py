@@ -22,7 +22,7 @@ from phronomy import (
 )
 from phronomy.graph import END, START, StateGraph
 from phronomy.records.checkpoint import decode, encode
-from phronomy.stores.homes import HOMES, Homes
+from phronomy.stores.storeless_runs import HOMES, Homes
 from phronomy.testing import ScriptedModel, call, say
 from phronomy.testing.store_contract.base import race
 

@@ -9,7 +9,7 @@ import pytest
 from drivers import DRIVERS, PATIENCE, Driver
 
 from phronomy import Agent, MemoryStore, tool
-from phronomy.stores.keeper import Keeper
+from phronomy.stores.lease_keeper import Keeper
 from phronomy.stores.rows import Branch, Claim
 from phronomy.testing import ScriptedModel, call
 

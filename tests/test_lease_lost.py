@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from phronomy import END, START, Agent, LeaseLost, StateGraph, tool
 from phronomy.engine import ledger, run_tools
 from phronomy.stores.base import Store
-from phronomy.stores.keeper import Keepable
+from phronomy.stores.lease_keeper import Keepable
 from phronomy.stores.rows import Append, Branch, Claim
 from phronomy.testing import ScriptedModel, call, say
 

@@ -29,7 +29,7 @@ from phronomy.records.checkpoint import DERIVED, Fields
 from phronomy.records.decisions import Decision, ToolIdentity, call_digest
 from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
-from phronomy.stores.homes import HOMES
+from phronomy.stores.storeless_runs import HOMES
 from phronomy.testing import ScriptedModel, call, say
 
 Path_ = tuple[str | int, ...]

@@ -13,7 +13,7 @@ from test_misbehaviour_edits import Desk, all_edits, edited, forged
 
 from phronomy import Agent, Approve, Checkpoint, CheckpointError, ConfigurationError, PhronomyError, tool
 from phronomy.stores.base import Store
-from phronomy.stores.homes import HOMES
+from phronomy.stores.storeless_runs import HOMES
 from phronomy.testing import ScriptedModel, call
 
 # Options

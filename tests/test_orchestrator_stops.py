@@ -50,7 +50,7 @@ from phronomy import (
     tool,
 )
 from phronomy.observability.events import replay
-from phronomy.stores.homes import HOMES
+from phronomy.stores.storeless_runs import HOMES
 from phronomy.testing import call
 from phronomy.testing.crash import sweep
 

@@ -121,18 +121,17 @@ def test_the_reference_has_every_public_name_once_and_where_it_is_written(pages:
     for path in paths:
         module, _, name = path.rpartition(".")
         tree = ast.parse(Path(str(import_module(module).__file__)).read_text())
-        written = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        top = [*tree.body, *(inner for node in tree.body if isinstance(node, ast.If) for inner in node.body)]
+        written = {node.name for node in top if isinstance(node, ast.ClassDef | ast.FunctionDef)}
         written |= {
             target.id
-            for node in tree.body
+            for node in top
             if isinstance(node, ast.Assign)
             for target in node.targets
             if isinstance(target, ast.Name)
         }
         written |= {
-            node.target.id
-            for node in tree.body
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+            node.target.id for node in top if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
         }
         assert name in written, f"{path} is not written down there"
 

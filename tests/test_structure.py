@@ -95,7 +95,7 @@ MAY_ACT = {
     "phronomy.cli.commands.demo": {"os"},  # no plugins of pydantic
     "phronomy.cli.commands.decide": {"os", "subprocess", "tempfile"},
     "phronomy.cli.pager": {"os", "shutil", "signal", "subprocess", "threading"},
-    "phronomy.cli.commands.runs": {"asyncio"},
+    "phronomy.cli.commands.driving": {"asyncio"},
     "phronomy.cli.screen": {"msvcrt", "os", "select", "signal", "termios", "threading"},
     "phronomy.cli.commands.demo_desk": {"os", "sqlite3", "time"},
     "phronomy.graph.state.registry": {"threading", "uuid"},  # the second is a type that values may have
@@ -114,8 +114,8 @@ MAY_ACT = {
     "phronomy.stores": {"os", "urllib"},  # reading URLs
     "phronomy.stores.alone": {"threading"},
     "phronomy.stores.sql.postgres_async": {"asyncio", "os", "threading", "time"},
-    "phronomy.stores.homes": {"os", "threading"},
-    "phronomy.stores.keeper": {"os", "threading", "time"},
+    "phronomy.stores.storeless_runs": {"os", "threading"},
+    "phronomy.stores.lease_keeper": {"os", "threading", "time"},
     "phronomy.stores.derived.listing": {"asyncio", "time"},
     "phronomy.stores.native": {"asyncio"},
     "phronomy.stores.sql.postgres_connections": {"os", "threading", "time"},
@@ -181,6 +181,7 @@ RECORDS = {
     "phronomy.errors",
     "phronomy.foundation.deferred_records",
     "phronomy.foundation.json_text",
+    "phronomy.records.breakpoint_points",
     "phronomy.records.calls",
     "phronomy.records.chain",
     "phronomy.records.checkpoint",

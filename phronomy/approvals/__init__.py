@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phronomy.records.breakpoint_points import Point
 from phronomy.records.decisions import (
     Answer,
     Approve,
@@ -11,7 +12,6 @@ from phronomy.records.decisions import (
     Gate,
     OnExpiry,
     PendingApproval,
-    Point,
     Principal,
     Reject,
     Respond,

@@ -16,9 +16,9 @@ from typing import Annotated, Final, NoReturn
 import typer
 from typer.main import get_command
 
-from phronomy.cli.letters import escaped
 from phronomy.cli.options import Debug
 from phronomy.cli.screen import WIDEST, Screen
+from phronomy.cli.suspicious_letters import escaped
 from phronomy.cli.words import DONE, FAILED, INTERRUPTED, LAPSED, MISUSED, PENDING, explained, status_of
 from phronomy.foundation.version import VERSION
 
@@ -43,22 +43,22 @@ _DECIDING: Final = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending
 _COMMANDS: Final = {
     "demo": ("demo.demo", _DEMO),
     "chat": ("chat.chat", _STATUSES),
-    "pending": ("lists.pending", _STATUSES),
+    "pending": ("pending.pending", _STATUSES),
     "show": ("look.show", _STATUSES),
     "history": ("look.history", _STATUSES),
-    "runs": ("all_runs.runs", _STATUSES),
+    "runs": ("runs.runs", _STATUSES),
     "timeline": ("timeline.timeline", _STATUSES),
     "debug": ("debug.debug", _STATUSES),
     "diff": ("look.diff", _STATUSES),
-    "audit": ("lists.audit", _STATUSES),
-    "list": ("lists.list_checkpoints", _STATUSES),
+    "audit": ("look.audit", _STATUSES),
+    "list": ("look.list_checkpoints", _STATUSES),
     "prune": ("prune.prune", _STATUSES),
     "approve": ("decide.approve", _DECIDING),
     "reject": ("decide.reject", _DECIDING),
     "respond": ("decide.respond", _DECIDING),
     "edit": ("decide.edit", _DECIDING),
     "recover": ("recover.recover", _STATUSES),
-    "cancel": ("all_runs.cancel", _STATUSES),
+    "cancel": ("runs.cancel", _STATUSES),
 }
 """The commands in the order of the help: the function of each in its module, and what its help ends with."""
 

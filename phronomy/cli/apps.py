@@ -417,3 +417,22 @@ def find_pending(store: Store, id: str) -> tuple[Checkpoint, PendingApproval]:
 
 def _several(id: str, pending_ids: list[str]) -> WrongUsage:
     return WrongUsage(f"{id} waits for {len(pending_ids)} decisions: name one of {', '.join(pending_ids)}")
+
+
+def say_more(screen: Screen, place: Place, command: str, given: Mapping[str, object], after: str | None) -> None:
+    """Say how to see the page that follows, if there is one."""
+    if after is None:
+        return
+    screen.say()
+    screen.say("There are more:", style="bold")
+    screen.place("", place.command(command, *_options({**given, "after": after})))
+
+
+def _options(given: Mapping[str, object]) -> Iterator[str]:
+    """The options as they are typed."""
+    for name, value in given.items():
+        option = f"--{name.removesuffix('_id').replace('_', '-')}"
+        if value is True:
+            yield option
+        elif value not in (None, False):
+            yield f"{option}={shlex.quote(str(value))}"

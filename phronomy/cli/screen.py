@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from phronomy.cli.letters import as_json, escaped, plain_scripts, with_visible_letters, written_out
 from phronomy.cli.pager import paged
+from phronomy.cli.suspicious_letters import as_json, escaped, plain_scripts, with_visible_letters, written_out
 from phronomy.cli.words import INTERRUPTED, PENDING
 
 if TYPE_CHECKING:

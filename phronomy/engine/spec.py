@@ -12,13 +12,14 @@ from phronomy.conversation.memory import Memory
 from phronomy.conversation.output import OutputMode, OutputType
 from phronomy.guardrails.guardrail import Guardrail
 from phronomy.models.base import Model, ModelSettings
+from phronomy.records.breakpoint_points import Point
 from phronomy.records.calls import (
     Call,
     Move,
     Outcome,
 )
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import OnExpiry, Point, Principal
+from phronomy.records.decisions import OnExpiry, Principal
 from phronomy.records.messages import Message
 from phronomy.rules.limits import Limits
 from phronomy.stops.breakpoints import Breakpoint

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from phronomy.engine.ledger import now
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.ids import new_id
+from phronomy.records.breakpoint_points import Point
 from phronomy.records.calls import (
     AskModel,
     Call,
@@ -30,7 +31,7 @@ from phronomy.records.calls import (
 )
 from phronomy.records.chain import target_of
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Decision, PendingApproval, Point
+from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.rules import transitions
 from phronomy.rules.added_messages import is_ending
 from phronomy.stops.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, listed

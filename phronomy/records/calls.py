@@ -12,11 +12,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from phronomy.foundation.json_text import JsonValue
+from phronomy.records.breakpoint_points import Point
 from phronomy.records.decisions import (
     Decision,
     OnExpiry,
     PendingApproval,
-    Point,
     Principal,
     Then,
     ToolIdentity,

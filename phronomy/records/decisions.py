@@ -9,6 +9,7 @@ from pydantic import Field
 
 from phronomy.errors import InvalidDecision, InvalidField
 from phronomy.foundation.json_text import clean
+from phronomy.records.breakpoint_points import Point
 from phronomy.records.record import NULL, Json, JsonObject, OpenJson, OpenObject, Record, Text, Time, digest_of
 
 Gate = Literal["always", "predicate", "never"]
@@ -41,22 +42,6 @@ OnExpiry = Literal["reject", "cancel", "stay"]
 Why = Literal["approval", "outcome_unknown", "failed", "question", "breakpoint"]
 """Why a human is asked: the gate; a call whose worker was lost in the middle; a call that failed for good; a body that asks
 something by `interrupt`; somebody wants to look before it goes on."""
-
-
-Point = Literal[
-    "pre_input_guardrails",
-    "pre_agent_run",
-    "pre_model_call",
-    "pre_tool_call",
-    "post_tool_call",
-    "pre_node",
-    "post_node",
-    "pre_handoff",
-    "pre_pattern_step",
-    "pre_output_guardrails",
-    "post_run",
-]
-"""Where a run can stop at a breakpoint."""
 
 
 class _Said(Record):

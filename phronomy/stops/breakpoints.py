@@ -14,7 +14,8 @@ from phronomy.foundation.checks import is_async, is_count, is_series, is_timeout
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted_id, quoted_word
 from phronomy.foundation.spelling import Given
-from phronomy.records.decisions import Answer, Approve, Point, Skip
+from phronomy.records.breakpoint_points import Point
+from phronomy.records.decisions import Answer, Approve, Skip
 from phronomy.stops.expressions import Expression
 
 _log = logging.getLogger("phronomy")

@@ -37,7 +37,7 @@ from phronomy.records.diff import CheckpointDiff, diff
 from phronomy.records.validation import checked
 from phronomy.stores.derived import adoption, changes, forking, listing, retention
 from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
-from phronomy.stores.keeper import Keeper
+from phronomy.stores.lease_keeper import Keeper
 from phronomy.stores.log.log import last_of
 from phronomy.stores.native import asked
 from phronomy.stores.rows import (

@@ -1,8 +1,8 @@
 """`MemoryStore`, which keeps everything in this process.
 
 Every call has the store to itself while it works. A write judges first, by the same functions as every other store, and then changes
-its tenant's books in an order that an interrupt can cut anywhere: see `books.py`. A process that forks has two stores from then on;
-a process that ends has none.
+its tenant's books in an order that an interrupt can cut anywhere: see `memory_tenant.py`. A process that forks has two stores from
+then on; a process that ends has none.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from phronomy.errors import StoreError
 from phronomy.foundation.quoting import quoted
 from phronomy.stores.alone import Alone
 from phronomy.stores.base import Store, checked_tenant
-from phronomy.stores.books import NOTHING, Books, Line, Waits, lists_of, note_under
 from phronomy.stores.derived import retention
 from phronomy.stores.derived.changes import (
     check_change,
@@ -35,7 +34,7 @@ from phronomy.stores.derived.changes import (
     one_place,
     taken_id,
 )
-from phronomy.stores.homes import HOMES, Homes
+from phronomy.stores.memory_tenant import NOTHING, Books, Line, Waits, lists_of, note_under
 from phronomy.stores.rows import (
     ENDED,
     Append,
@@ -53,6 +52,7 @@ from phronomy.stores.rows import (
     PendingFilter,
     PendingRow,
 )
+from phronomy.stores.storeless_runs import HOMES, Homes
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ import typer
 from phronomy.agents.agent import Agent
 from phronomy.cli.apps import Place, new_name, open_place
 from phronomy.cli.commands.decide import Request, edit_in_place, settle, show_edited
+from phronomy.cli.commands.driving import Hear, drive, telling
 from phronomy.cli.commands.recover import carry_on
-from phronomy.cli.commands.runs import Hear, drive, telling
 from phronomy.cli.options import By, Here, Reveal, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, show_tail

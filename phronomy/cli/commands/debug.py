@@ -17,9 +17,9 @@ import typer
 
 from phronomy.cli.apps import Place, find, open_place
 from phronomy.cli.graphs import heading
-from phronomy.cli.letters import escaped
 from phronomy.cli.options import Accept, By, Here, Reveal, command
 from phronomy.cli.screen import Screen
+from phronomy.cli.suspicious_letters import escaped
 from phronomy.cli.views import Mask, cut, names_of, show_args, show_graph, show_message, show_tail
 from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, explained, login_name
 from phronomy.debugger.debugger import Debugger, Watched
@@ -35,7 +35,7 @@ from phronomy.stores.memory import MemoryStore
 
 PROMPT: Final = "(debug) "
 
-_WHERE: Final = {
+WHERE: Final = {
     "pre_input_guardrails": "before the input guardrails",
     "pre_agent_run": "before the run begins",
     "pre_model_call": "before the model is asked",
@@ -44,9 +44,11 @@ _WHERE: Final = {
     "post_tool_call": "after tool {}",
     "pre_node": "before node {}",
     "post_node": "after node {}",
+    "pre_pattern_step": "before step {}",
     "pre_output_guardrails": "before the output guardrails",
     "post_run": "before the end of the run",
 }
+"""Where a run is stopped at a breakpoint of each point, in words."""
 
 
 @command
@@ -399,8 +401,8 @@ class Session:
         stack = " > ".join(frame.agent for frame in self.debugger.where())
         label = item.label if item.label not in (None, LABEL) else None
         line = f"{heading(item)}, in {stack}"
-        if hit is not None and hit.type in _WHERE:
-            where = _WHERE[hit.type].format(hit.tool or hit.node)
+        if hit is not None and hit.type in WHERE:
+            where = WHERE[hit.type].format(hit.tool or hit.node)
             if hit.type == "pre_agent_run" and (way := self.debugger.context.handoff) is not None:
                 where = f"after the handoff from {way[0]}"
             line = f"Stopped {where}, in {stack} ({hit.type})"

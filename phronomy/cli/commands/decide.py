@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from phronomy.cli.apps import Place, find_pending, open_place
-from phronomy.cli.commands.runs import Hear, drive, telling
+from phronomy.cli.commands.driving import Hear, drive, telling
 from phronomy.cli.options import Accept, After, By, Digest, Here, Id, Json, Reveal, Yes, command
 from phronomy.cli.screen import WIDEST, Screen, json_text, kind_of
 from phronomy.cli.views import (

@@ -1,18 +1,19 @@
-"""The commands that look at one run: what waits in it, how it came there, and how two places in it, or in any, differ."""
+"""The commands that look: at a request or a run, at how two checkpoints differ, at the stored checkpoints, and at the audit trail."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
 
 import typer
 
-from phronomy.cli.apps import Place, find, how_decided, open_place
-from phronomy.cli.options import AnyId, Json, Reveal, Where, command
+from phronomy.cli.apps import Place, find, how_decided, open_place, say_more
+from phronomy.cli.options import AnyId, Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
-from phronomy.cli.views import Mask, checkpoint_view, diff_view, run_view, show_run
-from phronomy.cli.words import DONE, WrongUsage, time_of
+from phronomy.cli.views import Mask, checkpoint_view, diff_view, info_view, run_view, show_run
+from phronomy.cli.words import DONE, WrongUsage, moment_of, time_of
 from phronomy.observability.drawings.drawing import tree_mermaid, tree_svg
+from phronomy.records.audit import AuditRecord
 from phronomy.records.diff import diff as compared
 
 
@@ -78,6 +79,56 @@ def _compare(screen: Screen, place: Place, before: str, after: str, *, machine: 
     return DONE
 
 
+def _list_kept(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool) -> int:
+    """Lists the stored checkpoints. `given` are the filter options by name."""
+    with screen.reading(machine=machine):
+        page = place.store.list(**given)
+    if machine:
+        screen.document({"items": [info_view(each) for each in page], "next": page.next})
+    elif not page:
+        screen.say("No checkpoint is kept.")
+    else:
+        rows = [
+            (each.id, each.run_id, each.thread_id or "-", each.agent, time_of(each.created_at), each.label or "-")
+            for each in page
+        ]
+        screen.table(("CHECKPOINT", "RUN", "THREAD", "AGENT", "AT", "LABEL"), rows)
+        say_more(screen, place, "list", given, page.next)
+    return DONE
+
+
+def _list_audit(screen: Screen, place: Place, given: Mapping[str, str | None], *, table: bool) -> int:
+    """Lists the audit trail, oldest first: a line of JSON each, as it is read, or a table. `given` are the options by name."""
+    now = place.store.clock()
+    times = {name: moment_of(text, now) for name in ("since", "until") if (text := given[name]) is not None}
+    wanted: dict[str, Any] = {**given, **times}
+    records = place.store.audit(**wanted)
+    if not table:
+        for record in records:
+            screen.line(record.model_dump(mode="json"))
+        return DONE
+    with screen.reading():
+        rows = [_row(record) for record in records]
+    if rows:
+        screen.table(("AT", "DECISION", "TOOL", "BY", "CHANNEL", "PENDING", "RUN", "REASON"), rows)
+    else:
+        screen.say("Nothing was decided.")
+    return DONE
+
+
+def _row(record: AuditRecord) -> tuple[str, ...]:
+    return (
+        time_of(record.at),
+        f"{record.kind}, edited" if record.edited else record.kind,
+        record.tool_name or "-",
+        (record.by.name or record.by.id) if record.by is not None else "-",
+        record.channel or "-",
+        record.pending_id or "-",
+        record.run_id,
+        record.reason or "-",
+    )
+
+
 @command
 def show(
     screen: Screen,
@@ -132,3 +183,46 @@ def diff(
     """
     with open_place(None if json else screen, where) as place:
         return _compare(screen, place, before, after, machine=json)
+
+
+@command
+def audit(
+    screen: Screen,
+    *,
+    where: Where,
+    run: Run = None,
+    thread: Thread = None,
+    pending: Annotated[str | None, typer.Option(help="Only of this pending approval.", metavar="ID")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="From then on: a date, a time, or an age such as 2h.", metavar="WHEN")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Up to then.", metavar="WHEN")] = None,
+    table: Annotated[bool, typer.Option("--table", help="Print a table, for people.")] = False,
+) -> int:
+    """Print who decided what, oldest first: a line of JSON each.
+
+    What is here stays when runs are taken away.
+    """
+    given = {"run_id": run, "thread_id": thread, "pending_id": pending, "since": since, "until": until}
+    with open_place(screen if table else None, where) as place:
+        return _list_audit(screen, place, given, table=table)
+
+
+@command
+def list_checkpoints(
+    screen: Screen,
+    *,
+    where: Where,
+    run: Run = None,
+    thread: Thread = None,
+    agent: OfAgent = None,
+    label: Annotated[str | None, typer.Option(help="Only with this label.", metavar="TEXT")] = None,
+    labeled: Annotated[bool, typer.Option("--labeled", help="Only with a label.")] = False,
+    limit: Limit = None,
+    after: Next = None,
+    json: Json = False,
+) -> int:
+    """List the checkpoints that are kept, of all runs."""
+    given = {"run_id": run, "thread_id": thread, "agent": agent, "label": label, "labeled": labeled}
+    with open_place(None if json else screen, where) as place:
+        return _list_kept(screen, place, {**given, "limit": limit, "after": after}, machine=json)

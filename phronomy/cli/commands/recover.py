@@ -9,7 +9,7 @@ import typer
 
 from phronomy.cli.apps import Place, find, open_place
 from phronomy.cli.commands.decide import confirm, result_view, show_end
-from phronomy.cli.commands.runs import Hear, drive, recover_from, telling, tidy
+from phronomy.cli.commands.driving import Hear, drive, recover_from, telling, tidy
 from phronomy.cli.options import Accept, Here, Json, Reveal, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view

@@ -1,161 +1,150 @@
-"""Carrying a run on from here, and telling on the screen what happens in it as it happens."""
+"""The commands about whole runs: `runs` lists them, `cancel` ends one."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stdout
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections import defaultdict
+from contextlib import redirect_stdout
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
-from phronomy.cli.apps import Place
-from phronomy.cli.graphs import update_in
-from phronomy.cli.screen import Flow, Screen, Spinner
-from phronomy.cli.views import Mask, calls_in, cut
-from phronomy.errors import AsyncRequired
-from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.result import Result
-from phronomy.runs import recovery
+import typer
+
+from phronomy.agents.agent import Agent
+from phronomy.cli.apps import Found, Place, find, open_place
+from phronomy.cli.commands.decide import confirm, result_view
+from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Where, Yes, command
+from phronomy.cli.screen import Screen
+from phronomy.cli.views import Mask, branch_view, moment
+from phronomy.cli.words import DONE, PENDING, WrongUsage, ago, login_name
+from phronomy.records.decisions import Principal
 from phronomy.runs.runs import Runs
-from phronomy.stops.interrupt_points import AFTER
-
-if TYPE_CHECKING:
-    from phronomy.observability.events import Event
-
-Hear: TypeAlias = "Callable[[Event], None]"
+from phronomy.stores.rows import Branch, PendingRow
 
 
-def drive(place: Place, at: str | Checkpoint, hear: Hear, **options: Any) -> Result[Any]:
-    """Begin a run, or go on from a checkpoint, up to where it rests. An agent with anything async in it runs in an event loop."""
-    options["deps"] = place.deps
-    try:
-        stream = place.worker.stream(at, **options)
-    except AsyncRequired:
-        return asyncio.run(_adrive(place.worker, at, hear, options))
-    with stream:
-        for event in stream:
-            hear(event)
-        return stream.result
+@command
+def runs(
+    screen: Screen,
+    *,
+    where: Where,
+    thread: Thread = None,
+    agent: OfAgent = None,
+    status: Annotated[
+        list[Standing] | None, typer.Option(help="Only those that stand so. May be given several times.")
+    ] = None,
+    limit: Limit = None,
+    json: Json = False,
+) -> int:
+    """List runs and their forks, oldest first: how each stands, and what waits there.
 
-
-def recover_from(place: Place, at: Checkpoint, **options: Any) -> Result[Any]:
-    """Carry a run on to where it rests, without any decision."""
-    options["deps"] = place.deps
-    with redirect_stdout(sys.stderr):
-        try:
-            return place.worker.recover(at, **options)
-        except AsyncRequired:
-            return asyncio.run(place.worker.arecover(at, **options))
-
-
-def tidy(place: Place, limit: int) -> None:
-    """Make the announcements that were not made, and take away what is older than the store keeps."""
-    spec = place.worker.spec
-    with redirect_stdout(sys.stderr):
-        if any(each.is_async for each in spec.announcements):
-            asyncio.run(recovery.atidy(place.store, spec, limit))
+    --limit keeps the newest. What is running and held by nobody is for `recover`.
+    """
+    with open_place(None if json else screen, where) as place:
+        with screen.reading(machine=json):
+            waiting = _by_branch(place.store.pending_rows(thread_id=thread))
+            every = place.store.branches(thread_id=thread)
+        wanted = [each for each in every if _is_wanted(each, agent, status)][-(limit or 0) :]
+        now = place.store.clock()
+        if json:
+            screen.document({"items": [_view(each, waiting[each.id], now) for each in wanted]})
+        elif not wanted:
+            screen.say("There is no such run." if every else "No run is kept.")
         else:
-            recovery.tidy(place.store, spec, limit)
+            heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
+            screen.table(heads, [_row(each, waiting[each.id], now) for each in wanted])
+    return DONE
 
 
-async def _adrive(agent: Runs[Any, Any], at: str | Checkpoint, hear: Hear, options: dict[str, Any]) -> Result[Any]:
-    async with agent.astream(at, **options) as stream:
-        async for event in stream:
-            hear(event)
-        return stream.result
+def _by_branch(rows: list[PendingRow]) -> defaultdict[str, list[PendingRow]]:
+    """Groups pending approvals by their branch."""
+    found: defaultdict[str, list[PendingRow]] = defaultdict(list)
+    for row in rows:
+        found[row.branch_id].append(row)
+    return found
 
 
-@contextmanager
-def telling(screen: Screen, mask: Mask, *, machine: bool) -> Iterator[Hear]:
-    """Gives the listener for `drive`. For a machine nothing is printed, and the output of tools goes to standard error."""
-    with redirect_stdout(sys.stderr) if machine else nullcontext():
-        if machine:
-            yield _nothing
-            return
-        teller = Teller(screen, mask)
+def _is_wanted(branch: Branch, agent: str | None, statuses: list[Standing] | None) -> bool:
+    return (agent is None or branch.agent == agent) and (not statuses or branch.status in statuses)
+
+
+def _view(branch: Branch, waiting: list[PendingRow], now: float) -> dict[str, object]:
+    return {
+        **branch_view(branch),
+        "held": branch.is_held(now),
+        "created_at": _moment(branch.created_at),
+        "changed_at": _moment(branch.changed_at),
+        "pending_ids": [row.pending_id for row in waiting],
+    }
+
+
+def _moment(at: float) -> str:
+    return moment(datetime.fromtimestamp(at, UTC))
+
+
+def _row(branch: Branch, waiting: list[PendingRow], now: float) -> tuple[str, ...]:
+    lost = branch.status == "running" and not branch.is_held(now)
+    return (
+        branch.id,
+        branch.thread_id or "-",
+        branch.agent,
+        "running, held by nobody" if lost else branch.status,
+        ago(now - branch.changed_at),
+        ", ".join(row.tool_name for row in waiting) or "-",
+    )
+
+
+@command
+def cancel(
+    screen: Screen,
+    id: Annotated[str, typer.Argument(help="A run, or a branch, checkpoint or pending id of one.", metavar="RUN")],
+    *,
+    where: Where,
+    reason: Annotated[str | None, typer.Option(help="Why, for the record.", metavar="TEXT")] = None,
+    by: By = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> int:
+    """End a run: what waits in it is settled as cancelled, and nothing of it begins any more.
+
+    A run that a worker elsewhere holds is told, and ends there at its next boundary. That of an agent needs no --app;
+    without it, what is announced of the end is left for `recover`, and hooks are not told.
+    """
+    if json and not yes:
+        raise WrongUsage("--json asks nobody, so it goes with --yes")
+    if by == "":
+        raise WrongUsage("--by names somebody")
+    with open_place(None if json else screen, where) as place:
+        with screen.reading(machine=json):
+            meant = find(place.store, id)
+            waiting = _by_branch(place.store.pending_rows(run_id=meant.branch.run_id))[meant.branch.id]
+        worker = _worker(place, meant)
+        if not json:
+            heads = ("RUN", "THREAD", "AGENT", "STATUS", "SINCE", "WAITS FOR")
+            screen.table(heads, [_row(meant.branch, waiting, place.store.clock())])
         try:
-            yield teller.hear
-        finally:
-            teller.stop()
+            if not (yes or confirm(screen, "Cancel it?")):
+                screen.say("Nothing was cancelled.", style="bold")
+                return PENDING
+        except (KeyboardInterrupt, EOFError) as error:
+            return screen.complain_of_end(error, "Nothing was cancelled.")
+        with redirect_stdout(sys.stderr):
+            result = worker.cancel(meant.branch.id, reason=reason, by=Principal(id=by or login_name()))
+        if json:
+            screen.document(result_view(result, Mask(place.agent, reveal=False)))
+        elif result.status == "running":
+            screen.say("A worker elsewhere holds the run, and ends it at its next boundary.", style="bold")
+        else:
+            screen.say(f"The run is {result.status}.", style="bold green")
+    return DONE
 
 
-def _nothing(event: Event) -> None:
-    """Tell nothing."""
-
-
-class Teller:
-    """Tells on a screen what a run does, as it does it."""
-
-    def __init__(self, screen: Screen, mask: Mask) -> None:
-        self._screen, self._mask = screen, mask
-        self._spinner: Spinner = screen.spinner()
-        self._reply: Flow | None = None
-        self._names: dict[str, str] = {}
-        self._running: list[str] = []
-        self._spinner.start("The run goes on")
-
-    def stop(self) -> None:
-        """Leave the screen as it was before: whatever waits to be shown is shown, and nothing moves any more."""
-        self._spinner.stop()
-        self._end_reply()
-
-    def hear(self, event: Event) -> None:
-        """Tell one event."""
-        if event.path or getattr(event, "tool_name", "").startswith(f"{AFTER}:"):
-            return
-        match event.type:
-            case "model_started":
-                self._spinner.start("The model is asked")
-            case "text_delta":
-                self._spinner.stop()
-                if self._reply is None:
-                    self._reply = self._screen.flowing("model", style="cyan")
-                self._reply.write(event.text)
-            case "model_replied":
-                self._replied(event.message)
-            case "tool_call_started":
-                self._running.append(event.tool_name)
-                self._tell(
-                    self._mask.what,
-                    f"runs {event.tool_name}" + (f", attempt {event.attempt}" if event.attempt > 1 else ""),
-                )
-                self._spinner.start(f"Running {', '.join(self._running)}")
-            case "tool_call_failed":
-                self._settled(event.tool_name)
-                self._tell(self._mask.what, f"{event.tool_name} failed: {cut(event.error)}")
-            case "tool_call_settled":
-                self._settled(event.tool_name)
-                name = self._names.get(event.call_id, event.tool_name)
-                told = cut(self._mask.result(name, event.content))
-                if self._mask.what == "node":
-                    told = f"{event.tool_name} gave {cut(update_in(event.content))}"
-                self._tell(self._mask.what, told)
-            case "suspended" | "completed" | "rejected" | "cancelled" | "superseded" | "skipped" | "failed":
-                self.stop()
-            case _:
-                pass
-
-    def _replied(self, message: Any) -> None:
-        self._spinner.stop()
-        if self._reply is None and (message.text or not message.tool_calls):
-            self._screen.row("model", message.text, style="cyan")
-        self._end_reply()
-        self._names |= {call.id: call.name for call in message.tool_calls}
-        for line in calls_in(message, self._mask):
-            self._screen.row("model", line, style="cyan")
-
-    def _settled(self, name: str) -> None:
-        if name in self._running:
-            self._running.remove(name)
-
-    def _tell(self, label: str, text: str) -> None:
-        self._spinner.stop()
-        self._end_reply()
-        self._screen.row(label, text, style="cyan")
-        if self._running:
-            self._spinner.start(f"Running {', '.join(self._running)}")
-
-    def _end_reply(self) -> None:
-        if self._reply is not None:
-            self._reply.end()
-            self._reply = None
+def _worker(place: Place, meant: Found) -> Runs[Any, object]:
+    """Gives the worker that ends the run: the app's, or for an agent's run without an app a bare agent. Raises `WrongUsage`."""
+    kind = meant.checkpoint.kind
+    if place.agent is None and kind == "agent":
+        return Agent(name=meant.branch.agent, model="none", store=place.store)
+    if place.agent is None or place.agent.spec.kind != kind:
+        raise WrongUsage(
+            f"{meant.branch.id} is a run of {kind} {meant.branch.agent!r}: give that as --app module:{kind}"
+        )
+    return place.agent

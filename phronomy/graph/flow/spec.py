@@ -33,6 +33,7 @@ from phronomy.graph.state.state import StateSchema
 from phronomy.guardrails.guardrail import Guardrail
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
+from phronomy.records.breakpoint_points import Point
 from phronomy.records.calls import Advance as AdvanceMove
 from phronomy.records.calls import (
     Advanced,
@@ -51,7 +52,7 @@ from phronomy.records.calls import (
     Wait,
 )
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import Decision, OnExpiry, Point, Principal, call_digest
+from phronomy.records.decisions import Decision, OnExpiry, Principal, call_digest
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
 from phronomy.rules.added_messages import is_ending

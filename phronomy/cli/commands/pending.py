@@ -1,0 +1,116 @@
+"""The command `phronomy pending`: the requests that wait for a human."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from phronomy.cli.apps import Place, open_place, say_more
+from phronomy.cli.options import Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
+from phronomy.cli.screen import Screen
+from phronomy.cli.views import Mask, pending_view
+from phronomy.cli.words import DONE, WrongUsage, age, ago, ahead
+from phronomy.stores import Page, Waiting
+
+
+def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, machine: bool, reveal: bool) -> int:
+    """Lists the pending approvals. `given` are the filter options by name."""
+    wanted = _with_age(given)
+    with screen.reading(machine=machine):
+        page = place.store.pending(**wanted)
+    if machine:
+        mask = Mask(place.agent, reveal=reveal)
+        items = [{**pending_view(item.approval, item, mask), "label": item.label} for item in page]
+        screen.document({"items": items, "next": page.next})
+    elif not page:
+        screen.say("Nothing waits for a decision.")
+    else:
+        _table(screen, page, place.store.clock())
+        say_more(screen, place, "pending", given, page.next)
+    return DONE
+
+
+def _count_pending(screen: Screen, place: Place, given: Mapping[str, Any]) -> int:
+    """Prints the number of pending approvals."""
+    wanted = _with_age(given)
+    paging = [wanted.pop(name) for name in ("newest", "limit", "after")]
+    if any(paging):
+        raise WrongUsage("--count counts all that waits: leave --newest, --limit and --after out")
+    screen.document(place.store.count(**wanted))
+    return DONE
+
+
+def _with_age(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with the age in seconds."""
+    return {**given, "older_than": age(given["older_than"]) if given["older_than"] is not None else None}
+
+
+def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
+    """A line for each; what none of them has gets no column."""
+    heads = ("PENDING", "TOOL", "AGENT", "THREAD", "SINCE", "WHY", "RISK", "LAPSES", "LABEL")
+    rows = [
+        (
+            item.approval.id,
+            item.approval.tool_name,
+            _asker(item),
+            item.thread_id or "-",
+            ago(now - item.approval.requested_at.timestamp()),
+            "external" if item.approval.external else item.approval.why,
+            item.approval.tool.risk or "-",
+            _lapses(item, now),
+            item.label or "-",
+        )
+        for item in page
+    ]
+    shown = [at for at, head in enumerate(heads) if head not in _OPTIONAL or any(row[at] != "-" for row in rows)]
+    screen.table([heads[at] for at in shown], [[row[at] for at in shown] for row in rows])
+
+
+def _asker(item: Waiting) -> str:
+    """Whose run it is, and who in it asks, where that is another."""
+    asks = item.approval.agent
+    return item.agent if asks in (None, item.agent) else f"{item.agent}: {asks}"
+
+
+_OPTIONAL = ("RISK", "LAPSES", "LABEL")
+
+
+def _lapses(item: Waiting, now: float) -> str:
+    if item.approval.expires_at is None:
+        return "-"
+    told = ahead(item.approval.expires_at.timestamp() - now)
+    return {"over": "overdue" if item.approval.on_expiry == "stay" else "lapsed"}.get(told, told)
+
+
+@command
+def pending(
+    screen: Screen,
+    *,
+    where: Where,
+    thread: Thread = None,
+    run: Run = None,
+    agent: OfAgent = None,
+    tool: Annotated[str | None, typer.Option(help="Only of this tool.", metavar="NAME")] = None,
+    label: Annotated[str | None, typer.Option(help="Only of runs and forks with this label.", metavar="TEXT")] = None,
+    risk: Annotated[str | None, typer.Option(help="Only of tools with this risk.", metavar="TEXT")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Only what waits longer: seconds, or 10m, 2h, 3d.", metavar="AGE")
+    ] = None,
+    newest: Annotated[bool, typer.Option("--newest", help="Newest first.")] = False,
+    limit: Limit = None,
+    after: Next = None,
+    count: Annotated[bool, typer.Option("--count", help="Print how many there are, and nothing else.")] = False,
+    json: Json = False,
+    reveal: Reveal = False,
+) -> int:
+    """List what waits for a human, oldest first."""
+    given = {
+        **{"run_id": run, "thread_id": thread, "agent": agent, "tool": tool, "label": label, "risk": risk},
+        **{"older_than": older_than, "newest": newest, "limit": limit, "after": after},
+    }
+    with open_place(None if json or count else screen, where) as place:
+        if count:
+            return _count_pending(screen, place, given)
+        return _list_pending(screen, place, given, machine=json, reveal=reveal)
