@@ -15,7 +15,7 @@ from selection import scaled
 
 from phronomy.errors import CheckpointError
 from phronomy.foundation import json_text
-from phronomy.foundation.json_text import canonical, is_canonical
+from phronomy.foundation.json_text import canonical, is_canonical, parse
 from phronomy.records.calls import Call, CallFailed, CallResult, CallSettled, CallStarted, Finished, Replied
 from phronomy.records.checkpoint import AgentRef, Checkpoint, pending_of, result_message
 from phronomy.records.decisions import Decision, ToolIdentity, call_digest
@@ -369,9 +369,23 @@ def test_canonical_text_of_a_string_is_seen_at_a_glance(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "{}", '["a"]', '"\\u0041"', '"\\/"', '"\\ud800"', '"\ud800"', '"\t"', '"a"b"', '"a","b"']
+    "text", ["5", "5.0", "-1", "true", "null", "{}", '["a"]', '{"b":[1.5],"a":{"c":null}}', '"[["']
 )
-def test_what_is_not_the_canonical_text_of_a_string_is_looked_at_longer(text: str) -> None:
+def test_canonical_text_of_any_value_is_seen_at_a_glance(text: str) -> None:
+    assert is_canonical(text)
+    assert canonical(parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", '"\\u0041"', '"\\/"', '"\\ud800"', '"\ud800"', '"\t"', '"a"b"', '"a","b"'),
+        *("NaN", "[NaN]", "1e400", '{"a":-1e999}', "-0", "1E2", "05", "5 ", "[1, 2]", '{"a": 1}', "{} {}"),
+        *('{"a":1,"a":1}', '{"a":{"b":1,"b":2}}', '{"\\u0061":1}', '["\\ud800"]', '{"\ud800":1}'),
+        *("[" * 65 + "]" * 65, "1" * 5000, "nul", "[1,]", "{'a':1}"),
+    ],
+)
+def test_text_that_is_not_canonical_is_looked_at_longer(text: str) -> None:
     assert not is_canonical(text)
 
 
