@@ -150,6 +150,9 @@ def beside(session: nox.Session) -> None:
     session.run("python", "-I", "-c", "import agents, pydantic_ai; from phronomy import *")
     home = str(Path(session.create_tmp()).resolve())
     session.run("phronomy", "demo", "--yes", env={"HOME": home}, silent=True)
+    # How long the demo takes beside the import of what it shows itself with. The peers have come with httpx2 alone.
+    session.install("httpx")
+    session.run("python", "benchmarks/demo.py")
 
 
 @nox.session(allow_parallel=True)

@@ -72,24 +72,29 @@ class AgentTool(Piecewise, Tool):
         self.inner = inner
         spec: Spec = inner.spec
         where = f"{spec.kind} {spec.name!r} as a tool"
+        # A misspelt `requires_approval` that was only ignored would leave the call ungated.
         if unknown := options.keys() - _OPTIONS:
             known = ", ".join(sorted({"name", "description", "input", *_OPTIONS}))
             raise ToolDefinitionError(f"{where} has no option {spelling.told(unknown, _OPTIONS)}; it has {known}")
         if options.get("on_failure", "stop") not in ("stop", "model"):
             raise ToolDefinitionError(f"{where}: on_failure is 'stop' or 'model'")
+        # The state of a graph has fields of its own, and no text that a model writes fills them in.
         if input is None and spec.kind == "graph" and not takes_text(spec):
             raise ToolDefinitionError(
                 f"{where}: give input=, a function that makes the input of what the model fills in"
             )
+        # It is called while the first checkpoint of the run is made, where nothing can be waited for.
         if input is not None and (not callable(input) or is_async(input)):
             raise ToolDefinitionError(f"{where}: input is a plain function, whose parameters the model fills in")
         self.into: Callable[..., Any] = _asked if input is None else input
         self._described = input is not None
+        # Providers refuse a tool whose name has other characters, or more than 64, and an agent's name may be any text.
         self.name: str = re.sub(r"[^a-zA-Z0-9_-]+", "_", spec.name)[:64] if name is None else name
         self.description: str = description if description is not None else getattr(inner, "description", "") or ""
         for option, value in options.items():
             setattr(self, option, value)
         super().__init__()
+        # No call is under way yet when it is called, so there is no context to give.
         if self._context_name is not None:
             raise ToolDefinitionError(f"{where}: input has a ToolContext, but it only makes the input")
 
@@ -108,6 +113,7 @@ class AgentTool(Piecewise, Tool):
         return description or f"Asks {self.inner.spec.name}, and gives the answer.", parameters
 
     def _signature(self, body: Callable[..., Any], told: dict[str, str]) -> tuple[Arguments, str | None]:
+        # A model that reads nothing of the parameter writes "as above" into it, and the agent inside sees nothing above.
         if not self._described:
             told = {"input": _INPUT}
         return super()._signature(body, told)
@@ -144,6 +150,7 @@ class Delegated:
             ) from error
         try:
             first = self.spec.first(given, None, None)
+        # Nothing has run, and nothing is lost: the run around it stops here, and begins this one anew once that is mended.
         except PhronomyError as error:
             why = f"the run behind it cannot begin: {error}"
             raise NodeFailed(

@@ -113,6 +113,7 @@ def summed_up(tried: Tried, said: list[tuple[str, bool | Reject]]) -> DryRun:
     """The verdict of the strictest."""
     verdict: bool | Reject = False
     for _, answer in said:
+        # As for a real call: a rejection outweighs a question, and a question outweighs a yes, whoever says it.
         if stricter(answer, verdict):
             verdict = answer
     reason = verdict.reason if isinstance(verdict, Reject) else None

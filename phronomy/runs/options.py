@@ -19,10 +19,16 @@ from phronomy.stops.breakpoints import Breakpoint, Hold
 from phronomy.stores.base import Store
 from phronomy.tools.tool import Deps
 
+# Whose word counts for a checkpoint that a caller brings: only the row that the store wrote, or also the text of whoever holds it. An
+# agent with a store believes the store alone, so an edited text can approve nothing (law 9).
 Trust: TypeAlias = Literal["store", "bearer"]
+# What the next message of a thread does to a run that has not ended. By default it gives nothing up: an approval that somebody thinks
+# about must not be lost because the customer writes once more.
 OnPending: TypeAlias = Literal["refuse", "supersede_failed", "supersede"]
 
 
+# Type checkers alone read these two. While a program runs, an agent compares what it is given with its own attributes, and refuses a
+# misspelt option: one that was silently ignored would be a gate that is open.
 class AgentOptions(TypedDict, total=False):
     """What an agent is made with, beside its output type; the attributes of `Agent` of the same names say what each is for."""
 

@@ -57,6 +57,7 @@ def abandoned(store: Store) -> list[Branch]:
 
 def let_go_of(store: Store, now: float, run_id: str | None = None) -> tuple[list[Branch], list[Branch]]:
     """The branches, of a run or of all, that are running and held by nobody, and those in which something was left for somebody."""
+    # The store compares with its own clock. By the clock of a worker that is a minute ahead, a lease would be over that is not.
     running = store.select_branches(BranchFilter(run_id=run_id, abandoned_at=now))
     handed = store.select_branches(BranchFilter(run_id=run_id, handed=True))
     return running, [each for each in handed if not each.is_held(now)]
@@ -65,6 +66,8 @@ def let_go_of(store: Store, now: float, run_id: str | None = None) -> tuple[list
 def is_left(store: Store, place: tuple[str, str]) -> bool:
     """Whether nobody has carried the run on since it was found."""
     run_id, branch_id = place
+    # The same two questions as in `found`, asked of this run alone. A run that was carried on meanwhile, and has stopped anew, is
+    # not to be taken up again here: it waits for somebody else, and nobody has left it.
     now = store.clock()
     late = store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))
     running, handed = let_go_of(store, now, run_id)
@@ -124,5 +127,6 @@ def unannounced(store: Store, spec: Spec, limit: int) -> list[str]:
     if not spec.announcements:
         return []
     now = store.clock()
+    # Whoever holds a branch announces what it writes there. To do it here as well would tell the same thing twice, out of order.
     branches = store.select_branches(BranchFilter(unannounced=True))
     return [each.id for each in branches if each.agent == spec.name and not each.is_held(now)][:limit]

@@ -348,9 +348,11 @@ class Runs(Stopping[Deps, Output]):
 
         def run(stream: Stream[Output]) -> Generator[Event]:
             runner = self._start(spec, deps, at, beginning, on_pending, choice)
+            # A decision that was handed to the worker which holds the run: there is nothing to drive here, and no event to give.
             if isinstance(runner, Result):
                 stream._result = runner
                 return
+            # Closed whatever happens: a stream that is left open would keep the claim until the garbage collector comes.
             with closing(events_of(runner)) as events:
                 for event in events:  # noqa: UP028  # as in the async twin
                     yield event
@@ -453,6 +455,7 @@ class Runs(Stopping[Deps, Output]):
         nothing.
         """
         spec, _ = self._for_call(options, "recover_all")
+        # The list first, then the work: a run that stops anew while it is recovered is not taken up twice in one sweep.
         found = recovery.found(self.store, spec, limit)
         # One after the other, each to where it rests. What fails of one keeps no other from its turn.
         done = [recovery.carried_on(self, each, options) for each in found]
@@ -532,6 +535,7 @@ class Runs(Stopping[Deps, Output]):
         `RunBusy` if a worker holds the run, and `CheckpointError` for a run of another kind, for one whose worker was lost in the
         middle of a call, and for a label on an end that its thread has gone on from.
         """
+        # A label goes into the log under a claim, as any other write: two who label at once get two checkpoints, one after the other.
         return on_demand.checkpoint(self._store_of(run), self.spec, run, label=label, bearer=self._bearer)
 
     async def acheckpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:

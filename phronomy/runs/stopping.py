@@ -51,6 +51,7 @@ class Stopping(Opening, Generic[Deps, Output]):
         by: str | Principal | None = None,
     ) -> Result[Output]:
         """As `cancel`."""
+        # In a thread: a store that waits for its server must not hold up everything else on the loop.
         return await in_store(self.store, self.cancel, run, reason=reason, by=by)
 
     def pause(
@@ -71,6 +72,7 @@ class Stopping(Opening, Generic[Deps, Output]):
         """
         spec, deps = self._for_call({}, None)
         home = self._store_of(run)
+        # Read before anything is written: a pause of the wrong run must leave no trace in it (law 15).
         # A graph leaves nodes that run, and an agent waits for its tools: a run is stopped by its own rules, or not at all.
         branch, head = home.head(lookup.branch_of(home, run, bearer=self._bearer))
         if head.kind != spec.kind:

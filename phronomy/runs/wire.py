@@ -66,6 +66,8 @@ def _sent(value: Any, mask: Masking | None) -> Any:
     match value:
         case Record():
             hidden = _hidden(value, mask) if mask is not None else {}
+            # All fields but the few that a record names. What is left out on purpose is written down beside the field, and a field that
+            # is added later is not forgotten here.
             names = (name for name in type(value).model_fields if name not in value.wire_omits)
             return {name: _member(value, name, hidden, mask) for name in (*names, *value.wire_adds)}
         case Result():
@@ -75,6 +77,7 @@ def _sent(value: Any, mask: Masking | None) -> Any:
             )  # as stored: the other is of any type
             return {"status": value.status, "output": output, "checkpoint": checkpoint}
         case Mapping():
+            # Keys are names, of tools or of decisions. What a human typed stands in values alone.
             return {key: _sent(each, mask) for key, each in value.items()}
         case list() | tuple():
             return [_sent(each, mask) for each in value]
@@ -115,6 +118,7 @@ def _hidden(record: Record, mask: Masking) -> dict[str, JsonValue]:
         # A graph of somebody else. Nobody can tell what in its state is a secret, so all of it counts as one.
         case Checkpoint() if record.kind != "agent" and not mask.is_of(record):
             return {"state": HIDDEN, "output": HIDDEN}
+        # What a node made of the state, which any node may have put anything into.
         case Advanced():
             return {"state": HIDDEN}
         case NodePiece():
@@ -125,6 +129,7 @@ def _hidden(record: Record, mask: Masking) -> dict[str, JsonValue]:
 
 def _said(content: JsonValue, mask: Masking) -> JsonValue:
     """A content as it may be seen: the texts in it may quote arguments that a human put in."""
+    # Parts stay parts, so that a page can show an image beside the text that was masked.
     if isinstance(content, list):
         return [_part_said(part, mask) for part in content]
     return mask.result("", content) if isinstance(content, str) else content

@@ -88,6 +88,7 @@ def approvals_at(
 
 def _of_run(store: Store, id: str) -> tuple[Branch, Checkpoint]:
     """Where a run or a branch stands, or the checkpoint of this id."""
+    # A run or branch first, then a checkpoint: an id has 96 random bits, so it is never that of two things.
     try:
         return store.head(id)
     except CheckpointNotFound:

@@ -75,6 +75,7 @@ def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[An
 
 def output_of(runner: Runner, state: Checkpoint) -> Any:
     """The output of a run that has completed, as the type that was asked for. Raises `OutputError`."""
+    # Without an output type the text is the answer, and there is nothing that could fail.
     if runner.spec.output is None:
         return state.output
     try:
