@@ -89,6 +89,7 @@ def _newly_asked(runner: Runner, call: Call, around: list[Checkpoint]) -> list[s
         return []
     if (tool := runner.spec.tool(call)) is None:
         return []
+    # By agent and pattern, and not by its function: a predicate has no name that would outlive a release.
     known = [rule for state in around for rule in _rules_in(state.agent.fingerprint)]
     new = [rule for rule in runner.rules_about(tool) if [rule.of, rule.pattern] not in known]
     return [f"{rule.told} is about tool {tool.name!r} of a call that was judged without it" for rule in new]
@@ -130,6 +131,7 @@ def _run_changes(runner: Runner, call: Call) -> list[str]:
     path = f"{runner.state.path}/{call.id}".lstrip("/")
     inside = runner.shared.nested.get(path) if call.result is None else None
     now = runner.spec.nested(runner.state, call)
+    # A run of another kind has another state, so no release of this agent could go on with it: to begin anew would do things twice.
     if inside is None or (now is not None and now.spec.kind == inside.kind):
         return []
     if runner.spec.kind == "graph" and runner.spec.tool(call) is None:
@@ -150,6 +152,7 @@ def _call_changes(runner: Runner, call: Call) -> list[str]:
     if (tool.name, tool.source) != (call.tool.name, call.tool.source):
         found.append(f"{kind} {call.tool.name!r} of a pending call is another one now ({tool.source}:{tool.name})")
     now = tool.identity()
+    # A label in a configuration may point to another server after a deploy, and the approval was for what runs at the first.
     if now.endpoint != call.tool.endpoint:
         places = " and now ".join(each or "in this process" for each in (call.tool.endpoint, now.endpoint))
         found.append(f"{kind} {tool.name!r} of a pending call is to run elsewhere: it was {places}")
