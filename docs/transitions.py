@@ -191,6 +191,7 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Judged: ask the handler", judged("ask")),
     ("Judged: a human must decide", judged("pend")),
     ("Judged: rejected", judged("reject")),
+    ("Judged: rejected, and end the run", judged("reject", then="end")),
     ("Judged: invalid", judged("invalid")),
     ("Deferred", Deferred(pending_ids=("ask-1.0",))),
     ("Decided: approve", decided("approve")),

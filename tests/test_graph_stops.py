@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import pytest
@@ -10,11 +11,15 @@ from drivers import Driver, rows
 from pydantic import BaseModel
 
 from phronomy import Agent, Approve, Checkpoint, MemoryStore, Respond, tool
-from phronomy.errors import CheckpointError, InvalidUpdate, NodeFailed, RunFailed, StateError
+from phronomy.errors import CheckpointError, InvalidUpdate, NodeFailed, PhronomyError, RunFailed, StateError
+from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
 from phronomy.graph import END, START, Abort, Graph, GraphStop, Pause, Send, StateGraph, add, append, interrupt
+from phronomy.records.calls import Halted
 from phronomy.records.diff import diff
+from phronomy.records.messages import Message
 from phronomy.records.validation import validate_checkpoint
+from phronomy.rules import transitions
 from phronomy.stores.base import Store
 from phronomy.stores.storeless_runs import HOMES
 from phronomy.testing import ScriptedModel, call
@@ -440,3 +445,28 @@ def test_a_text_that_was_edited_is_refused(driver: Driver) -> None:
     assert "the checkpoint was edited or damaged" in str(problem)
     with pytest.raises(CheckpointError, match="edited or damaged"):
         Checkpoint.model_validate_json(text.replace("p3rhaps", "s3cret"))
+
+
+@pytest.mark.parametrize("what", ["approve", "reject", "cancel"])
+def test_a_forged_graph_that_is_paused_as_only_an_agent_is_gets_an_answer(driver: Driver, what: str) -> None:
+    made = chain(a=logs("a")).compile(interrupt_after=["a"])
+    true = driver.invoke(made, {"plan": "x"}).checkpoint
+    bare = true.evolve(
+        id=new_id("ckpt"),
+        run_id=(run_id := new_id("run")),
+        branch_id=run_id,
+        calls=(),
+        journal=(),
+        messages=(Message(role="user", content="hi"),),
+    )
+    stopped = transitions.fold(bare, Halted(pending_id="pend_forged", at=datetime.now(UTC)))
+    forged = Checkpoint.model_validate_json(stopped.model_dump_json())
+    assert transitions.phase(forged) == "paused"
+
+    try:
+        ended = (
+            driver.cancel(made, forged) if what == "cancel" else driver.resume(made, forged, approved=what != "reject")
+        )
+    except PhronomyError:
+        return
+    assert ended.status in ("completed", "rejected", "cancelled")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from datetime import UTC, datetime
 
 import pytest
 
 from phronomy import CheckpointNotFound, LeaseLost, MemoryStore
 from phronomy.engine.ledger import Ledger
+from phronomy.engine.shared import Shared
 from phronomy.records.calls import Ending
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.stores.log.log import journal_entry, row_entry
@@ -60,3 +63,32 @@ def test_a_worker_whose_run_was_taken_over_and_deleted_hears_that_it_lost_it() -
         ledger.catch_up()
     with pytest.raises(CheckpointNotFound):
         never_held.catch_up()
+
+
+def test_whatever_runs_is_called_off_while_other_calls_begin() -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads change in the middle of whatever takes several steps
+    try:
+        for _ in range(60):
+            shared = Shared(
+                Checkpoint(
+                    id="c1", run_id="r1", branch_id="r1", created_at=AT, agent=AgentRef(name="a"), original_input="hi"
+                )
+            )
+            made = [[shared.signal(f"{turn}.0") for turn in range(200)]]
+            begins = threading.Barrier(3)
+
+            def add(shared: Shared, begins: threading.Barrier, made: list[list[threading.Event]]) -> None:
+                begins.wait()
+                made.append([shared.signal(f"{turn}.1") for turn in range(200)])
+
+            threads = [threading.Thread(target=add, args=(shared, begins, made)) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            begins.wait()
+            shared.call_off()
+            for thread in threads:
+                thread.join()
+            assert all(event.is_set() for events in made for event in events)
+    finally:
+        sys.setswitchinterval(before)

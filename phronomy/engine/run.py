@@ -151,7 +151,7 @@ class Runner:
         """Take note of who has the conversation, and of what that changes."""
         home = self.home
         self.spec: Spec = home.speaking(self.state)  # of whoever has the conversation now; `home` is that of the run
-        # None: there are none, and never will be.
+        # None: there are none until the conversation goes to another agent, when all this is looked up anew.
         self.breakpoints: Armed | None = armed(self.shared.breakpoints, home.breakpoints, self.spec.breakpoints)
         own = home.policy if self.spec is home else (*self.spec.policy, *home.policy)
         # The approval policies over the run, from the inside out: of who speaks, its own, those of the runs around it.

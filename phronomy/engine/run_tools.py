@@ -1,6 +1,6 @@
 """Running the calls of a move, one by one or side by side. The gate is in `execute` and `aexecute`, and nowhere else.
 
-The async functions are the sync ones with `async` and `await`; a test compares them. Only the helpers at the end have no twin.
+The async functions are the sync ones with `async` and `await`; a test compares them. What waits for nothing has no twin.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     # A first attempt never waits. The wait is before the lease is looked at, since it may be longer than what is left of it.
     if call.attempt > 1:
         time.sleep(backoff(tool.retry_wait, call.attempt - 1))
-    # The last thing before the body. All checks above were true when they were made; a process may have been frozen since, and
+    # The last check before the body. All checks above were true when they were made; a process may have been frozen since, and
     # another worker may have taken the run for lost and asked a human about this very call (law 5).
     runner.ledger.ensure_held()
     started = clock.monotonic()
@@ -180,7 +180,7 @@ def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
 
 def admit(runner: Runner, call: Call, tool: Tool) -> ToolContext[object]:
     """The context for the call, if the gate lets it run. Raises `NotAuthorized`."""
-    # Nothing but this returns a context, and nothing but a context lets a body run. A new way in would have to make one without
+    # A body runs only with a context that this returned. Whoever adds a new way in comes by here, or has to make a context without
     # asking.
     authorization.authorize(runner.state, call, tool.identity(runner.state.path))
     return tool_context(runner, call, tool)

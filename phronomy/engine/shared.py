@@ -2,10 +2,12 @@
 
 A run inside a call has a chain of its own, and a `Runner` of its own. But all of them are one run to a human: one claim covers
 them, one refusal may end them all, and one Ctrl-C leaves them all. What is true of all at once is here, and nowhere else. It is known
-to this process alone: after a crash the next worker makes it anew, from the log, so nothing may be here that the log does not say.
+to this process alone. After a crash the next worker reads from the log what of the run is here (refusals, ends, results, runs inside);
+who looks on and who waits was of the process that is gone.
 
-Several threads read and write this at the same time, where calls of one reply run side by side. Each attribute is set as a whole, or is
-a dict or set of which single items are put and taken. So there is no lock: no thread can see half of a change.
+Several threads read and write this at the same time, where calls of one reply run side by side. Most attributes are set as a whole, or
+are dicts of which single items are put and taken, or which are copied in one step before they are gone through. The events of those
+who wait, and the time by which to leave, are changed in several steps, so they have a lock.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ class Shared:
         self.wanted: Wanted = Wanted()
         self.leave: Leave = Leave()
         self.over: Leave = Leave()
+        self._lock = threading.RLock()
         self._leave_by = math.inf
         self._signals: WeakSet[threading.Event] = WeakSet()
         self._called_off = False
@@ -112,9 +115,10 @@ class Shared:
         if halted.grace is None:
             return
         by = halted.at.timestamp() + halted.grace
-        if by < self._leave_by:
-            self._leave_by = by
-            self.leave.after(halted.grace)
+        with self._lock:
+            if by < self._leave_by:
+                self._leave_by = by
+                self.leave.after(halted.grace)
 
     def end_by(self, decision: Decision) -> None:
         """Take note of a refusal that ends all of the run: no model is waited for any more."""
@@ -124,7 +128,8 @@ class Shared:
     def signal(self, path: str) -> threading.Event:
         """A new event for the call at a path, set when nobody waits for its result any more."""
         event = threading.Event()
-        self._signals.add(event)
+        with self._lock:
+            self._signals.add(event)
         self.wanted.hear(event, path)
         if self._called_off:  # it was said before this event was there to be told
             event.set()
@@ -134,7 +139,10 @@ class Shared:
         """Tell whatever runs that nobody waits for it: the run was ended."""
         self._called_off = True  # first: an event that is made meanwhile is either in the list below, or sees this
         self.over.now()
-        for event in list(self._signals):
+        # To go through a set to which a thread beside this one adds would raise, and leave the others untold.
+        with self._lock:
+            events = list(self._signals)
+        for event in events:
             event.set()
 
     def lose(self) -> None:

@@ -3,7 +3,7 @@
 The state of a run is its `phase`:
 
 - `asking`: the model is to be asked; of a graph, that what comes next is to be found.
-- `paused`: the same, and somebody has stopped the run before that.
+- `paused`: the model is to be asked, but somebody has stopped the run first.
 - `acting`: calls are open. Then each of them has a state of its own, its status, and an outcome that concerns a call has to be legal
   for the call as well.
 - `finishing`: the model has answered, or the run was ended from outside; the end is to be recorded.
@@ -72,7 +72,7 @@ TABLE: Final[Mapping[str, Row]] = {
     },
     "acting": {
         # These nine concern a call, and have to be legal for it too. So a forged or late row about one call does nothing to another.
-        Judged: ("acting", "asking"),
+        Judged: ("acting", "asking", "finishing"),
         Deferred: ("acting",),
         Decided: ("acting", "asking", "finishing"),
         CallStarted: ("acting",),
@@ -131,7 +131,8 @@ _OF_GRAPHS: Final[Mapping[str, frozenset[type[Outcome]]]] = {
 
 GRAPHS: Final[Mapping[str, frozenset[type[Outcome]]]] = {
     state: (frozenset(TABLE[state]) - _NO_GRAPH) | _OF_GRAPHS.get(state, frozenset())
-    for state in ("asking", "acting", "finishing", "ended")  # without a conversation nobody stands in front of it
+    # A graph has no conversation, so it is never paused before a model call. A forged text can have one, and needs an answer too.
+    for state in ("asking", "paused", "acting", "finishing", "ended")
 }
 """What is legal in each state of a graph's run. Its calls are nodes, and go the way of any call; the rest follows from its edges."""
 

@@ -160,7 +160,7 @@ def is_refused(runner: Runner, tool: Tool, judgement: Judgement) -> bool:
     if not runner.shared.refused:
         return False
     text = judgement.json_text("args")
-    found = runner.shared.refused.values()
+    found = list(runner.shared.refused.values())  # a run beside this one may put a refusal there meanwhile
     return any(call_digest(tool.identity(decision.path), text) == decision.digest for decision in found)
 
 
