@@ -83,6 +83,7 @@ MAY_ACT = {
     "phronomy.observability.otel": {"threading", "time"},
     "phronomy.engine.clock": {"time"},
     "phronomy.engine.run_tools": {"asyncio", "time"},
+    "phronomy.engine.superfluous.calls": {"asyncio"},
     "phronomy.concurrency.pieces": {"contextvars", "threading"},
     "phronomy.runs.waiting": {"asyncio", "threading", "time"},
     "phronomy.concurrency.superfluous": {"threading"},

@@ -21,9 +21,10 @@ from phronomy.engine.judging.judge import ajudge, judge
 from phronomy.engine.ledger import now
 from phronomy.engine.nested import ADrive, Drive
 from phronomy.engine.run import Asking, Runner
-from phronomy.engine.run_tools import arun_calls, begin_all, run_calls
+from phronomy.engine.run_tools import arun_calls, run_calls
 from phronomy.engine.spec import Flow
 from phronomy.engine.stop_points import after_nodes
+from phronomy.engine.superfluous.calls import begin_all
 from phronomy.engine.usage import limit_reached
 from phronomy.errors import (
     NodeFailed,

@@ -1,0 +1,1 @@
+"""Calls that others of their wave make superfluous."""
