@@ -344,6 +344,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no schema": (form("?", days={"type": "integer", "minimum": "x"}), "cannot be used"),
     "names that are none": (form("?", x={"type": "string", "enum": ["a"], "enumNames": [{"a": 1}]}), "cannot be used"),
     "a title that is none": (form("?", x={"type": "string", "title": {"a": "\u202e"}}), "cannot be used"),
+    "names that are no list": (form("?", x={"type": "string", "enum": ["a"], "enumNames": 5}), "cannot be used"),
     "no choices": (form("?", days={"type": "string", "oneOf": 5}), "cannot be used"),
     "choices of choices": (form("?", days=nested(20)), "none of the protocol's"),
     "a pattern that is none": (form("?", days={"type": "string", "pattern": "("}), "cannot be used"),

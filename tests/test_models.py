@@ -20,6 +20,7 @@ import respx
 from drivers import PATIENCE
 
 from phronomy.errors import ConfigurationError, InvalidField, ModelError
+from phronomy.foundation import json_text
 from phronomy.models import LiteLLMModel, Model, ModelReply, ModelRequest, ModelSettings, as_model, retry
 from phronomy.models import litellm as module
 from phronomy.models.formats import answer
@@ -54,6 +55,13 @@ def test_settings_of_a_call_win_over_those_of_the_agent() -> None:
     )
     assert agent.merged(None) is agent
     assert agent.merged(ModelSettings()) == agent
+
+
+def test_settings_that_are_too_large_together_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = ModelSettings(extra={"a": "x" * 60}), ModelSettings(extra={"b": "y" * 60})
+    monkeypatch.setattr(json_text, "MAX_BYTES", 100)
+    with pytest.raises(InvalidField, match="ModelSettings: extra: JSON text of"):
+        one.merged(two)
 
 
 def test_settings_are_valid_once_built_and_keep_provider_options_out_of_their_repr() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Iterator
@@ -173,6 +174,15 @@ def test_each_tenant_has_the_bound_for_itself() -> None:
         [mine],
         [theirs],
     )
+
+
+def test_a_memory_store_belongs_to_the_tenant_that_it_names() -> None:
+    store = MemoryStore()
+    moved = copy.copy(store)
+    moved.tenant = "other"
+    theirs = paid(moved)
+    assert [branch.id for branch in store.for_tenant("other").branches()] == [theirs]
+    assert store.branches() == []
 
 
 def test_two_memory_stores_know_nothing_of_each_other() -> None:

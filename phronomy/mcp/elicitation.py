@@ -19,7 +19,7 @@ import mcp_types
 from pydantic import ValidationError, WithJsonSchema
 
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, clean, list_of, object_of, text_of
+from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, clean, object_of, text_of
 from phronomy.records.record import digest_of
 from phronomy.stops.interrupts import Asker, Interrupt
 from phronomy.tools.json_schema.bounded import BoundedSchema
@@ -112,7 +112,7 @@ def _form(schema: JsonDict, wash: _Wash) -> JsonDict:
     if schema.keys() - _FORM or schema.get("type") != "object" or not isinstance(described, dict):
         raise Unaskable("the schema is none of the protocol's forms")
     fields: JsonDict = {_exact(name): _field(value, wash) for name, value in described.items()}
-    if not {*map(str, list_of(schema.get("required")))} <= fields.keys():
+    if any(each not in fields for each in _list(schema.get("required", []))):
         raise Unaskable("the schema requires what it does not describe")
     rest: JsonDict = {name: wash(schema[name]) for name in ("title", "description") if name in schema}
     wanted = {"required": schema["required"]} if "required" in schema else {}
@@ -128,16 +128,23 @@ def _field(schema: JsonValue, wash: _Wash, depth: int = 0) -> JsonDict:
     made: JsonDict = {}
     for name, value in schema.items():
         if name in ("oneOf", "anyOf"):
-            made[name] = [_field(each, wash, depth + 1) for each in list_of(value)]
+            made[name] = [_field(each, wash, depth + 1) for each in _list(value)]
         elif name == "items":
             made[name] = entry = _field(value, wash, depth + 1)
             if entry.get("type", "string") != "string":
                 raise Unaskable("a list in the schema is of something else than text")
         elif name == "enumNames":
-            made[name] = [wash(each) for each in list_of(value)]
+            made[name] = [wash(each) for each in _list(value)]
         else:
             made[name] = wash(value) if name in ("title", "description") else _exact(value)
     return made
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    """The value, if it is a list. Raises `Unaskable`: the form that is shown would be another than the server's."""
+    if not isinstance(value, list):
+        raise Unaskable("the schema cannot be used")
+    return value
 
 
 def _exact(value: T) -> T:

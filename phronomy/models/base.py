@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Protocol, TypeAlias, runtime_checkable
 from pydantic import Field
 
 from phronomy.concurrency.leaving import Patience
-from phronomy.errors import ConfigurationError
-from phronomy.foundation.json_text import canonical
+from phronomy.errors import ConfigurationError, InvalidField
+from phronomy.foundation.json_text import JsonError, canonical
 from phronomy.records.messages import Message, Usage
 from phronomy.records.record import EMPTY, JsonObject, Record, Text
 
@@ -38,7 +38,11 @@ class ModelSettings(Record):
         if self == _UNSET:
             return other
         known = {name: value for name, value in vars(other).items() if value is not None}
-        return self.evolve(**{**known, "extra": canonical({**self.extra, **other.extra})})
+        try:
+            extra = canonical({**self.extra, **other.extra})
+        except JsonError as error:  # each of the two was within the limit
+            raise InvalidField(f"ModelSettings: extra: {error}") from None
+        return self.evolve(**{**known, "extra": extra})
 
 
 _UNSET: Final = ModelSettings.model_construct()

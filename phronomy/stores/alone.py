@@ -29,14 +29,13 @@ class Alone:
     @property
     def inside(self) -> bool:
         """Whether this thread is in the middle of a call."""
-        # A stale owner, left by an interrupt, does no harm: then the lock is free, or soon somebody else's.
+        # An interrupt may leave the owner behind. The lock is free then, or another thread has it and is about to write its own name.
         return self._owner == threading.get_ident() and self.lock.locked()
 
     def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         if self.inside:
             raise StoreError("this thread is in the middle of another call of the store: make this one after it")
-        # Two threads simply take turns. The owner is set after the lock is there, and cleared before it is given up, so
-        # it never names a thread that is waiting.
+        # Two threads take turns. The owner is set while the lock is held, and cleared before the lock is given up.
         with self.lock:
             self._owner = threading.get_ident()
             try:

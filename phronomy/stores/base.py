@@ -110,7 +110,7 @@ class Store(ABC):
             raise StoreError(
                 f"the clock is called for seconds since the epoch, as time.time is; {quoted(clock)} cannot be"
             )
-        # Printable and short, since the name goes into keys, into a column of each row and, with row- level security,
+        # Printable and short, since the name goes into keys, into a column of each row and, with row-level security,
         # is the name of a database role.
         self.tenant: str = checked_tenant(tenant)
         # The store's own clock, not the database's: a test moves it by hand, and a lease is then judged by the same

@@ -1,8 +1,8 @@
 """`MemoryStore`, which keeps everything in this process.
 
 Every call has the store to itself while it works. A write judges first, by the same functions as every other store, and then changes
-its tenant's books in an order that an interrupt can cut anywhere: see `memory_tenant.py`. A process that forks has two stores from
-then on; a process that ends has none.
+its tenant's books (`memory_tenant.py`) in an order that an interrupt can cut anywhere: see `_write`. A process that forks has two
+stores from then on; a process that ends has none.
 """
 
 from __future__ import annotations
@@ -92,8 +92,7 @@ class MemoryStore(Store):
         self._alone = Alone()
         _STORES.add(self)
         self._count = itertools.count(1)
-        self._mine = Books()
-        self._tenants = {self.tenant: self._mine}
+        self._tenants: dict[str, Books] = {}
         self._homes: Homes | None = None
 
     @classmethod
@@ -112,14 +111,17 @@ class MemoryStore(Store):
         return self._homes.of(run_id, self)
 
     def for_tenant(self, tenant: str) -> Self:
-        # The copy shares the lock, the counters and the books, and is bound to its own tenant's: no call can name
-        # another tenant by mistake.
+        # The copy shares the lock, the counters and the dictionary of books. Its tenant's name alone says which are its own.
         other = copy.copy(self)
         other.tenant = checked_tenant(tenant)
-        # `setdefault` is one step under the interpreter's lock, so two threads that name a new tenant at once get the
-        # same books.
-        other._mine = self._tenants.setdefault(tenant, Books())
         return other
+
+    @property
+    def _mine(self) -> Books:
+        """The books of the tenant that this store belongs to."""
+        found = self._tenants.get(self.tenant)
+        # `setdefault` is one step under the interpreter's lock: two threads that name a new tenant at once get the same books.
+        return self._tenants.setdefault(self.tenant, Books()) if found is None else found
 
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
         check_new(branch, change)
@@ -189,9 +191,9 @@ class MemoryStore(Store):
         return self._write(mine, line, after, change)
 
     def _write(self, mine: Books, line: Line, after: Branch, change: Append) -> Branch:
-        # Everything that can refuse comes first, and changes nothing but counters. Then the indexes are told, then one
-        # assignment makes the change true. An interrupt before it leaves index entries that no line bears out; one
-        # right after it costs the line of the trail, and nothing else.
+        # Everything that can refuse comes first. Then the indexes are told, then one assignment makes the change true. An
+        # interrupt before it leaves index entries that no line bears out. One right after it costs the line of the trail, the
+        # note of where a run without a store lives, and the eviction, which the next write makes up for.
         rows: dict[str, Entry] = {}
         fresh: list[Entry] = []
         seq = line.branch.seq
