@@ -27,6 +27,7 @@ from phronomy.records.calls import (
     Decided,
     Interrupted,
     Outcome,
+    path_inside,
 )
 from phronomy.records.chain import begin
 from phronomy.records.checkpoint import Checkpoint
@@ -97,7 +98,7 @@ def pass_on(shared: Shared, path: str, moment: Moment) -> None:
 
 def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
     """The runner of the run inside a call, where it stopped or at its beginning."""
-    path = f"{runner.state.path}/{call.id}".lstrip("/")
+    path = runner.path_in(call.id)
     # A run that has stopped here is gone on with, and never begun again: what it has done, and what it has cost, is in its chain
     # (law 9).
     base = runner.shared.nested.get(path)
@@ -124,7 +125,7 @@ def child_of(runner: Runner, call: Call, nested: Nested) -> Runner:
 def fits(runner: Runner, call: Call, nested: Nested) -> bool:
     """Whether the run that stopped inside a call is of the kind that is there now."""
     # A tool that was an agent may be a graph now. The chain of the one means nothing to the rules of the other.
-    base = runner.shared.nested.get(f"{runner.state.path}/{call.id}".lstrip("/"))
+    base = runner.shared.nested.get(path_inside(runner.state.path, call.id))
     return base is None or base.kind == nested.spec.kind
 
 

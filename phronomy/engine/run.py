@@ -31,6 +31,7 @@ from phronomy.records.calls import (
     Move,
     Outcome,
     Withdrawn,
+    path_inside,
 )
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.rules.added_messages import is_ending
@@ -220,7 +221,7 @@ class Runner:
 
     def path_in(self, id: str) -> str:
         """The path of what is inside a call."""
-        return f"{self.state.path}/{id}".lstrip("/")
+        return path_inside(self.state.path, id)
 
     def record(self, outcome: Outcome) -> None:
         """Fold an outcome into the state. It is stored with the next write."""

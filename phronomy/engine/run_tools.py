@@ -22,14 +22,7 @@ from phronomy.engine.judging.judge import tool_context
 from phronomy.engine.ledger import now
 from phronomy.engine.nested import ADrive, Drive
 from phronomy.engine.run import Runner
-from phronomy.engine.superfluous.calls import (
-    arun_apart,
-    at_work,
-    found,
-    is_asked,
-    leave_of,
-    run_apart,
-)
+from phronomy.engine.superfluous.calls import arun_apart, at_work, found, is_asked, leave_of, run_apart
 from phronomy.foundation.ids import new_id
 from phronomy.records.calls import (
     Call,

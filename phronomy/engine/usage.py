@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phronomy.engine.shared import Shared
 from phronomy.errors import LimitExceeded, OutputError, RunFailed
-from phronomy.records.calls import AskModel, CallSettled, Fail, Move, Run
+from phronomy.records.calls import AskModel, CallSettled, Fail, Move, Run, path_inside
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Usage
 from phronomy.rules.limits import used_up
@@ -34,7 +34,7 @@ def spent(shared: Shared, state: Checkpoint) -> Spent:
         usage, elapsed = usage + each.usage, elapsed + each.elapsed
     for call in state.calls:
         if call.result is None and call.id not in through:
-            path = f"{state.path}/{call.id}".lstrip("/")
+            path = path_inside(state.path, call.id)
             driven = shared.driven.get(path)
             # One that is driven now knows more than what was stored when it last stopped.
             inside = driven.state if driven is not None else shared.nested.get(path)

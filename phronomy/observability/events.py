@@ -16,7 +16,7 @@ from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted_id
 from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
-from phronomy.records.calls import CallFailed, CallSettled, CallStarted, Guarded, Next, Outcome, Status
+from phronomy.records.calls import CallFailed, CallSettled, CallStarted, Guarded, Next, Outcome, Status, path_inside
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
@@ -292,7 +292,7 @@ class Reader:
             case CallStarted():
                 call = next((call for call in before.calls if call.id == outcome.id), None) if before else None
                 facts: dict[str, Any] = {"attempt": outcome.attempt, "at": outcome.at, **_call(before, outcome.id)}
-                facts |= {"inside": f"{path}/{outcome.id}".lstrip("/"), "args": call.__dict__["args"] if call else None}
+                facts |= {"inside": path_inside(path, outcome.id), "args": call.__dict__["args"] if call else None}
                 return [self._make(ToolCallStarted, path, **facts)]
             case CallFailed():
                 named = _call(before, outcome.id)

@@ -175,6 +175,11 @@ def gate_identity(path: str, name: str) -> ToolIdentity:
     return ToolIdentity(path=path, source="breakpoint", name=name, schema_hash="", gate="never")
 
 
+def path_inside(path: str, id: str) -> str:
+    """The path of the run inside the call `id` of a run. The path of a run that is in no call is empty."""
+    return f"{path}/{id}" if path else id
+
+
 def place_of(calls: Sequence[Call], id: str) -> int | None:
     """Where the call of this id is; None if it is not among them. Its id says where it began, so that is looked at first."""
     place = id.rpartition(".")[2]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.foundation.json_text import canonical
-from phronomy.records.calls import Call, CallResult, Decided
+from phronomy.records.calls import Call, CallResult, Decided, path_inside
 from phronomy.records.decisions import PAST
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def noted(call: Call, result: CallResult) -> CallResult:
 
 def refused_inside(state: Checkpoint, call: Call) -> CallResult | None:
     """The result of a call that a human ended by what they refused in the run inside it; None of any other."""
-    path = f"{state.path}/{call.id}/".lstrip("/")
+    path = f"{path_inside(state.path, call.id)}/"
     refused = (each for each in state.decisions if each.ends_all and f"{each.path}/".startswith(path))
     if (decision := next(refused, None)) is None:
         return None

@@ -17,7 +17,7 @@ from phronomy.engine.stop_points import at_call
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
 from phronomy.guardrails.verdict import Verdict, acheck, check
-from phronomy.records.calls import Call, CallResult, Guarded, Judged, Judgement, Outcome
+from phronomy.records.calls import Call, CallResult, Guarded, Judged, Judgement, Outcome, path_inside
 from phronomy.records.decisions import (
     Reject,
     call_digest,
@@ -263,7 +263,7 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         deps=runner.deps,
         # Made here and not where the body runs, so that a call which is cancelled before its body is entered finds that out as
         # well.
-        _cancel=runner.shared.signal(f"{state.path}/{call.id}".lstrip("/")),
+        _cancel=runner.shared.signal(path_inside(state.path, call.id)),
         _state=state.__dict__["state"],
     )
 

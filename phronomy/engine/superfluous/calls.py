@@ -16,12 +16,7 @@ from phronomy.engine.run import Runner
 from phronomy.engine.spec import Nested
 from phronomy.engine.stop_points import pattern_of
 from phronomy.engine.usage import spent
-from phronomy.records.calls import (
-    Call,
-    CallResult,
-    CallSettled,
-    Outcome,
-)
+from phronomy.records.calls import Call, CallResult, CallSettled, Outcome, place_of
 from phronomy.records.messages import Usage
 from phronomy.rules import authorization
 from phronomy.tools.tool import Tool
@@ -29,7 +24,9 @@ from phronomy.tools.tool import Tool
 
 def found(runner: Runner, id: str) -> tuple[Call, Tool | None]:
     """The call as it stands in the state, and its tool."""
-    call = next(call for call in runner.state.calls if call.id == id)
+    place = place_of(runner.state.calls, id)
+    assert place is not None, "what runs is a call of the run"
+    call = runner.state.calls[place]
     return call, runner.spec.tool(call)
 
 

@@ -50,6 +50,7 @@ from phronomy.records.calls import (
     Outcome,
     Run,
     Wait,
+    path_inside,
 )
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.records.decisions import Decision, OnExpiry, Principal, call_digest
@@ -497,7 +498,7 @@ def _inputs_of_nested(spec: GraphSpec, state: Checkpoint, nested: Container[str]
     found: dict[str, dict[str, object]] = {}
     for call in state.calls:
         node = spec.nodes.get(call.name)
-        begun = call.result is not None or f"{state.path}/{call.id}".lstrip("/") in nested
+        begun = call.result is not None or path_inside(state.path, call.id) in nested
         plain = isinstance(node, Inside) and node.into is None and not (call.args or {})
         if begun and plain:
             found[call.id] = begun_with(spec, state, call.id)

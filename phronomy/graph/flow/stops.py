@@ -11,7 +11,7 @@ from phronomy.graph.flow.node import Inside
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.flow.waves import AFTER, HALT, channels_of, names_of
 from phronomy.graph.signals import END
-from phronomy.records.calls import Call, Status
+from phronomy.records.calls import Call, Status, path_inside
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval, Why
 from phronomy.rules import transitions
@@ -68,7 +68,7 @@ def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoin
     nested: dict[str, GraphStop] = {}
     for call in nodes:
         node = spec.nodes.get(call.name)
-        inner = parts.get(f"{state.path}/{call.id}".lstrip("/"))
+        inner = parts.get(path_inside(state.path, call.id))
         if inner is not None and isinstance(node, Inside) and isinstance(node.inner.spec, GraphSpec):
             edited = node.inner.spec.edited_by(state.decisions, inner)
             nested[names[call.id]] = _stop(node.inner.spec, edited, parts)
@@ -164,7 +164,7 @@ def _items(state: Checkpoint, parts: Mapping[str, Checkpoint], place: tuple[str,
         name = "operator" if call.name == HALT else names[call.id].removeprefix(AFTER)
         if call.status == "pending" and call.pending_id in known:
             yield StopItem(path=(*place, name), pending=known[call.pending_id])
-        inner = parts.get(f"{state.path}/{call.id}".lstrip("/"))
+        inner = parts.get(path_inside(state.path, call.id))
         inside = {item.pending.id: item for item in _items(inner, parts, (*place, name))} if inner is not None else {}
         for item in call.waiting:
             yield inside.get(item.id) or StopItem(path=(*place, name), pending=item)

@@ -128,7 +128,7 @@ def _asks(runner: Runner, call: Call) -> bool:
 
 def _run_changes(runner: Runner, call: Call) -> list[str]:
     """What is to be said of a call with a run inside that nobody can go on with. The nodes that are gone are told of by the graph."""
-    path = f"{runner.state.path}/{call.id}".lstrip("/")
+    path = runner.path_in(call.id)
     inside = runner.shared.nested.get(path) if call.result is None else None
     now = runner.spec.nested(runner.state, call)
     # A run of another kind has another state, so no release of this agent could go on with it: to begin anew would do things twice.

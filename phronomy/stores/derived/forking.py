@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from phronomy.errors import CheckpointError, ConfigurationError
 from phronomy.foundation.ids import findable, new_id
+from phronomy.records.calls import path_inside
 from phronomy.records.chain import branch_off
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.stores.log.log import as_sealed, pending_rows, row_entry, rows_of
@@ -90,9 +91,7 @@ def forked(
             # What waits gets new ids: the old ones belong to the branch that was forked, and a decision on one must not
             # count in both. An approval that was not used yet is asked for again, for the same reason.
             ids={call.id: new_id("pend") for call in unused},
-            nested={
-                call.id: forks[path] for call in part.calls if (path := f"{part.path}/{call.id}".lstrip("/")) in forks
-            },
+            nested={call.id: forks[path] for call in part.calls if (path := path_inside(part.path, call.id)) in forks},
         )
         if part.path == "":
             first = first.evolve(label=label)
