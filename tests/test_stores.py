@@ -185,6 +185,21 @@ def test_a_memory_store_belongs_to_the_tenant_that_it_names() -> None:
     assert store.branches() == []
 
 
+def test_an_option_that_a_list_does_not_have_is_refused_by_the_name_of_the_method() -> None:
+    store: Any = MemoryStore()
+    for method, wrong, meant in (
+        ("pending", "tol", "tool"),
+        ("count", "treadd_id", "thread_id"),
+        ("list", "labl", "label"),
+        ("audit", "pendin_id", "pending_id"),
+        ("aaudit", "untill", "until"),
+    ):
+        with pytest.raises(TypeError, match=rf"^Store\.{method} has no option {wrong} \(did you mean {meant}\?\)"):
+            getattr(store, method)(**{wrong: "x"})
+    with pytest.raises(TypeError, match=r"^Store\.list has no option store"):
+        store.list(store=store)
+
+
 def test_two_memory_stores_know_nothing_of_each_other() -> None:
     one, two = MemoryStore(), MemoryStore()
     begin(one, "b1", "c1")

@@ -31,6 +31,7 @@ from typing_extensions import Unpack
 from phronomy.errors import StoreError
 from phronomy.foundation.checks import is_timeout
 from phronomy.foundation.quoting import quoted
+from phronomy.foundation.spelling import check_options
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.diff import CheckpointDiff, diff
@@ -311,6 +312,7 @@ class Store(ABC):
         ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
         end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
         """
+        check_options("Store.pending", wanted, Wanted.__annotations__, TypeError)
         # The ages become times once, here: the pages that follow are asked for anew, and each takes its own moment as
         # now.
         found = listing.pending_filter(self, newest=newest, **wanted)
@@ -318,6 +320,7 @@ class Store(ABC):
 
     def count(self, **wanted: Unpack[Wanted]) -> int:
         """How many approvals wait for a human, of those that `pending` would list."""
+        check_options("Store.count", wanted, Wanted.__annotations__, TypeError)
         return self.count_pending(listing.pending_filter(self, **wanted))
 
     # What reads, for an event loop
@@ -388,6 +391,7 @@ class Store(ABC):
 
         Give any of run, thread, agent and label; `labeled` means those that have one. Pages are as those of `pending`.
         """
+        check_options("Store.list", wanted, Kept.__annotations__, TypeError)
         return listing.checkpoint_page(self, **wanted)
 
     def audit(self, **wanted: Unpack[Told]) -> Iterator[AuditRecord]:
@@ -399,10 +403,12 @@ class Store(ABC):
         """
         # An iterator that reads a batch at a time: the trail is never deleted, so one day it is longer than memory.
         # What is asked for is judged at once, not when the first line is.
+        check_options("Store.audit", wanted, Told.__annotations__, TypeError)
         return listing.audit_records(self, listing.audit_filter(**wanted))
 
     def aaudit(self, **wanted: Unpack[Told]) -> AsyncIterator[AuditRecord]:
         """As `audit`, for `async for`, without blocking the event loop."""
+        check_options("Store.aaudit", wanted, Told.__annotations__, TypeError)
         return listing.aaudit_records(self, listing.audit_filter(**wanted))
 
     def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
