@@ -52,10 +52,7 @@ class Written(NamedTuple):
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint among it, if there is one."""
-        for item in self.items:
-            if isinstance(item, Checkpoint):
-                return item
-        return None
+        return next((item for item in self.items if isinstance(item, Checkpoint)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +198,7 @@ class Runner:
     @property
     def is_broken(self) -> bool:
         """Whether a call was left in the middle, or failed: it has to be dealt with before the run goes on."""
-        return not {call.status for call in self.state.calls}.isdisjoint(("started", "failed"))
+        return bool({call.status for call in self.state.calls} & {"started", "failed"})
 
     @property
     def may_end(self) -> bool:

@@ -134,18 +134,13 @@ class Checkpoint(Fields):
     @property
     def status(self) -> Status:
         """Where the run stands: an end, `suspended` while approvals are pending, else `running`."""
-        if self.ended is not None:
-            return self.ended
-        for call in self.calls:
-            if call.status == "pending" or (call.waiting and call.status != "settled"):
-                return "suspended"
-        return "running"
+        return self.ended or ("suspended" if self.pending else "running")
 
     @property
     def pending(self) -> tuple[PendingApproval, ...]:
         """The approvals that wait for a human, those of nested runs included, in the order of the calls."""
         found: list[PendingApproval] = []
-        for call in self.calls:  # as `status` looks at them
+        for call in self.calls:
             if call.status == "pending":
                 found.append(pending_of(call, self.path, self.speaker))
             elif call.status != "settled":

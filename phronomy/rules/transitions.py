@@ -84,8 +84,7 @@ class Rules(Protocol):
 def plan(state: Checkpoint, spec: Rules) -> Move:
     """What comes next. A checkpoint that carries a journal is brought up to date first."""
     # Whoever plans at a REPL gives a checkpoint as it was loaded. The engine gives a state whose journal is folded in.
-    if state.journal:
-        state = current(state)
+    state = current(state)
     match phase(state):
         case "ended":
             return Done(status=state.ended or "completed")
@@ -107,13 +106,13 @@ def plan(state: Checkpoint, spec: Rules) -> Move:
 
 def plan_calls(state: Checkpoint, spec: Rules) -> Move:
     """What comes next for the open calls: judge, consult, run, and only then wait. A rejection may have ended it all."""
-    calls: dict[CallStatus, tuple[Call, ...]] = {}
     # One pass over the calls: this is asked after every outcome, and a wave of a graph may hold hundreds of them.
+    calls: dict[CallStatus, list[Call]] = {}
     paused = False
     for call in state.calls:
-        calls[call.status] = (*calls.get(call.status, ()), call)
+        calls.setdefault(call.status, []).append(call)
         paused = paused or call.is_pause
-    started = calls.get("started", ())
+    started = tuple(calls.get("started", ()))
     # Somebody refused, and ended the run by it. What runs already is waited for, so that its result is on record; only then is the
     # end.
     if state.rejecting and not started:
@@ -122,17 +121,17 @@ def plan_calls(state: Checkpoint, spec: Rules) -> Move:
         return Wait(pending=state.pending, running=started)
     # All are judged before any handler is asked, and all handlers before any call runs. So a human sees every request of a reply at
     # once, and nothing has run that a policy or a handler ended the run to prevent.
-    if "new" in calls:
-        return Judge(calls=calls["new"])
-    if "asking" in calls:
-        return Consult(calls=calls["asking"])
-    if "ready" in calls:
-        return Run(calls=calls["ready"][: spec.max_parallel])
+    if new := calls.get("new"):
+        return Judge(calls=tuple(new))
+    if asking := calls.get("asking"):
+        return Consult(calls=tuple(asking))
+    if ready := calls.get("ready"):
+        return Run(calls=tuple(ready[: spec.max_parallel]))
     waiting = state.pending
     # A call that failed stops the run with an error only when nothing else can go on. As long as a human has something to decide,
     # the run waits instead: an error would tell the caller that nobody needs to do anything.
-    if "failed" in calls and not started and not waiting:
-        return Stop(calls=calls["failed"])
+    if (failed := calls.get("failed")) and not started and not waiting:
+        return Stop(calls=tuple(failed))
     return Wait(pending=waiting, running=started)
 
 
@@ -222,17 +221,18 @@ def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
 def close_turn(state: Checkpoint) -> Checkpoint:
     """The state with the results of a turn in the conversation, once every call of it has settled, and with what was said meanwhile."""
     # Results enter the conversation together, in the order of the calls, and only once each of them has settled. A provider refuses
-    # a history in which a call has no result (law 6), and a crash between two results must not leave one.
+    # a history in which a call has no result (law 6), and a crash between two results must not leave one. So this looks first, and
+    # makes messages of the results once, and not anew each time that one of hundreds of calls settles.
+    if any(call.result is None for call in state.calls):
+        return state
     if not state.calls:
-        return said_on(state) if state.added else state
-    results: list[Message] = []
-    for call in state.calls:
-        if call.result is None:
-            return state
-        # A stop is kept among the calls, but the model asked for no such call: a result of it in the conversation would answer
-        # nothing.
-        if not call.gate:
-            results.append(result_message(call.call_id, noted(call, call.result)))
+        return said_on(state)
+    # A stop is kept among the calls, but the model asked for no such call: a result of it in the conversation would answer nothing.
+    results = [
+        result_message(call.call_id, noted(call, call.result))
+        for call in state.calls
+        if call.result is not None and not call.gate
+    ]
     messages = Conversation.of(state.messages).plus(*results)
     return said_on(handed_over(state.evolve(messages=messages, calls=()), state.calls))
 

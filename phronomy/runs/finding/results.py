@@ -21,10 +21,8 @@ def answer_of(runner: Runner) -> Result[Any]:
     """
     # The decision that was too late is told even where the run went well: somebody believes that they have approved something.
     result = in_time(result_of(runner), runner.late)
-    expired = (
-        [each.pending_id for each in result.checkpoint.decisions if each.kind == "expire"] if runner.timed_out else []
-    )
-    if not set(runner.timed_out).isdisjoint(expired):  # else somebody has answered at the last moment
+    lapsed = {item.pending_id for item in result.checkpoint.decisions if item.kind == "expire"}
+    if lapsed.intersection(runner.timed_out):  # else somebody has answered at the last moment
         raise BreakpointTimeout(
             f"nobody answered breakpoint {', '.join(runner.timed_out)} of run {result.run_id} in time, so it is cancelled",
             pending_ids=runner.timed_out,
@@ -65,7 +63,7 @@ def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[An
         parts = sorted(runner.shared.nested.items())
         base = base.evolve(nested=tuple(part for path, part in parts if path.split("/")[0] in open_ids))
     # The status is that of the state with its journal: a call that settled after the last checkpoint counts.
-    state = transitions.current(base, runner.spec.apply) if base.journal else base
+    state = transitions.current(base, runner.spec.apply)
     return Result(
         status=state.status,
         output=output_of(runner, state) if state.ended == "completed" else None,

@@ -96,11 +96,7 @@ def audit_row(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str,
 
 def settled_in(journal: Iterable[Outcome]) -> dict[str, CallSettled]:
     """The results in a journal, by call id."""
-    found: dict[str, CallSettled] = {}
-    for outcome in journal:
-        if isinstance(outcome, CallSettled):
-            found[outcome.id] = outcome
-    return found
+    return {outcome.id: outcome for outcome in journal if isinstance(outcome, CallSettled)}
 
 
 def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None = None) -> Iterator[Checkpoint]:
