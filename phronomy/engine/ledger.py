@@ -75,7 +75,7 @@ class Ledger:
     ) -> None:
         self.store = store
         self.branch = branch
-        self.shared = Shared(head)
+        self.shared: Shared = Shared(head)
         self.claim: Claim | None = None
         self.owner: str = claim.owner if claim is not None else new_owner()
         self.seq: int = branch.seq

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 from phronomy.approvals.policy import Rule
 from phronomy.concurrency.pieces import Heard, Inner, Piece
 from phronomy.engine.ledger import Ledger, now
+from phronomy.engine.shared import Shared
 from phronomy.engine.spec import Holding, Spec
 from phronomy.engine.stop_points import Armed, after_call, armed, before
 from phronomy.engine.usage import over_above
@@ -100,7 +101,7 @@ class Runner:
         self._around = within.policies if within is not None else ()
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
         self.ledger = ledger
-        self.shared = ledger.shared
+        self.shared: Shared = ledger.shared
         self.deps = deps
         self.fresh: bool = fresh
         self.watched = False
