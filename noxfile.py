@@ -67,6 +67,15 @@ except ConfigurationError as error:
     exit(0 if "pip install 'phronomy[litellm]'" in str(error) else error)
 """
 
+ASKS_OVER_HTTP = """
+from phronomy import Agent, ChatCompletionsModel
+from phronomy.testing import ChatServer
+with ChatServer(["It is on its way."]) as server:
+    model = ChatCompletionsModel("any", base_url=server.base_url, api_key="none-is-needed")
+    said = Agent(name="desk", model=model).invoke("Where is it?").output
+exit(0 if said == "It is on its way." and len(server.requests) == 1 else f"the model said {said!r}")
+"""
+
 # What an installation brings, in MB, without what makes environments. litellm alone would be 160.
 LIGHT = 60
 WEIGHS = """
@@ -125,6 +134,7 @@ def smoke(session: nox.Session) -> None:
     session.run("python", "-I", "-c", LOADS_NOTHING_HEAVY)
     session.run("python", "-I", "-c", "from phronomy import *")  # every public name is there without the extras
     session.run("python", "-I", "-c", NEEDS_LITELLM)
+    session.run("python", "-I", "-c", ASKS_OVER_HTTP)
     session.install("httpx")  # both of these are measured against an import of it
     session.run("python", "benchmarks/import_cost.py")
     session.run("python", "benchmarks/demo.py")

@@ -20,19 +20,16 @@ import pexpect
 import pytest
 from drivers import PATIENCE
 
-from phronomy import Agent, Approve, Checkpoint, ModelRequest, SQLiteStore, cli, tool
+from phronomy import Agent, Approve, Checkpoint, Message, ModelRequest, SQLiteStore, ToolCall, cli, tool
 from phronomy.cli.apps import data_directory
 from phronomy.cli.commands import demo_desk as demo
 from phronomy.cli.commands.demo_desk import INSTRUCTIONS, MODEL, THREAD, Refunds, answer, lookup_order, refund
-from phronomy.models.formats.chat import request_messages
 from phronomy.testing import ScriptedModel, call
 
 pytestmark = pytest.mark.unmeasured
 
 PROMPT = r"\[a\]pprove, \[r\]eject, \[e\]dit or \[l\]ater\? "
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-DEAD_PROXY = "http://127.0.0.1:9"
-"""Nothing listens on the port for discarding: a request that went by this proxy would fail."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +37,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user with an empty home, whose name is rita."""
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
-    for name in ("no_proxy", "NO_PROXY"):
-        monkeypatch.setenv(name, "")  # the demo sets it for its process, which may be this one
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("LOGNAME", "rita")
@@ -62,12 +57,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def desk_agent(store: SQLiteStore, **options: Any) -> Agent[Any]:
-    """The demo's agent, whose model is asked in this process: what it says is the same."""
+    """The demo's agent, and what of it a test wants otherwise."""
 
-    def script(request: ModelRequest) -> Any:
-        return answer({"messages": request_messages(request)})
-
-    made = {"model": ScriptedModel(script, name=MODEL), "tools": [lookup_order, refund], **options}
+    made = {"model": ScriptedModel(answer, name=MODEL), "tools": [lookup_order, refund], **options}
     return Agent(name="refund-desk", instructions=INSTRUCTIONS, store=store, **made)
 
 
@@ -104,11 +96,11 @@ from pathlib import Path
 from phronomy import cli
 from phronomy.cli.commands import demo_desk as demo
 
-def slow(body):
+def slow(request):
     go_on = Path(sys.argv[1])
-    while len(body["messages"]) >= int(sys.argv[2]) and not go_on.exists():
+    while len(request.messages) >= int(sys.argv[2]) and not go_on.exists():
         time.sleep(0.01)
-    return answer(body)
+    return answer(request)
 
 answer, demo.answer = demo.answer, slow
 sys.exit(cli.run(["demo", *sys.argv[3:]]))
@@ -199,7 +191,7 @@ def test_without_a_terminal_it_saves_and_says_how_to_decide(tmp_path: Path) -> N
         done.stdout
         == f"""\
 A refund desk: the agent looks orders up by itself, and asks before it refunds.
-A loopback server stands in for gpt-4o-mini; it is called over HTTP.
+A script stands in for the model. Nothing leaves this machine.
 
   customer  The kettle of order 1042 arrived broken. Please refund it.
   model     calls lookup_order {{"order_id": 1042}}
@@ -249,18 +241,17 @@ def test_with_its_output_in_a_file_nobody_is_asked_what_they_cannot_see(file: Pa
 
 
 def test_yes_refunds_exactly_once_and_a_second_yes_is_a_new_request(file: Path) -> None:
-    """Also: over HTTP, and not by a proxy that the environment names for everything."""
-    done = demo_in_pipes("--yes", "--store", file, HTTP_PROXY=DEAD_PROXY, ALL_PROXY=DEAD_PROXY)
+    done = demo_in_pipes("--yes", "--store", file)
     assert (done.returncode, done.stderr) == (cli.DONE, "")
     assert "The refund was approved by rita (--yes) at " in done.stdout
     assert "49.90 euros for order 1042 are on their way back to you." in done.stdout
-    assert "  model     3 calls over HTTP by this run, 1 of them by this process\n" in done.stdout
+    assert "  model     3 calls by this run, 1 of them by this process\n" in done.stdout
     assert "  refunds   1 by this run, 1 in all (the table demo_refunds)\n" in done.stdout
     assert books(file) == [(1042, 49.9)]
 
     done = demo_in_pipes("--yes", "--store", file)
     assert (done.returncode, done.stderr) == (cli.DONE, "")
-    assert "  model     3 calls over HTTP by this run, 3 of them by this process\n" in done.stdout
+    assert "  model     3 calls by this run, 3 of them by this process\n" in done.stdout
     assert "  refunds   1 by this run, 2 in all (the table demo_refunds)\n" in done.stdout
     assert books(file) == [(1042, 49.9), (1043, 85.0)]
     assert "order 1042" not in done.stdout, "another customer's conversation"
@@ -379,7 +370,7 @@ def test_rejected_at_the_prompt_the_model_reads_why(file: Path) -> None:
 
 
 def test_interrupted_at_work_the_next_demo_finishes_without_refunding_again(file: Path, tmp_path: Path) -> None:
-    with terminal(line=slow_command(tmp_path / "go", 6, "--store", file)) as desk:
+    with terminal(line=slow_command(tmp_path / "go", 5, "--store", file)) as desk:
         desk.sees(PROMPT)
         desk.types("a")
         while not result_is_kept(file):
@@ -473,7 +464,7 @@ def test_while_another_demo_is_at_work_it_waits_and_then_says_so(
 
     def meanwhile(request: ModelRequest) -> Any:
         assert in_process("--store", file) == cli.FAILED
-        return answer({"messages": request_messages(request)})
+        return answer(request)
 
     with SQLiteStore(file) as store:
         (item,) = store.pending()
@@ -632,8 +623,8 @@ def test_a_refund_whose_outcome_is_unknown_is_put_to_the_human_with_what_the_boo
 def test_a_model_that_cannot_be_reached_fails_in_one_line_and_the_next_demo_goes_on(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_terminal: None
 ) -> None:
-    told = ScriptedModel([ConnectionError("down"), "Done."], name=MODEL)
-    monkeypatch.setattr(demo.ChatCompletionsModel, "complete", lambda self, request: told.complete(request))
+    said = iter([ConnectionError("down"), "Done."])
+    monkeypatch.setattr(demo, "answer", lambda request: next(said))
     assert in_process("--yes", "--store", file) == cli.FAILED
     assert re.fullmatch(
         rf"phronomy: error: model {MODEL} raised ConnectionError; [^\n]* \(go on with: phronomy demo --store {file}\)\n",
@@ -641,9 +632,9 @@ def test_a_model_that_cannot_be_reached_fails_in_one_line_and_the_next_demo_goes
     )
     assert (books(file), waiting(file)) == ([(1042, 49.9)], [])
     assert in_process("--store", file) == cli.DONE
-    said = capsys.readouterr().out
-    assert "  model     Done.\n" in said
-    assert "Approval needed" not in said
+    shown = capsys.readouterr().out
+    assert "  model     Done.\n" in shown
+    assert "Approval needed" not in shown
     assert books(file) == [(1042, 49.9)]
 
 
@@ -667,21 +658,21 @@ def test_a_run_of_another_agent_is_left_alone(
 
 
 def test_the_model_answers_from_the_messages_it_is_sent() -> None:
-    def say(text: str) -> dict[str, Any]:
-        return {"role": "user", "content": text}
+    def say(text: str) -> Message:
+        return Message(role="user", content=text)
 
-    def asked(name: str, result: str) -> list[dict[str, Any]]:
-        made = {"id": name, "type": "function", "function": {"name": name, "arguments": "{}"}}
+    def asked(name: str, result: str) -> list[Message]:
+        made = ToolCall(id=name, name=name, arguments="{}")
         return [
-            {"role": "assistant", "content": None, "tool_calls": [made]},
-            {"role": "tool", "tool_call_id": name, "content": result},
+            Message(role="assistant", content=None, tool_calls=(made,)),
+            Message(role="tool", tool_call_id=name, content=result),
         ]
 
     found = asked("lookup_order", '{"order_id": 2000, "item": "lamp", "price": 85.0}')
-    old = [say("Order 1042 please."), {"role": "assistant", "content": "Done."}]
+    old = [say("Order 1042 please."), Message(role="assistant", content="Done.")]
 
-    def reply(*messages: dict[str, Any]) -> Any:
-        return answer({"messages": [{"role": "system", "content": "Order 1"}, *old, *messages]})
+    def reply(*messages: Message) -> Any:
+        return answer(ModelRequest(system="Order 1", messages=(*old, *messages)))
 
     assert reply(say("My lamp is broken.")) == "Which order is it? Please tell me its number."
     assert reply(say("order 2000 is broken. Help.")) == call("lookup_order", {"order_id": 2000})

@@ -28,8 +28,8 @@ def demo(
 ) -> int:
     """A refund desk in this terminal, without any key.
 
-    An agent looks up an order by itself, and asks before it refunds. A server on the loopback interface stands in for
-    the model. Leave at the prompt, or be killed there: the next `phronomy demo` goes on from the same place.
+    An agent looks up an order by itself, and asks before it refunds. A script stands in for the model. Leave at the prompt,
+    or be killed there: the next `phronomy demo` goes on from the same place.
     """
     if yes and no:
         raise WrongUsage("--yes and --no exclude each other")
@@ -38,6 +38,6 @@ def demo(
     # pydantic would look through all that is installed for its plugins, and import each. They watch a program's models, and
     # there are none of yours here.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    from phronomy.cli.commands.demo_desk import run_demo  # noqa: PLC0415  # stands on SQLite and a server: no help needs those
+    from phronomy.cli.commands.demo_desk import run_demo  # noqa: PLC0415  # stands on SQLite: no help needs that
 
     return run_demo(screen, Approve() if yes else Reject(reason=reason) if no else None, store)

@@ -1,8 +1,8 @@
 """The refund desk behind `phronomy demo`: an agent that looks orders up by itself, and refunds only what a human approved.
 
-A server on the loopback interface stands in for the model and is called over HTTP, as a provider would be. The run is
-kept in a SQLite file, and so are the refunds: a line for each time that the tool ran. A process killed anywhere leaves a
-run that the next demo on the same file goes on with.
+A script stands in for the model: the demo needs no key and no network, and starts at once. The run is kept in a SQLite
+file, and so are the refunds: a line for each time that the tool ran. A process killed anywhere leaves a run that the next
+demo on the same file goes on with.
 """
 
 from __future__ import annotations
@@ -28,18 +28,17 @@ from phronomy.cli.apps import own_file
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, PENDING, login_name, who_decided
 from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
-from phronomy.models.chat_completions import ChatCompletionsModel
+from phronomy.models.base import ModelRequest
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject
 from phronomy.records.messages import Message
 from phronomy.records.result import Result
 from phronomy.stores.rows import ENDED
 from phronomy.stores.sql.sqlite import SQLiteStore
-from phronomy.testing.scripted import call, say
-from phronomy.testing.server import ChatServer
+from phronomy.testing.scripted import Reply, ScriptedModel, call, say
 from phronomy.tools.tool import ToolContext, tool
 
-MODEL: Final = "gpt-4o-mini"
+MODEL: Final = "script"
 THREAD: Final = "refund-desk"
 LEASE: Final = 10.0
 """Seconds until the run of a demo that was killed at work may be taken over. One that was killed at the prompt holds none."""
@@ -120,11 +119,11 @@ def refund(
 # What stands in for the model
 
 
-def answer(body: Mapping[str, Any]) -> Any:
-    """The reply to a request of the chat-completions protocol, made from the messages in it and from nothing else."""
-    messages = body["messages"]
-    asked = max(index for index, message in enumerate(messages) if message["role"] == "user")
-    customer = str(messages[asked]["content"])
+def answer(request: ModelRequest) -> Reply:
+    """The reply to a request, made from the messages in it and from nothing else."""
+    messages = request.messages
+    asked = max(index for index, message in enumerate(messages) if message.role == "user")
+    customer = messages[asked].text
     results = _results(messages[asked + 1 :])
     number = re.search(r"\border (\d+)", customer, re.IGNORECASE)
     if number is None:
@@ -148,10 +147,10 @@ def answer(body: Mapping[str, Any]) -> Any:
     return f"{changed}{done['refunded']:.2f} euros for order {done['order_id']} are on their way back to you."
 
 
-def _results(messages: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _results(messages: Sequence[Message]) -> dict[str, str]:
     """The last result of each tool, by the name of the tool."""
-    names = {made["id"]: made["function"]["name"] for message in messages for made in message.get("tool_calls") or ()}
-    return {names[message["tool_call_id"]]: message["content"] for message in messages if message["role"] == "tool"}
+    names = {made.id: made.name for message in messages for made in message.tool_calls}
+    return {names[message.tool_call_id or ""]: message.text for message in messages if message.role == "tool"}
 
 
 def _object(text: str) -> dict[str, object] | None:
@@ -180,7 +179,7 @@ def prepared(path: Path | None) -> Path:
 
 
 class Desk:
-    """An open refund desk: its agent, its store, its refunds, and the server that stands in for the model."""
+    """An open refund desk: its agent, its store, its refunds, and the script that stands in for the model."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -188,13 +187,10 @@ class Desk:
         self.store: SQLiteStore = SQLiteStore(path, lease=LEASE, synchronous="NORMAL")
         try:
             self.refunds: Refunds = Refunds(path)
-            self.server: ChatServer = ChatServer(answer).start()
         except BaseException:
             self.store.close()
             raise
-        self.model: ChatCompletionsModel = ChatCompletionsModel(
-            MODEL, api_key="none-is-needed", base_url=self.server.base_url
-        )
+        self.model: ScriptedModel = ScriptedModel(answer, name=MODEL)
         self.agent: Agent[Refunds] = Agent(
             name="refund-desk",
             model=self.model,
@@ -207,8 +203,6 @@ class Desk:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.model.close()
-        self.server.close()
         self.store.close()
 
     def open_run(self) -> str | None:
@@ -244,7 +238,6 @@ def run_demo(screen: Screen, given: Approve | Reject | None, store: Path | None)
 
     `given` decides without a prompt. `store` is the file, None for the one in the user's data directory.
     """
-    _keep_off_proxies()
     path = prepared(store)
     again = "phronomy demo" if store is None else f"phronomy demo --store {shlex.quote(str(store))}"
     with Desk(path) as desk:
@@ -261,12 +254,6 @@ def run_demo(screen: Screen, given: Approve | Reject | None, store: Path | None)
             ) from error
 
 
-def _keep_off_proxies() -> None:
-    """Have this process reach the loopback interface directly, whatever proxy the environment names for all else."""
-    for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
-
-
 class Session:
     """One run of the demo, from the customer's request, or from where it was left, to its end."""
 
@@ -281,7 +268,7 @@ class Session:
         """Ask until the run has ended. The exit status."""
         screen = self.screen
         screen.say("A refund desk: the agent looks orders up by itself, and asks before it refunds.", style="bold")
-        screen.say(f"A loopback server stands in for {MODEL}; it is called over HTTP.")
+        screen.say("A script stands in for the model. Nothing leaves this machine.")
         screen.say()
         result = self.opened()
         self.show_messages(result.checkpoint)
@@ -380,9 +367,9 @@ class Session:
         screen.say()
         screen.say(f"The run is {result.status}.", style="bold green")
         mine, whole = refunds.count(result.run_id), refunds.count()
-        calls = len(self.desk.server.requests)
+        calls = len(self.desk.model.requests)
         screen.row("refunds", f"{mine} by this run, {whole} in all (the table demo_refunds)")
-        screen.row("model", f"{result.usage.requests} calls over HTTP by this run, {calls} of them by this process")
+        screen.row("model", f"{result.usage.requests} calls by this run, {calls} of them by this process")
         screen.place("file", self.desk.path)
 
     # What is asked
