@@ -4,9 +4,9 @@
     ├── ConfigurationError              an agent, a tool or an argument is wrong; nothing has run
     │   ├── ToolDefinitionError         a function or class cannot be a tool
     │   ├── GraphError                  a graph, or the class of its state, cannot be built
-    │   ├── RegistrationError           a type, or how its pieces are joined, cannot be registered
+    │   ├── RegistrationError           a type, or the function that joins its pieces, cannot be registered
     │   ├── InvalidField                a value cannot be made: a field of it is wrong, missing or unknown
-    │   └── AsyncRequired               something async was met in a sync call
+    │   └── AsyncRequired               a sync method met something async
     ├── CheckpointError                 a checkpoint cannot be read, or cannot be used here
     │   ├── CheckpointNotFound          the store knows no such checkpoint or run
     │   ├── CheckpointEdited            the text is not what was stored or sealed
@@ -14,20 +14,20 @@
     │   ├── AgentChanged                the agent differs from the one that suspended
     │   ├── UnknownType                 a value is of a type that is not registered here
     │   ├── NotAuthorized               a call reached the executor without a recorded approval
-    │   └── CheckpointAlreadyResumed    somebody decided this before
+    │   └── CheckpointAlreadyResumed    somebody has already decided this
     ├── DecisionError                   a decision cannot be taken; nothing has happened
     │   ├── NothingDecided              something is pending and no decision was given
-    │   ├── UnknownPending              no pending approval of that id waits here
-    │   ├── ApprovalExpired             the decision came after the request had lapsed
+    │   ├── UnknownPending              no pending approval with this id waits here
+    │   ├── ApprovalExpired             the decision came after the request had expired
     │   └── InvalidDecision             the decision is malformed, or its arguments are
     ├── ThreadBusy                      the thread has a run that has not ended
     ├── RunBusy                         another worker holds the run
     ├── LeaseLost                       this worker's claim was taken over by another
     ├── StoreError                      a store cannot do what was asked
-    │   └── StillNeeded                 what was to be taken away is not over yet
-    ├── MCPError                        an MCP server cannot be reached, or nobody knows what became of a call
+    │   └── StillNeeded                 a run cannot be deleted: it has not ended, or other data needs it
+    ├── MCPError                        an MCP server cannot be reached, or does not say how a call ended
     ├── WaitTimeout                     a run that was waited for has not ended yet
-    ├── GuardrailRefused                a guardrail did not let the input, an answer or a call through; the run has ended
+    ├── GuardrailRefused                a guardrail refused the input, the answer or a call; the run has ended
     ├── BreakpointTimeout               nobody answered a breakpoint in time; the run is cancelled
     ├── RunFailed                       a run stopped on a failure; resume continues it
     │   ├── ModelError                  the model could not be reached, or refused
@@ -35,21 +35,21 @@
     │   │   ├── RateLimitError          the provider asks for fewer requests (429), or has no quota left
     │   │   ├── ContextLengthError      the conversation is longer than the model can read
     │   │   ├── ContentFilterError      the provider refused the request or the reply by its content policy
-    │   │   └── ModelConnectionError    no answer came back: no route, a timeout, a connection or a stream cut off
-    │   ├── ApprovalHandlerError        the approval handler raised or gave no valid answer
-    │   ├── GuardrailFailed             a guardrail raised, or gave no valid answer
-    │   ├── InputFilterFailed           the input filter of a handoff raised, or gave no messages
+    │   │   └── ModelConnectionError    no complete answer arrived: no route, a timeout, or a connection broke off
+    │   ├── ApprovalHandlerError        the approval handler raised, or returned no valid answer
+    │   ├── GuardrailFailed             a guardrail raised, or returned no valid answer
+    │   ├── InputFilterFailed           the input filter of a handoff raised, or returned no messages
     │   ├── InstructionsError           the instructions could not be made from the input
     │   ├── MemoryFailed                the tokens of a message could not be counted
-    │   ├── OutputError                 the final answer is not what was asked for
+    │   ├── OutputError                 the final answer does not fit the output type
     │   ├── NodeFailed                  a node of a graph failed for good
     │   ├── StateError                  the state of a graph could not be changed or read
-    │   │   ├── InvalidUpdate           what was written to the state is no update of it
+    │   │   ├── InvalidUpdate           a value that was written to the state is not a valid update
     │   │   ├── ConflictingWrites       two nodes of one wave wrote to a channel that holds one value
-    │   │   ├── ReducerFailed           a reducer raised, or gave no value of its channel
+    │   │   ├── ReducerFailed           a reducer raised, or returned no valid value for its channel
     │   │   └── StateIncomplete         a required channel was read before anything was written to it
-    │   └── LimitExceeded               a limit of the logical run was reached
-    └── IllegalOutcome                  an outcome met a state in which it is not legal
+    │   └── LimitExceeded               a limit of the run was reached
+    └── IllegalOutcome                  an outcome is not legal in the present state
 
 Rejected, cancelled and skipped runs are results, not errors. A tool's own exception goes to the model as a failed result.
 """
@@ -66,14 +66,15 @@ if TYPE_CHECKING:
     from phronomy.records.result import Result
 
 Progress = Literal["running", "suspended", "ended", "failed", "unknown"]
-"""How far a run is: `unknown` means that the worker which held it is gone, and `recover` can tell."""
+"""How far a run is. `unknown` means that its worker is gone; `recover` finds out what happened."""
 
 
 class Portable:
-    """Makes an exception whole after a copy, and in another process: class, message, attributes and notes.
+    """Lets an error be copied, pickled and raised in another process, with its class, message, attributes and notes.
 
-    By itself Python makes an exception anew by calling its class with the message alone. A class that also needs ids cannot be
-    called so, and a pool of processes breaks on what it cannot make anew. Its cause and traceback stay behind, as Python has it.
+    By default Python rebuilds an exception by calling its class with the message alone. That call fails for a class
+    that also needs ids, and the failure breaks a process pool. The cause and the traceback are not kept, as for any
+    exception.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -90,7 +91,7 @@ def _anew(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
 
 
 class PhronomyError(Portable, Exception):
-    """The base of every error raised by phronomy."""
+    """The base class of every error that phronomy raises."""
 
 
 class ConfigurationError(PhronomyError):
@@ -106,7 +107,7 @@ class GraphError(ConfigurationError):
 
 
 class RegistrationError(ConfigurationError):
-    """A type, or how the pieces of one are joined, cannot be registered. Nothing was registered."""
+    """A type, or the function that joins its pieces, cannot be registered. Nothing was registered."""
 
 
 class InvalidField(ConfigurationError, ValueError):
@@ -114,15 +115,18 @@ class InvalidField(ConfigurationError, ValueError):
 
 
 class AsyncRequired(ConfigurationError):
-    """A sync method met something async (a tool, a handler, instructions). The message names both and the method to use."""
+    """A sync method met something async (a tool, a handler, instructions).
+
+    The message names what it met, and the method to use instead.
+    """
 
 
 class CheckpointError(PhronomyError):
-    """A checkpoint cannot be read, or cannot be used here. Nothing was consumed."""
+    """A checkpoint cannot be read, or cannot be used here. Nothing has changed."""
 
 
 class CheckpointNotFound(CheckpointError):
-    """The store knows no checkpoint, run or branch of this id."""
+    """The store knows no checkpoint, run or branch with this id."""
 
     def __init__(self, message: str, *, id: str) -> None:
         super().__init__(message)
@@ -130,7 +134,7 @@ class CheckpointNotFound(CheckpointError):
 
 
 class CheckpointEdited(CheckpointError):
-    """The checkpoint is not what was sealed or stored: it was changed on the way."""
+    """The checkpoint differs from the sealed or stored one: somebody changed it."""
 
     def __init__(self, message: str, *, checkpoint_id: str) -> None:
         super().__init__(message)
@@ -138,7 +142,7 @@ class CheckpointEdited(CheckpointError):
 
 
 class CheckpointUntrusted(CheckpointError):
-    """The configured store has never seen this checkpoint, and unknown ones are not accepted as authority."""
+    """The store of this agent does not know the checkpoint, and the agent does not trust unknown checkpoints."""
 
     def __init__(self, message: str, *, checkpoint_id: str) -> None:
         super().__init__(message)
@@ -146,7 +150,7 @@ class CheckpointUntrusted(CheckpointError):
 
 
 class AgentChanged(CheckpointError):
-    """The agent is not the one that suspended, in a way that matters to what is pending. Nothing was consumed.
+    """The agent differs from the one that was suspended, in a way that affects pending requests. Nothing has changed.
 
     `changes` lists each difference in words.
     """
@@ -158,7 +162,10 @@ class AgentChanged(CheckpointError):
 
 
 class UnknownType(CheckpointError):
-    """The checkpoint holds a value of a type that is not registered here: call `register_type(cls, name)` before it is read."""
+    """The checkpoint holds a value of a type that is not registered here.
+
+    Call `register_type(cls, name)` before you read the checkpoint.
+    """
 
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message)
@@ -166,9 +173,10 @@ class UnknownType(CheckpointError):
 
 
 class NotAuthorized(CheckpointError):
-    """A call reached the executor without a recorded approval of exactly it, and was not run.
+    """A call was about to run without a recorded approval of exactly this call. It did not run.
 
-    No decision leads here: the checkpoint was forged, or the tool's gate was tightened after it was judged.
+    No decision causes this error. Either somebody forged the checkpoint, or the tool needs approval only since the call
+    was checked.
     """
 
     def __init__(self, message: str, *, run_id: str, call_id: str) -> None:
@@ -178,10 +186,10 @@ class NotAuthorized(CheckpointError):
 
 
 class CheckpointAlreadyResumed(CheckpointError):
-    """Somebody decided this pending approval before. This call has changed nothing, and did not wait.
+    """Somebody has already decided this pending approval. This attempt has changed nothing, and did not wait.
 
-    `decision` is the one that counts (None where the whole run was ended or carried on without one), `progress` how far the run
-    is, and `result` what it came to, once it is there.
+    `decision` is the decision that counts; it is None if the whole run was ended or continued without one. `progress`
+    says how far the run is. `result` is the result of the run, or None if there is no result yet.
     """
 
     def __init__(
@@ -203,11 +211,11 @@ class CheckpointAlreadyResumed(CheckpointError):
 
 
 class DecisionError(PhronomyError):
-    """A decision cannot be taken. Nothing has happened: what was pending still is."""
+    """A decision cannot be taken. Nothing has happened: all requests are still pending."""
 
 
 class NothingDecided(DecisionError):
-    """The run waits for decisions and none was given. `pending_ids` are the ones that wait."""
+    """The run waits for decisions, and none was given. `pending_ids` are the ids of the pending requests."""
 
     def __init__(self, message: str, *, pending_ids: Sequence[str]) -> None:
         super().__init__(message)
@@ -215,7 +223,10 @@ class NothingDecided(DecisionError):
 
 
 class UnknownPending(DecisionError):
-    """No pending approval of this id waits at this checkpoint: it is unknown, stale or belongs to another run."""
+    """No pending approval with this id waits at this checkpoint.
+
+    The id is unknown or out of date, or it belongs to another run.
+    """
 
     def __init__(self, message: str, *, pending_id: str) -> None:
         super().__init__(message)
@@ -223,9 +234,9 @@ class UnknownPending(DecisionError):
 
 
 class ApprovalExpired(DecisionError):
-    """The decision came after the request had lapsed, and did not count: nothing of it ran.
+    """The decision came after the request had expired. It does not count, and nothing of it ran.
 
-    The call is settled as expired, and the run has gone on from there: `result` is what it has come to.
+    The call is settled as expired, and the run has continued from there: `result` is the result of the run.
     """
 
     def __init__(self, message: str, *, pending_ids: Sequence[str], result: Result[Any]) -> None:
@@ -235,7 +246,7 @@ class ApprovalExpired(DecisionError):
 
 
 class InvalidDecision(DecisionError, ValueError):
-    """The decision, or who is said to decide, is malformed, or the arguments it edits in are not valid for the tool."""
+    """The decision or its principal is malformed, or the edited arguments are not valid for the tool."""
 
     def __init__(self, message: str, *, pending_id: str | None = None) -> None:
         super().__init__(message)
@@ -243,10 +254,10 @@ class InvalidDecision(DecisionError, ValueError):
 
 
 class ThreadBusy(PhronomyError):
-    """The thread has a pending approval, or a run that has not ended, so no new run was started on it.
+    """The thread has a pending approval, or a run that has not ended. So no new run was started on the thread.
 
-    Decide or cancel it first, or start with `on_pending="supersede"`. One that stopped on a failure can be resumed, or superseded alone
-    with `on_pending="supersede_failed"`.
+    Decide or cancel that run first, or start with `on_pending="supersede"`. A run that stopped on a failure can be
+    resumed; `on_pending="supersede_failed"` supersedes only such a run.
     """
 
     def __init__(
@@ -260,7 +271,7 @@ class ThreadBusy(PhronomyError):
 
 
 class RunBusy(PhronomyError):
-    """Another worker holds the run and its lease has not expired. Try again later."""
+    """Another worker holds the run, and its lease has not expired. Try again later."""
 
     def __init__(self, message: str, *, run_id: str, owner: str) -> None:
         super().__init__(message)
@@ -269,7 +280,7 @@ class RunBusy(PhronomyError):
 
 
 class LeaseLost(PhronomyError):
-    """This worker's claim on the run was taken over by another, so what it has just done was not recorded."""
+    """Another worker has taken over the claim on the run. The last work of this worker was not recorded."""
 
     def __init__(self, message: str, *, run_id: str, branch_id: str) -> None:
         super().__init__(message)
@@ -278,11 +289,11 @@ class LeaseLost(PhronomyError):
 
 
 class StoreError(PhronomyError):
-    """A store cannot be opened, read or written as asked."""
+    """A store cannot be opened, read or written."""
 
 
 class StillNeeded(StoreError):
-    """What was to be taken away is not over: it waits, runs or can be resumed, or something that follows needs it."""
+    """The run or branch cannot be deleted: it waits, runs or can be resumed, or other data needs it."""
 
     def __init__(self, message: str, *, run_id: str, branch_id: str) -> None:
         super().__init__(message)
@@ -291,7 +302,10 @@ class StillNeeded(StoreError):
 
 
 class MCPError(PhronomyError):
-    """An MCP server cannot be reached, or does not say what became of a call. `server` is the name that it was given here."""
+    """An MCP server cannot be reached, or does not say how a call ended.
+
+    `server` is the name that you gave the server.
+    """
 
     def __init__(self, message: str, *, server: str) -> None:
         super().__init__(message)
@@ -299,7 +313,7 @@ class MCPError(PhronomyError):
 
 
 class WaitTimeout(PhronomyError):
-    """The run has not ended within the time that was given; `status` is how it stands. Nothing was changed."""
+    """The run did not end within the given time. `status` is the present status of the run. Nothing has changed."""
 
     def __init__(self, message: str, *, run_id: str, status: str) -> None:
         super().__init__(message)
@@ -308,10 +322,10 @@ class WaitTimeout(PhronomyError):
 
 
 class GuardrailRefused(PhronomyError):
-    """A guardrail did not let the input, the answer or a call through, and the run has ended as rejected: `result` is that end.
+    """A guardrail refused the input, the answer or a call. The run has ended as rejected: `result` is its result.
 
-    `code` is for programs, `user_message` for the user, `stage` is `"input"`, `"output"` or `"tool"`. What was refused is no part
-    of the conversation that a next run of the thread goes on from.
+    `code` is for programs, `user_message` is for the user, and `stage` is `"input"`, `"output"` or `"tool"`. The
+    refused value is not in the conversation with which the next run of the thread starts.
     """
 
     def __init__(
@@ -326,7 +340,7 @@ class GuardrailRefused(PhronomyError):
 
 
 class BreakpointTimeout(PhronomyError):
-    """Nobody answered a breakpoint while the call held there: the run is cancelled, and `result` is that end."""
+    """Nobody answered a breakpoint before the timeout of the hold. The run is cancelled, and `result` is its result."""
 
     def __init__(self, message: str, *, pending_ids: Sequence[str], result: Result[Any]) -> None:
         super().__init__(message)
@@ -335,10 +349,10 @@ class BreakpointTimeout(PhronomyError):
 
 
 class RunFailed(PhronomyError):
-    """A run stopped on a failure. Nothing that settled is lost: `agent.resume(error.checkpoint)` continues from there.
+    """A run stopped on a failure. Settled calls are not lost: `agent.resume(error.checkpoint)` continues the run.
 
-    `checkpoint` is the last one stored, `run_id` names the run. Both are None of an error that is of no run, as that of a model which
-    is asked directly, and never of one that a run raises.
+    `checkpoint` is the last stored checkpoint of the run, and `run_id` is the id of the run. An error that a run raises
+    has both. Both are None if the error belongs to no run, for example if you ask a model directly.
     """
 
     def __init__(self, message: str) -> None:
@@ -348,7 +362,10 @@ class RunFailed(PhronomyError):
 
 
 class GuardrailFailed(RunFailed):
-    """A guardrail raised, as often as it may, or gave no valid answer: nothing got past it. Mend it and resume the checkpoint."""
+    """A guardrail raised after all its retries, or returned no valid answer. The checked value has not passed.
+
+    Correct the guardrail, then resume the checkpoint.
+    """
 
     def __init__(self, message: str, *, guardrail: str, stage: str) -> None:
         super().__init__(message)
@@ -357,7 +374,7 @@ class GuardrailFailed(RunFailed):
 
 
 class ModelError(RunFailed):
-    """The model could not be reached, refused the request, or answered with something that is no reply."""
+    """The model could not be reached, refused the request, or sent an answer that is not a reply."""
 
     def __init__(self, message: str, *, status_code: int | None = None) -> None:
         super().__init__(message)
@@ -365,11 +382,14 @@ class ModelError(RunFailed):
 
 
 class AuthenticationError(ModelError):
-    """The provider does not accept the key, or not for this model (status 401 or 403). Asking again does not help."""
+    """The provider does not accept the key, or not for this model (status 401 or 403). A retry does not help."""
 
 
 class RateLimitError(ModelError):
-    """The provider asks for fewer requests (status 429), or the quota is used up. `retry_after` is in seconds, if it said."""
+    """The provider asks for fewer requests (status 429), or the quota is used up.
+
+    `retry_after` is the number of seconds to wait, or None if the provider did not say.
+    """
 
     def __init__(self, message: str, *, status_code: int | None = None, retry_after: float | None = None) -> None:
         super().__init__(message, status_code=status_code)
@@ -377,41 +397,45 @@ class RateLimitError(ModelError):
 
 
 class ContextLengthError(ModelError):
-    """The conversation and the tools are longer than the model can read. Asking again does not help."""
+    """The conversation and the tools are longer than the model can read. A retry does not help."""
 
 
 class ContentFilterError(ModelError):
-    """The provider refused the request, or withheld the reply, by its content policy. Asking again does not help."""
+    """The provider refused the request or withheld the reply, because of its content policy. A retry does not help."""
 
 
 class ModelConnectionError(ModelError):
-    """No whole answer came back: no route, a timeout, a connection or a stream that was cut off."""
+    """No complete answer arrived: no connection, a timeout, or a connection or stream that broke off."""
 
 
 class ApprovalHandlerError(RunFailed):
-    """The approval handler raised, or answered with something that is no decision. Nothing ran."""
+    """The approval handler raised, or returned something that is not a decision. Nothing ran."""
 
 
 class InputFilterFailed(RunFailed):
-    """The input filter of a handoff raised, or gave no list of messages. The model was not asked."""
+    """The input filter of a handoff raised, or did not return a list of messages. The model was not asked."""
 
 
 class InstructionsError(RunFailed):
-    """The instructions could not be made from the original input."""
+    """The instructions could not be made from the original input of the run."""
 
 
 class MemoryFailed(RunFailed):
-    """The function that counts tokens for a memory raised, or gave no whole number of 0 or more. The model was not asked."""
+    """The function that counts tokens for a memory raised, or returned no whole number of 0 or more.
+
+    The model was not asked.
+    """
 
 
 class OutputError(RunFailed):
-    """The final answer of the model is not of the output type that was asked for."""
+    """The final answer of the model does not fit the output type of the agent."""
 
 
 class NodeFailed(RunFailed):
-    """A node, or a tool with `on_failure="stop"`, failed after its retries and fallbacks. Resuming the checkpoint runs it again, whole.
+    """A node, or a tool with `on_failure="stop"`, failed after all retries and fallbacks.
 
-    `failures` is what went wrong, by name; what was raised is the cause of this error.
+    If you resume the checkpoint, the body of the node or tool runs again from its beginning. `failures` has the reasons
+    by name. The cause of this error is the exception that was raised.
     """
 
     def __init__(self, message: str, *, failures: Mapping[str, str]) -> None:
@@ -420,14 +444,14 @@ class NodeFailed(RunFailed):
 
 
 class StateError(RunFailed):
-    """The state of a graph could not be changed or read as asked. It is as it was."""
+    """The state of a graph could not be changed or read. The state has not changed."""
 
 
 class InvalidUpdate(StateError):
-    """What was written to the state of a graph is no update of it. The message quotes no value.
+    """A value that was written to the state of a graph is not a valid update. The message quotes no value.
 
-    `node` wrote it (None for the caller of the graph), `channel` is the one concerned (None for the update as a whole), and `path`
-    leads to the value at fault, such as `results[3].when`.
+    `node` wrote the value (None: the caller of the graph). `channel` is the channel (None: the update as a whole).
+    `path` is the place of the wrong value, such as `results[3].when`.
     """
 
     def __init__(
@@ -440,7 +464,10 @@ class InvalidUpdate(StateError):
 
 
 class ConflictingWrites(StateError):
-    """Several nodes of one wave wrote to a channel that holds one value. `nodes` are the first two, in the order of the wave."""
+    """Several nodes of one wave wrote to a channel that holds one value.
+
+    `nodes` are the first two, in the order of the wave.
+    """
 
     def __init__(self, message: str, *, channel: str, nodes: Sequence[str]) -> None:
         super().__init__(message)
@@ -449,7 +476,10 @@ class ConflictingWrites(StateError):
 
 
 class ReducerFailed(StateError):
-    """The reducer of a channel raised (its error is the cause of this one), or gave what is no value of the channel."""
+    """The reducer of a channel raised, or returned a value that is not valid for the channel.
+
+    If the reducer raised, its exception is the cause of this error.
+    """
 
     def __init__(self, message: str, *, channel: str, reducer: str) -> None:
         super().__init__(message)
@@ -458,7 +488,7 @@ class ReducerFailed(StateError):
 
 
 class StateIncomplete(StateError):
-    """The state was read while required channels had no value yet. `channels` are these."""
+    """The state was read while required channels had no value. `channels` are the names of these channels."""
 
     def __init__(self, message: str, *, channels: Sequence[str]) -> None:
         super().__init__(message)
@@ -466,9 +496,10 @@ class StateIncomplete(StateError):
 
 
 class LimitExceeded(RunFailed):
-    """A limit of the logical run was reached, counted over all its resumes: `limit` names it, `used` is None if not known.
+    """A limit of the run was reached, counted over all its resumes.
 
-    `path` is that of the run whose limit it is, empty for the run that was begun.
+    `limit` is the name of the limit, `maximum` is its value, and `used` is the amount used (None: not known). `path` is
+    the path of the run with this limit; it is empty for the outermost run.
     """
 
     def __init__(self, message: str, *, limit: str, maximum: float, used: float | None = None, path: str = "") -> None:
@@ -480,7 +511,10 @@ class LimitExceeded(RunFailed):
 
 
 class IllegalOutcome(PhronomyError):
-    """An outcome met a state in which it is not legal. The state was not changed."""
+    """An outcome is not legal in the present state. The state has not changed.
+
+    This is a bug in phronomy or in a store.
+    """
 
     def __init__(self, phase: str, outcome: str, detail: str = "") -> None:
         super().__init__(f"outcome {outcome} is not legal while the run is {phase}" + (f": {detail}" if detail else ""))

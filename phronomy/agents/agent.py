@@ -37,91 +37,110 @@ _OPTIONS: Final = {**AgentOptions.__annotations__, "output_type": "Any"}
 
 
 class Agent(Runs[Deps, Output]):
-    """A model with instructions and tools, that stops where a human must decide.
+    """A model with instructions and tools. Its runs stop when a human must decide.
 
-    Make one with arguments, or as a class whose attributes are the defaults (`class Support(Agent): model = "..."`). Nothing of a
-    run is kept here: one agent serves any number of threads and tasks. Its configuration is fixed, and checked, once it first
-    runs: errors in it are `ConfigurationError`.
+    Make an agent with arguments, or as a class whose attributes are the defaults
+    (`class Support(Agent): model = "..."`). An agent holds no state of any run, so one agent serves any number of
+    threads and tasks. The configuration is checked when the agent first runs, and is fixed after that. A mistake in it
+    is a `ConfigurationError`.
     """
 
     name: str = ""
-    """What checkpoints know the agent by: the class name, unless given."""
+    """The name of the agent in checkpoints and in the store. Default: the name of the class."""
 
     description: str = ""
-    """What the agent is for: told to the agents that may call it, or hand over to it."""
+    """What the agent is for. Agents that can call it or hand over to it are shown this text."""
 
     model: str | Model | None = None
-    """A name, such as `"openai/gpt-4o-mini"`, or a `Model`."""
+    """The name of a model, such as `"openai/gpt-4o-mini"`, or a `Model`."""
 
     instructions: Instructions = None
-    """Text, a `PromptTemplate`, or a callable of the input (and a context); made anew from the original input at each model call."""
+    """The text that tells the model its task, a `PromptTemplate`, or a function of the input (and a context).
+
+    Instructions are made from the original input of the run, before each model call.
+    """
 
     tools: Sequence[Any] = ()
-    """Tools, tool classes, or plain functions."""
+    """The tools of the agent: tools, tool classes, or plain functions."""
 
     handoffs: Sequence[Any] = ()
-    """Who may be handed the conversation: agents, `Handoff`s to them, or names of agents that the run can come to."""
+    """The agents to which this agent can hand over: agents, `Handoff`s, or names of agents that the run can reach."""
 
     max_handoffs: int = 20
-    """How often a run may be handed over. After that the model is told that no more are made."""
+    """The largest number of handoffs in a run. After that, the model is told to go on itself."""
 
     settings: ModelSettings | None = None
-    """How the model is to be asked."""
+    """The settings of the model, such as its temperature."""
 
     store: Store = None  # type: ignore[assignment]  # an instance always has one
-    """Where checkpoints are kept. Without one they live in this process alone."""
+    """Where checkpoints are kept. Without a store, the checkpoints exist only in this process."""
 
     trust: Trust | None = None
-    """Whether a checkpoint that the store has never seen is accepted: only with `"bearer"`, which is the default without a store."""
+    """Whether the agent accepts a checkpoint that its store does not know: only with `"bearer"`.
+
+    Default: `"bearer"` for an agent without a store, `"store"` for an agent with one.
+    """
 
     limits: Limits = Limits.model_construct()
-    """What one logical run may use, over all its resumes: by default 100 model calls, and no bound on anything else."""
+    """The most that a run may use, over all its resumes. By default 100 model calls, and no other limit."""
 
     memory: Memory | None = None
     """How much of the conversation the model is shown. None: all of it."""
 
     max_parallel: int = 8
-    """How many calls of one reply run side by side."""
+    """How many calls of a reply run at the same time."""
 
     output_type: TypeForm[Output] | None = None
-    """What the answer is to be: a pydantic model, a dataclass, a TypedDict, a union, a plain type. None: text.
+    """The type of the answer: a pydantic model, a dataclass, a TypedDict, a union, or a plain type. None: text.
 
-    A type checker reads the type of the answer from it, `Agent(output_type=Refund)`; a class has it in its base as well,
-    `class Desk(Agent[Any, Refund]): output_type = Refund`.
+    With `Agent(output_type=Refund)`, type checkers know the type of `result.output`. In a class, name the type in the
+    base too: `class Desk(Agent[Any, Refund]): output_type = Refund`.
     """
 
     output_mode: OutputMode = "schema"
-    """How the model is asked for it: by its `response_format` (`"schema"`), or in words after the instructions (`"prompt"`)."""
+    """How the model is told the output type.
+
+    `"schema"`: by its `response_format`. `"prompt"`: by text after the instructions.
+    """
 
     output_retries: int = 2
-    """How often in a run the model is told that its answer is not of the output type, and answers again."""
+    """How many more answers a run allows after answers that do not fit the output type."""
 
     hooks: Sequence[Hooks] = ()
-    """Who hears of what happens in the agent's runs."""
+    """Objects that are called with the events of the agent's runs."""
 
     announcements: Sequence[Announcements] = ()
-    """Who is told, at least once, of what is stored: that a run waits, was decided on, has ended."""
+    """Objects that are called, at least once, with stored facts: a run waits, was decided, or has ended."""
 
     approval_timeout: float | None = None
-    """Seconds that a human has to decide on a call, where its tool does not say. None: for ever."""
+    """The seconds that a human has to decide on a call, for tools that have no `approval_timeout`. None: no limit."""
 
     on_expiry: OnExpiry = "reject"
-    """What follows when nobody decides in time: `"reject"` (the call is settled as expired), `"cancel"` (the run ends), `"stay"`."""
+    """What happens if nobody decides in time, for tools that do not say.
+
+    `"reject"`: the call is settled as expired. `"cancel"`: the run ends as well. `"stay"`: the call stays pending.
+    """
 
     approval_policy: ApprovalPolicy = ()
-    """Which calls a human approves, here and in every run inside, beside those whose tools ask: names of tools, or a mapping."""
+    """The calls that need approval, besides those whose tools ask for it: names of tools, or a mapping to rules.
+
+    The policy also holds in all nested runs.
+    """
 
     breakpoints: Iterable[Breakpoint] = ()
-    """Where runs stop, so that somebody can look: a list, or `Breakpoints` that may change while they are under way."""
+    """Where runs stop so that somebody can look: a list, or a `Breakpoints` object that can change while runs go on."""
 
     input_guardrails: Sequence[Any] = ()
-    """What looks at the input before the model does: functions with `@guardrail`, or instances of `Guardrail`, asked in order."""
+    """The guardrails that check the input before the model sees it, in this order.
+
+    Each is a function with `@guardrail`, or an instance of `Guardrail`.
+    """
 
     output_guardrails: Sequence[Any] = ()
-    """What looks at the answer before anybody else does."""
+    """The guardrails that check the answer before anybody else sees it."""
 
     tool_guardrails: Sequence[Any] = ()
-    """What looks at each call of a tool, once its arguments are validated and before a human is asked."""
+    """The guardrails that check each tool call, after its arguments are validated and before a human is asked."""
 
     _spec: AgentSpec | None = None
     _handler: Handler | None = None
@@ -178,18 +197,19 @@ class Agent(Runs[Deps, Output]):
     else:
 
         def on_approval_required(self, handler: Handler) -> Self:
-            """Have `handler` asked, at once, about each call that needs approval; returns the agent.
+            """Set the approval handler, which answers at once about each call that needs approval. Returns the agent.
 
-            It is called with the tool's name and arguments. True or `Approve` runs the call; False, None or `Reject` rejects it;
-            `Defer` suspends the run. Anything else, or an exception, is an `ApprovalHandlerError`, and nothing runs.
-            A subclass may have a method of this name instead, which is then the handler.
+            The handler is called with the name of the tool and the arguments. If it returns True or `Approve`, the call
+            runs. False, None or `Reject` rejects the call. `Defer` suspends the run. If the handler returns anything
+            else, or raises, that is an `ApprovalHandlerError`, and nothing runs. A subclass can define a method of this
+            name instead; that method is then the handler.
             """
             self._handler = handler
             return self
 
     @property
     def spec(self) -> AgentSpec:
-        """The configuration, checked and fixed. Raises `ConfigurationError`."""
+        """The checked and fixed configuration. Raises `ConfigurationError` if it has a mistake."""
         if self._spec is None:
             spec = self._checked()
             object.__setattr__(self, "_spec", spec)

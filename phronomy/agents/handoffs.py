@@ -18,22 +18,29 @@ from phronomy.tools.docstrings import read_docstring
 from phronomy.tools.tool import Predicate, Tool, ToolContext
 
 InputFilter: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
-"""Says what of the conversation before a handoff the target is shown. It is asked at each model call, and changes no record."""
+"""A function that gets the messages before a handoff, and returns those to show to the target.
+
+It is called before each model call of the target, and changes no record.
+"""
 
 
 def without_tool_calls(messages: Sequence[Message]) -> list[Message]:
-    """An input filter: what was said, without the calls of tools and their results."""
+    """An input filter that leaves out all tool calls and their results."""
     said = [message for message in messages if message.role != "tool"]
     return [message for message in said if not message.tool_calls]
 
 
 class Handoff(Given):
-    """A way from one agent to another: `Agent(handoffs=[billing, Handoff(refunds, requires_approval=True)])`.
+    """A handoff from one agent to another: `Agent(handoffs=[billing, Handoff(refunds, requires_approval=True)])`.
 
-    `target` is an agent, or the name of one that can be reached from where the run begins. The model is given a tool: `name` (default
-    `transfer_to_` and the target's) and `description` (default: that of the target) are what it sees, and it fills in a message for the
-    target, or the parameters of `input`, a function that makes the message of them. `input_filter` says what the target is
-    shown of what came before. The gate options are as for tools. Raises `ConfigurationError`.
+    `target` is an agent, or the name of an agent that the run can reach. The model sees the handoff as a tool. `name`
+    is the name of that tool (default: `transfer_to_` and the target's name), and `description` is its description
+    (default: a text with the target's description). The model fills in a message for the target. With `input`, a
+    function that makes the message, the model fills in the parameters of that function. `input_filter` selects the
+    earlier messages that the target is shown (default: all). `requires_approval`, `approval_timeout`, `on_expiry` and
+    `risk` are as for tools.
+
+    Raises `ConfigurationError`.
     """
 
     target: Any

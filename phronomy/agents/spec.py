@@ -131,7 +131,7 @@ class AgentSpec:
         return transitions.apply(state, outcome)
 
     def tool(self, call: Call) -> Tool | None:
-        """The tool that was asked for, or the fallback that it has come to."""
+        """The tool that the model asked for, or the fallback that the call has reached."""
         asked = self.tools.get(call.name)
         if asked is None or call.fallback == 0:
             return asked

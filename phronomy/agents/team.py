@@ -100,7 +100,10 @@ def _with_team(home: AgentSpec, agents: Mapping[str, Any], routes: list[Route]) 
 
 
 def _member(home: AgentSpec, spec: AgentSpec) -> AgentSpec:
-    """The spec of an agent in the runs of another: these keep their limits and whoever looks on; guardrails of both are asked."""
+    """The spec of an agent in the runs of another agent, `home`.
+
+    It has the limits, hooks, announcements and input guardrails of `home`, and the output and tool guardrails of both.
+    """
     return replace(
         spec,
         limits=home.limits,

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from phronomy.tools.toolbox import Toolbox
 
 ApprovalPolicy: TypeAlias = Mapping[str, bool | Predicate] | Iterable[str]
-"""Names of tools, or patterns of names (`"send_*"`, `"*"`), each with True, or with a predicate as a tool's `requires_approval` is; a
-list of names is True for each. What is False asks for nothing, and takes nothing back."""
+"""Names of tools whose calls need approval, or a mapping from names to rules.
+
+A name can be a pattern, such as `"send_*"` or `"*"`. A rule is True, or a predicate like `requires_approval` of a tool.
+In a list, each name has the rule True. The rule False asks for no approval, but other rules still count.
+"""
 
 
 class Handled(NamedTuple):
@@ -127,7 +130,10 @@ def stricter(one: bool | Reject, other: bool | Reject) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RuleSaid:
-    """What one rule says of a call: `rule` is the gate of a tool or a line of a policy, in words."""
+    """The answer of one rule about a call.
+
+    `rule` names the rule in words: the requirement of a tool, or a line of a policy.
+    """
 
     rule: str
     says: Says
@@ -135,11 +141,11 @@ class RuleSaid:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What would become of a call, and who says so: nothing was run, recorded or asked.
+    """What would happen to a call, and which rules decide that. Nothing is run or stored, and nobody is asked.
 
-    `verdict` is what the strictest rule says (`"run"`, `"ask"`: a human is, `"reject"`), or `"invalid"` for arguments that the tool
-    does not take. `decided_by` are the rules that say it, `rules` all that have a say, the tool's own first, then from the inside out.
-    `args` are the arguments as a human would be shown them.
+    `verdict` is the answer of the strictest rule: `"run"`, `"ask"` (a human is asked) or `"reject"`. It is `"invalid"`
+    if the tool does not take the arguments; `reason` then says why. `rules` are all rules that count: first that of the
+    tool, then from the inside out. `args` are the arguments as a human would see them.
     """
 
     tool: str
@@ -150,5 +156,5 @@ class DryRun:
 
     @property
     def decided_by(self) -> tuple[str, ...]:
-        """The rules that say what becomes of the call."""
+        """The rules that decide what happens to the call, in words."""
         return tuple(each.rule for each in self.rules if each.says == self.verdict)

@@ -46,7 +46,7 @@ Hear: TypeAlias = Callable[[Piece | Heard], None]
 
 
 class Piecewise:
-    """A base of tools that may give pieces while they run, if `gives_pieces` says so."""
+    """The base of tools that can yield pieces while they run. `gives_pieces` says whether a tool does."""
 
     gives_pieces: bool = False
 

@@ -17,7 +17,7 @@ from phronomy.records.messages import Message, unique_ids
 from phronomy.records.record import explain
 
 History: TypeAlias = Sequence[Message | Mapping[str, object]]
-"""Messages to begin from: records, or mappings in the form of the chat-completions protocol."""
+"""The messages with which a run starts: records, or mappings in the form of the chat-completions protocol."""
 
 
 def read_input(given: Input) -> tuple[JsonValue, Message]:

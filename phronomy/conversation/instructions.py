@@ -22,10 +22,11 @@ from phronomy.tools.tool import Deps
 
 
 class PromptTemplate:
-    """Text with `{name}` fields, filled from a mapping input: `PromptTemplate("Answer in {language}", defaults={...})`.
+    """A text with `{name}` fields for an input that is a mapping: `PromptTemplate("Answer in {language}")`.
 
-    A field is a bare name, so that no template can reach into an object; `{{` and `}}` stand for braces. Values that
-    are not text are written as JSON. A text input fills `{input}`. Raises `ConfigurationError` if it cannot be read.
+    `defaults` has values for fields that the input does not have. A field is a plain name, so a template cannot read
+    attributes of an object. For a brace, write `{{` or `}}`. Values that are not text are written as JSON. A text input
+    fills `{input}`. Raises `ConfigurationError` if the template is not valid.
     """
 
     __slots__ = ("_defaults", "_parts", "_template")
@@ -48,18 +49,19 @@ class PromptTemplate:
 
     @property
     def template(self) -> str:
-        """The text as it was written, with its fields."""
+        """The text of the template, with its fields."""
         return self._template
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The names of the fields, each once, in order."""
+        """The names of the fields, each once, in their order."""
         return tuple(dict.fromkeys(name for _, name in self._parts if name is not None))
 
     def render(self, input: JsonValue) -> str:
-        """The text with every field filled.
+        """Fill all fields, and return the text.
 
-        Raises `InstructionsError` if a field has no value, or the input is no mapping and more than `{input}` is asked.
+        Raises `InstructionsError` if a field has no value, or if the template has other fields than `{input}` and the
+        input is not a mapping.
         """
         given = _fresh(input)
         if not isinstance(given, dict):
@@ -84,7 +86,7 @@ class PromptTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InstructionsContext(Generic[Deps]):
-    """What a callable that makes instructions may know of the run. `messages` are those said so far."""
+    """What a function that makes instructions can read about the run. `messages` are the messages so far."""
 
     run_id: str
     thread_id: str | None
@@ -93,7 +95,7 @@ class InstructionsContext(Generic[Deps]):
 
 
 Instructions: TypeAlias = str | PromptTemplate | Callable[..., object] | None
-"""Text, a template, a callable of the input (with or without a context, sync or async), or nothing."""
+"""Text, a template, a function of the input (with or without a context, sync or async), or None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,9 +17,9 @@ _PART = 1000  # tokens of a part that is no text, such as an image
 
 
 def estimate(message: Message) -> int:
-    """About how many tokens a message is, without asking anybody: a quarter of its bytes as UTF-8, and a little around it.
+    """Estimate the tokens of a message: a quarter of its bytes in UTF-8, and a few for the message and each call.
 
-    The names and arguments of its calls count, and what its provider put beside it. A part of its content that is no text,
+    The names and arguments of its calls count, and so do the provider's other fields. A content part that is not text,
     such as an image, counts 1,000 tokens.
     """
     size, tokens = 0, _AROUND
@@ -40,13 +40,15 @@ def estimate(message: Message) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """How much of the conversation the model is shown: `Agent(memory=Memory(8_000))`. What is left out stays on record.
+    """How much of the conversation the model is shown: `Agent(memory=Memory(8_000))`. The record keeps all messages.
 
-    The model is shown the present run, from its input on, and as much before it as `max_tokens` and `max_messages` leave room for, from
-    a message of the user on; so no call is without its result. None is no bound, and one of them is needed. A run that is too long by
-    itself is shown whole all the same, so that the model does nothing twice for having forgotten it; with `trim_run`, its input and
-    its newest calls with their results. Tokens are those of the messages, each as `count` counts it, by default an estimate from its
-    length; the instructions, the tools and the answer need room beside them. Raises `ConfigurationError`.
+    The model is shown the present run from its input on. It is also shown as many earlier messages as `max_tokens` and
+    `max_messages` allow, starting at a message of the user, so that no call is shown without its result. None means no
+    limit; at least one limit is needed. A run that is too long by itself is still shown whole, so that the model does
+    not repeat work that it forgot. With `trim_run`, only its input and its newest calls with their results are shown.
+
+    `count` counts the tokens of a message; by default they are estimated from its length. The instructions, the tools
+    and the answer need room in addition. Raises `ConfigurationError`.
     """
 
     max_tokens: int | None = None
@@ -74,9 +76,10 @@ class Memory:
             )
 
     def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """What the model would be shown of these messages; the present run begins at the last message of the user.
+        """The messages that the model would be shown, if the present run starts at the last message of the user.
 
-        If they fit, they are given as they are. Raises `MemoryFailed` if `count` raises, or gives no whole number of 0 or more.
+        If all messages fit, all are returned. Raises `MemoryFailed` if `count` raises, or returns no whole number of 0
+        or more.
         """
         said = messages if isinstance(messages, tuple) else tuple(messages)
         places = range(len(said) - 1, -1, -1)

@@ -26,7 +26,7 @@ from phronomy.foundation.quoting import quoted
 from phronomy.tools.arguments import brief
 
 OutputMode: TypeAlias = Literal["schema", "prompt"]
-"""How the model is told of the type: by `response_format` with a JSON Schema, or by a paragraph after the instructions."""
+"""How the model is told the output type: by `response_format` with a JSON Schema, or by text after the instructions."""
 
 _FENCED = re.compile(r"```(?:json)?\s*\n(.*)\n\s*```", re.DOTALL | re.IGNORECASE)
 _WRAPPED = "answer"

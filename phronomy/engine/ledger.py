@@ -172,11 +172,14 @@ class Ledger:
         return [audit_row(state, outcome, self.shared.nested)]
 
     def unaudited(self, rows: Iterable[AuditRow]) -> None:
-        """These lines are not written after all: what they tell of is to be said again, if it still applies."""
+        """Forget that these lines were written, so that their decisions are written again if they still apply."""
         self._told -= {row.pending_id for row in rows}
 
     def left_here(self, outcome: Outcome) -> None:
-        """Somebody else wrote this. A decision is told to the audit trail by whoever takes it, and carried out by this worker."""
+        """Note an outcome that another process wrote.
+
+        That process writes the decision to the audit trail; this worker carries it out.
+        """
         if isinstance(outcome, Decided):
             self._told.add(outcome.decision.pending_id)
             self.left = True
@@ -377,9 +380,9 @@ class Ledger:
         self.claim = None
 
     def abandon(self, status: BranchStatus) -> None:
-        """Give the claim up with the run not at a stop, so that whoever resumes it need not wait for the lease to expire.
+        """Give up the claim of a run that is not at a stop, so that nobody has to wait until the lease expires.
 
-        A write that was interrupted may have taken the claim without our knowing: the store is asked then.
+        An interrupted write may have taken the claim without our knowledge, so the store is asked.
         """
         # A claim that was lost is not released: the one in the store is of another worker now, and the fence keeps us from it, but
         # there is nothing to ask for.

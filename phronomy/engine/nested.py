@@ -78,7 +78,10 @@ async def arun_nested(runner: Runner, call: Call, tool: Tool, nested: Nested, dr
 
 
 def is_of_above(error: RunFailed, child: Runner | None) -> bool:
-    """Whether it is a limit of a run around this one that was reached: what is inside has not failed, and goes on where it stands."""
+    """Whether the limit that was reached belongs to a run around the nested run.
+
+    The nested run has then not failed, and continues from its last state.
+    """
     return child is not None and isinstance(error, LimitExceeded) and _is_around(error.path, child.state.path)
 
 
@@ -87,7 +90,7 @@ def _is_around(path: str, of: str) -> bool:
 
 
 def pass_on(shared: Shared, path: str, moment: Moment) -> None:
-    """Tell whoever looks on of what the run at a path gives. What it has written is in the list of what was heard already."""
+    """Tell the watchers what the run at a path yields. Its writes are in the list of heard moments already."""
     if shared.hear is not None:
         shared.hear(moment)
     if shared.heard is not None:
@@ -174,7 +177,7 @@ def hand_down(runner: Runner, child: Runner) -> None:
 
 
 def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:
-    """What the run inside a call has come to."""
+    """The outcome of a call whose nested run has stopped or ended."""
     state = child.state
     # For whoever reads the result: the checkpoint of the root carries the runs inside it that have stopped.
     runner.shared.nested[state.path] = state
@@ -217,7 +220,10 @@ def takes_value(spec: Spec) -> bool:
 
 
 def _why(state: Checkpoint) -> str:
-    """Why a run did not come to its end by itself, as far as somebody said: whoever called it must not try the same in vain."""
+    """The reason why a run was ended from outside, if somebody gave one.
+
+    The calling run must not try the same in vain.
+    """
     if state.refusal is not None:
         return f" A guardrail refused its {_REFUSED[state.refusal.stage]}. {state.refusal.message}"
     if state.ending is not None:
@@ -245,7 +251,10 @@ def interruption(runner: Runner) -> Interrupted:
 def nested_failed(
     runner: Runner, call: Call, tool: Tool, child: Runner | None, error: RunFailed
 ) -> CallFailed | CallSettled:
-    """The outcome of a run inside a call that failed. Unless the model is told, a resume goes on inside, where it stands."""
+    """The outcome of a call whose nested run has failed.
+
+    Unless the model is told, a resume continues inside the nested run.
+    """
     if child is not None:
         # As it is stored, not as it is known here: the error is told with a checkpoint, and that must be one that the store has.
         runner.shared.nested[child.state.path] = child.stored

@@ -162,7 +162,7 @@ def aperform(runner: Runner, move: Move, drive: ADrive) -> AsyncGenerator[Outcom
 
 
 def flow_of(runner: Runner) -> Flow:
-    """What nodes are run by, for rules that plan to go on from some."""
+    """The flow of a graph's run, for rules that plan a move of nodes."""
     assert runner.spec.flow is not None, "the rules of an agent go on by asking its model"
     return runner.spec.flow
 
@@ -196,7 +196,7 @@ async def aread_output(runner: Runner, move: ReadOutput) -> AsyncGenerator[Outco
 
 
 def output_of(runner: Runner, move: ReadOutput) -> Finished | OutputRefused:
-    """What the reply that ends the run has come to."""
+    """The end of the run with the output in the reply, or the refusal of a reply that is not of the output type."""
     assert runner.spec.output is not None
     try:
         value = runner.spec.output.read(move.text)

@@ -65,7 +65,7 @@ class Asking:
 
 
 Moment: TypeAlias = Written | Asking | Delta | Piece | Heard
-"""What the loops give to whoever drives them: what was stored, and what passes."""
+"""What the loops yield to the code that drives them: what was stored, and the pieces that pass."""
 
 
 # A row supersedes the journal before it, so most of that need not be kept. Forks do need it: a fork from an earlier checkpoint
@@ -404,7 +404,7 @@ class Runner:
         return stored
 
     def _heard(self) -> None:
-        """Tell whoever watches of a write inside a call, in the order of the log."""
+        """Tell the watchers of a write inside a call, in the order of the log."""
         if self.shared.heard is not None and not self.root:
             self.shared.heard.append(Inner(self.state.path, self._writing))
 

@@ -46,7 +46,7 @@ class Driven(Protocol):
 
     @property
     def stored(self) -> Checkpoint:
-        """Where it stands as far as that is stored: what is told of it if it fails or is left."""
+        """The last stored state of the run. It is reported if the run fails or is left."""
         ...
 
 

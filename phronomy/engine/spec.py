@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from phronomy.engine.run import Runner
 
 Handler = Callable[[str, dict[str, Any]], Any]
-"""An approval handler: called with the tool's name and a fresh copy of the validated arguments."""
+"""An approval handler: a function of the name of the tool and a fresh copy of the validated arguments."""
 
 
 class Spec(Protocol):
@@ -98,7 +98,7 @@ class Spec(Protocol):
         ...
 
     def speaking(self, state: Checkpoint) -> Spec:
-        """The spec of whoever has the conversation now: itself, unless it was handed over."""
+        """The spec of the agent that has the conversation now: this one, unless there was a handoff."""
         ...
 
     def plan(self, state: Checkpoint) -> Move:
@@ -126,7 +126,10 @@ class Spec(Protocol):
         ...
 
     def first(self, input: Any, parent: Checkpoint | None, history: Any) -> Mapping[str, Any]:
-        """The fields of the first checkpoint of a run of this input that goes on from `parent`. Raises `ConfigurationError`."""
+        """The fields of the first checkpoint of a run with this input that starts from `parent`.
+
+        Raises `ConfigurationError`.
+        """
         ...
 
     @property
@@ -197,7 +200,7 @@ class Conversation(Protocol):
         ...
 
     def seen(self, state: Checkpoint) -> tuple[Message, ...]:
-        """What of the conversation is shown to whoever has it now."""
+        """The messages that the agent with the conversation is shown."""
         ...
 
 
@@ -229,12 +232,12 @@ class Flow(Protocol):
         ...
 
     def edits(self, runner: Runner, at: datetime, by: Principal | None) -> Sequence[Outcome]:
-        """What whoever resumes the run changes in it."""
+        """The changes that the caller of a resume makes to the state."""
         ...
 
 
 class Holding(Protocol):
-    """How a call that has come to a breakpoint waits there, instead of returning."""
+    """How a call waits at a breakpoint, where it would otherwise return."""
 
     def holds(self, runner: Runner) -> bool:
         """Whether it waits where the run stands now."""

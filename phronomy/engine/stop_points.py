@@ -296,7 +296,7 @@ def after_call(runner: Runner, outcome: Outcome) -> Halted | None:
 
 
 def after_nodes(runner: Runner, flow: Flow, through: Checkpoint) -> Iterator[Halted]:
-    """The stops after the nodes of a wave that is through: what they gave is in the state by now."""
+    """The stops after the nodes of a finished wave. Their updates are in the state by now."""
     if is_ending(runner.state):
         return
     for call in through.calls:

@@ -216,10 +216,10 @@ def where_made(kind: str, options: Iterable[str]) -> dict[str, str]:
 
 
 class Given:
-    """A base of classes that hear of an option where one is made, and nowhere else: written in another place it is refused.
+    """A base of classes that take options only as arguments. A misspelt option, or one in another place, is refused.
 
-    Those of a class are the parameters of its `__init__`; `elsewhere` are options of what is made of it, each with where to give it.
-    Raises `ConfigurationError`.
+    The options are the parameters of `__init__`. `elsewhere` names options of the objects that the class makes, each
+    with the place where it belongs. Raises `ConfigurationError`.
     """
 
     __slots__ = ()
@@ -227,7 +227,7 @@ class Given:
     _given: ClassVar[Options]
 
     _takes: ClassVar[tuple[str, ...]]
-    """The parameters; none where others are looked at later."""
+    """The names of the parameters. Empty if other code checks them later."""
 
     def __init_subclass__(cls, elsewhere: Mapping[str, str] | None = None, **options: object) -> None:
         super().__init_subclass__(**options)

@@ -14,12 +14,13 @@ from phronomy.records.record import Record
 
 
 class Limits(Record):
-    """What one run may use, over all its resumes. None: no bound. The run fails with `LimitExceeded` when a limit is reached.
+    """The limits of a run, over all its resumes. None: no limit. At a limit the run fails with `LimitExceeded`.
 
-    `turns` are model calls, `tool_calls` the calls asked for, `equal_calls` how often in a row one call may be made with the same
-    arguments, `tokens` input and output together. `cost` is in US dollars; where the cost of a reply is not known, the limit
-    counts as reached. `seconds` are those in which the model or tools worked; waiting for a human is not in them. A limit is looked
-    at before a model call and before calls run, so the last step may go beyond it; `seconds` also bounds each model call.
+    `turns` limits model calls, `tool_calls` the calls that the model asks for, `equal_calls` the same call with the
+    same arguments in direct succession, and `tokens` the input and output tokens together. `cost` is in US dollars; if
+    the cost of a reply is not known, the limit counts as reached. `seconds` is the time in which the model and tools
+    work, without the time of humans. Limits are checked before a model call and before calls run, so the last step can
+    go over a limit. `seconds` also limits each model call.
     """
 
     turns: int | None = Field(default=100, gt=0)

@@ -391,7 +391,7 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
 
 
 def _ended_by(decision: Decision, state: Checkpoint) -> Checkpoint:
-    """The state after a decision which says that the run is not to outlive it: nobody answered whoever held it."""
+    """The state after a decision that ends the run because nobody answered while a call held it at a breakpoint."""
     if decision.kind != "expire" or decision.then != "end":
         return state
     return _ending(state, Ending(status="cancelled", reason=decision.reason, at=decision.at))

@@ -24,11 +24,12 @@ from phronomy.tools.tool import Predicate, Tool
 
 
 class AgentToolOptions(TypedDict, total=False):
-    """What `as_tool` accepts, beside a name, a description and an input: as for any tool.
+    """The options of `as_tool`, besides `name`, `description` and `input`. They mean the same as for any tool.
 
-    `requires_approval` gates the call itself, before the run begins; what the run calls is gated by its own tools, and by the
-    approval policies around it. `on_failure`: with `"stop"` a failure in the run stops the run around it as well, and a resume goes on
-    inside; with `"model"` the model is told, and that run is over.
+    `requires_approval` is about the call itself, before the nested run starts. Calls in the nested run follow the
+    requirements of their own tools, and the approval policies around the run. `on_failure` says what happens if the
+    nested run fails. With `"stop"` (the default) the outer run stops too, and a resume continues inside the nested run.
+    With `"model"` the model is told, and the nested run has ended.
     """
 
     requires_approval: bool | Predicate
@@ -48,10 +49,11 @@ _INPUT = "What to ask, with everything there is to know: nothing else of this co
 
 
 class AgentTool(Piecewise, Tool):
-    """An agent or a graph that a model may call: the call is a run of its own, nested in the run that calls.
+    """An agent or a graph that a model may call. Each call is a nested run.
 
-    Made by `agent.as_tool()`. What the nested run waits for is pending in the run around it, with its path, and is decided there by
-    id; a resume goes on inside, at any depth. The answer of the nested run is the result of the call.
+    `agent.as_tool()` makes it. The requests of the nested run are pending in the outer run, with their path. You decide
+    them there, by id, and a resume continues inside the nested run, at any depth. The answer of the nested run is the
+    result of the call.
     """
 
     source = "agent"
@@ -99,7 +101,7 @@ class AgentTool(Piecewise, Tool):
             raise ToolDefinitionError(f"{where}: input has a ToolContext, but it only makes the input")
 
     def execute(self, **values: Any) -> Any:
-        """It is driven as a run, and never called."""
+        """Never called: phronomy drives the nested run instead."""
         # If this is ever entered, a run has gone around its own driver, and around its gates.
         raise AssertionError("the run behind a call is driven; it is never called")
 

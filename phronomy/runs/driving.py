@@ -208,7 +208,7 @@ _LOUD = ("run_started", "suspended", "completed", "rejected", "cancelled", "supe
 
 
 def driving(runner: Runner) -> AbstractContextManager[tuple[Mapping[str, str], ...]]:
-    """The managers of hooks around a drive; they give what is to be noted in its checkpoints."""
+    """The context managers of hooks around a drive. They yield the values for the metadata of its checkpoints."""
     watching = runner.spec.hooks
     if not watching:
         return _NOTHING
@@ -221,9 +221,10 @@ _NOTHING: Final = nullcontext(())
 
 @contextmanager
 def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
-    """Let the run go, whatever happens, so that nobody has to wait for the lease; what has settled is saved first.
+    """Let go of the run in any case, so that nobody has to wait for the lease. Settled calls are saved first.
 
-    Between the events of a stream somebody else's code runs, which may ask: there `Stream` sees to it that the run itself does not.
+    Between the events of a stream, code of the caller runs, which may ask questions. `Stream` then keeps them out of
+    the run.
     """
     watch: Watch | None = None
     # The body of a tool or a node may drive another run. What is asked in that run is no question of this body, and must not come
@@ -272,9 +273,9 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
 
 
 def driven(runner: Runner) -> Result[Any]:
-    """Drive a run that somebody ends or stops to where it rests, and say what it has come to.
+    """Drive a run that was ended or paused from outside until it rests, and return its result.
 
-    Methods that run tools have these lines of their own: a frame less between them and what a tool raises.
+    Methods that run tools contain these lines themselves, to save a frame between them and an exception of a tool.
     """
     with held(runner) as watch:
         for moment in steps(runner):
@@ -334,9 +335,10 @@ async def aevents_of(runner: Runner) -> AsyncGenerator[Event]:
 
 
 def let_go(runner: Runner, *, leaves: bool = False) -> None:
-    """Save what has settled, unless a write was interrupted (it may be there already), and give the claim up.
+    """Save the settled calls, unless a write was interrupted (it may be stored already), and give up the claim.
 
-    One who `leaves` a run that it owes something is taken for dead when its lease is over.
+    With `leaves`, the caller leaves the run. If this worker still owes the run something, the claim is kept until its
+    lease expires, as if the worker had died.
     """
     # The loop may have been cut off just before it wrote that the run waits. Whoever looks for what waits finds it by a checkpoint,
     # so one is made.

@@ -26,7 +26,7 @@ class Tried(NamedTuple):
 
 
 def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: object) -> DryRun:
-    """What would become of the call. Raises `ConfigurationError` for a tool that is not there, `AsyncRequired`."""
+    """What would happen to the call. Raises `ConfigurationError` for an unknown tool, and `AsyncRequired`."""
     tried = try_out(spec, path, args)
     if isinstance(tried, DryRun):
         return tried

@@ -64,9 +64,10 @@ def restore(
     bearer: bool,
     carry: Carry,
 ) -> Checkpoint:
-    """The first checkpoint of a branch that goes on from `given`, as the latest of its thread. Raises as `Runs.restore` does.
+    """Start a branch from `given`, the latest of its thread, and return its first checkpoint.
 
-    Where that is to have no past, `carry` puts into it what would be read off one.
+    Raises what `Runs.restore` raises. If the branch gets no past, `carry` puts into the checkpoint what would be read
+    from that past.
     """
     if type(restore_timeline) is not bool:
         raise ConfigurationError(f"restore_timeline is True or False, not {quoted(restore_timeline)}")
@@ -128,9 +129,10 @@ def _labeled_end(store: Store, branch: Branch, head: Checkpoint, label: str) -> 
 
 
 def _opened(store: Store, made: Branch, begun: Append, others: list[Branch]) -> Checkpoint:
-    """Write a branch that is to be the latest of its thread. A run that began there meanwhile has it taken back.
+    """Write a branch that becomes the latest of its thread.
 
-    `others` are the branches that were there when it was decided. Raises `ThreadBusy`.
+    If another run has begun there meanwhile, the branch is removed again. `others` are the branches that existed when
+    this was decided. Raises `ThreadBusy`.
     """
     # The thread goes on from its newest branch. By our clock this one might be older than what it is to replace.
     made = replace(made, changed_at=max((other.changed_at for other in others), default=0.0))
@@ -146,7 +148,7 @@ def _opened(store: Store, made: Branch, begun: Append, others: list[Branch]) -> 
 
 
 def _others(store: Store, branch: Branch, given: Checkpoint) -> list[Branch]:
-    """The branches that a new one is to come after: those of the thread, or else the one that it goes on from."""
+    """The branches before the new one: those of the thread, or else the branch from which the new one starts."""
     if given.thread_id is not None:
         return store.branches(thread_id=given.thread_id)
     return [other for other in store.branches(run_id=given.run_id) if other.id == branch.id]

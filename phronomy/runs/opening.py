@@ -30,7 +30,7 @@ from phronomy.stores.rows import Branch, Occupied
 
 
 class Opening:
-    """What an agent needs to open runs in its store. The async methods are the sync ones, with the store called in a thread."""
+    """The base of agents and graphs that opens runs in a store. Its async methods call the store in a thread."""
 
     store: Store
     _bearer: bool
@@ -106,9 +106,10 @@ class Opening:
         outcome: Ending | Halted,
         on_pending: OnPending = "supersede",
     ) -> Runner | Result[Any]:
-        """A runner that holds the run with its end, or its stop, recorded; or how it stands, if another worker was told of it.
+        """A runner that holds the run with its end or its stop recorded.
 
-        A run that waits already is not stopped once more, and one that is superseded must still be such as `on_pending` says.
+        If another worker holds the run, that worker is told, and the result is returned instead. A run that already
+        waits is not stopped again. A run that is superseded must be in a state that `on_pending` allows.
         """
         home = self._store_of(run)
         branch_id = lookup.branch_of(home, run, bearer=self._bearer)
@@ -134,7 +135,7 @@ class Opening:
                 return opened.runner
 
     def _open(self, spec: Spec, deps: object, checkpoint: Checkpoint | str, choice: Choice) -> Runner | Result[Any]:
-        """A runner that holds the run with the decisions recorded; or how it stands, where another worker holds it."""
+        """A runner that holds the run with the decisions recorded; or the result, if another worker holds the run."""
         home = self._store_of(checkpoint)
         # Which checkpoint is meant, and what the store says stands there. All that follows reads the stored one: an edited copy
         # gets nowhere (law 9).
@@ -271,7 +272,7 @@ def _said(
 
 
 def _is_at_rest(spec: Spec, runner: Runner) -> bool:
-    """Whether whoever holds the run waits with it, and nothing of it is under way."""
+    """Whether the worker that holds the run waits, and nothing of the run is under way."""
     # What the worker does cannot be seen from here, but the record says what it could be doing.
     move = spec.plan(runner.state)
     return isinstance(move, Wait) and not move.running

@@ -30,7 +30,7 @@ OnPending: TypeAlias = Literal["refuse", "supersede_failed", "supersede"]
 # Type checkers alone read these two. While a program runs, an agent compares what it is given with its own attributes, and refuses a
 # misspelt option: one that was silently ignored would be a gate that is open.
 class AgentOptions(TypedDict, total=False):
-    """What an agent is made with, beside its output type; the attributes of `Agent` of the same names say what each is for."""
+    """The options of an agent, besides its output type. The attributes of `Agent` with the same names describe them."""
 
     name: str
     description: str
@@ -60,13 +60,17 @@ class AgentOptions(TypedDict, total=False):
 
 
 class CallOptions(TypedDict, Generic[Deps], total=False):
-    """What one call may bring along. None of it goes into a record.
+    """The options of one call, such as `invoke` or `resume`. None of them is stored.
 
-    `deps` is handed to tools, nodes and instructions; `model`, `settings`, `breakpoints` and the guardrails of an agent stand in for
-    its own, for this call alone; breakpoints are for the runs inside it as well. With a `hold`, the call waits at them. The others are
-    a graph's: nodes before or after which this call stops, and, of `resume`, what is changed in the state before it goes on.
-    `update` is as a node returns it; `modify_state` is called with the path (names of nodes, `()` for the graph itself) and a
-    copy of the state of each graph, outermost first; it changes the copy, or returns another.
+    `deps` is passed to tools, nodes and instructions. `model`, `settings`, `breakpoints` and the lists of guardrails
+    replace the options of the agent for this call. The breakpoints also count in nested runs. With a `hold`, the call
+    waits at breakpoints.
+
+    The other options are for graphs. `interrupt_before` and `interrupt_after` are the nodes before and after which this
+    call stops. `update` and `modify_state` are for `resume`, and change the state before the run continues. `update` is
+    an update of the state, as a node returns it. `modify_state` is a function that is called for each graph, from the
+    outermost in. It takes a path (the names of nodes, `()` for the outermost graph) and a copy of the state. It changes
+    the copy, or returns another state.
     """
 
     deps: Deps

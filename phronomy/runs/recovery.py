@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Recovery(Generic[Output]):
-    """What became of one run that was recovered: its result, or the error that it failed with."""
+    """The outcome of one recovered run: its result, or the error with which it failed."""
 
     run_id: str
     branch_id: str
@@ -43,9 +43,10 @@ def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
 
 
 def abandoned(store: Store) -> list[Branch]:
-    """The branches whose worker is gone, and those in which something was left for a worker that has let go, whatever their status.
+    """The branches with unfinished work, whatever their status.
 
-    A fork that nobody has driven yet, and a run that is gone through step by step, are not among them.
+    Their worker is gone, or entries were left for a worker that had just given up its claim. Not among them are forks
+    that nobody has driven yet, and runs that somebody drives by `step`.
     """
     # Two kinds of left work: a run whose lease is over, and a decision that was put into the log of a worker which had just let go.
     running, handed = let_go_of(store, store.clock())
@@ -64,7 +65,7 @@ def let_go_of(store: Store, now: float, run_id: str | None = None) -> tuple[list
 
 
 def is_left(store: Store, place: tuple[str, str]) -> bool:
-    """Whether nobody has carried the run on since it was found."""
+    """Whether nobody has continued the run since it was found."""
     run_id, branch_id = place
     # The same two questions as in `found`, asked of this run alone. A run that was carried on meanwhile, and has stopped anew, is
     # not to be taken up again here: it waits for somebody else, and nobody has left it.
@@ -105,7 +106,7 @@ async def acarried_on(agent: Runs[Any, Output], place: tuple[str, str], options:
 
 
 def tidy(store: Store, spec: Spec, limit: int) -> None:
-    """Make the announcements that were not made, and take away what is older than the store keeps."""
+    """Make the missing announcements, and delete the runs that are older than the store's `ttl`."""
     # After the runs were carried on, so that what they came to is told as well (law 8).
     for branch_id in unannounced(store, spec, limit):
         announce(store, branch_id, spec.announcements)

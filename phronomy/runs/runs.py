@@ -51,12 +51,12 @@ S = TypeVar("S", bound=Spec)
 
 
 class Runs(Stopping[Deps, Output]):
-    """The methods that start, resume, watch, branch and end runs in a store."""
+    """The methods that start, resume, watch, fork and end runs in a store."""
 
     @property
     @abstractmethod
     def spec(self) -> Spec:
-        """The configuration, checked and fixed. Raises `ConfigurationError`."""
+        """The checked and fixed configuration. Raises `ConfigurationError` if it has a mistake."""
 
     def _with_stops(self, spec: S, options: CallOptions[Deps], method: str | None) -> S:
         """The configuration with the breakpoints of this call, and how it waits at them."""
@@ -81,12 +81,13 @@ class Runs(Stopping[Deps, Output]):
         on_pending: OnPending = "refuse",
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """Run until the agent has answered, or must wait for a human.
+        """Run the agent until it has answered, or until a human must decide.
 
-        With a `thread_id` that the store knows, the conversation goes on from the thread's latest end; `messages` stand in for that
-        history. On a thread with a pending approval or an unfinished run, raises `ThreadBusy`; with `on_pending="supersede"` what
-        is pending is settled as superseded first, with `"supersede_failed"` only if the run stopped on a failure. Raises `RunFailed`
-        (a `ModelError`, say) with the last checkpoint to resume.
+        With a `thread_id` that the store knows, the run starts with the messages of the latest ended run of the thread;
+        `messages` replaces them. `metadata` and `label` are stored with the run. Raises `ThreadBusy` if the thread has
+        a run that has not ended. `on_pending="supersede"` supersedes that run first; `"supersede_failed"` does so only
+        if it stopped on a failure. Raises `RunFailed` or a subclass, such as `ModelError`, if the run fails: resume the
+        checkpoint of the error.
         """
         spec, deps = self._for_call(options, "invoke")
         beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
@@ -109,7 +110,7 @@ class Runs(Stopping[Deps, Output]):
         on_pending: OnPending = "refuse",
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """As `invoke`."""
+        """The async twin of `invoke`."""
         spec, deps = self._for_call(options, "ainvoke")
         beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
         runner = await self._abegin(spec, deps, beginning, on_pending)
@@ -131,13 +132,14 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """Decide what a checkpoint waits for, and go on from there.
+        """Continue a run from a checkpoint, or from the id of a checkpoint, with the decisions that it waits for.
 
-        `approved` decides its first pending call; `decisions` any number, by pending id, or by the id of a call where it names that
-        call alone. With nothing pending, the run is continued. `input` is said to the agent beside that: the model reads it after the
-        results of the calls. Of all that decide one pending approval, one wins; the others get `CheckpointAlreadyResumed`. Raises
-        `DecisionError` or `CheckpointError` with nothing changed, `AgentChanged` if the agent is not the one that stopped (unless
-        `accept_changes`), `RunBusy` if another worker holds the run and there is nothing to decide, and `RunFailed`.
+        `approved` decides the first pending call. `decisions` decides any number of calls, by pending id, or by the id
+        of a call if only one call has it. If nothing is pending, no decision is needed. `input` is a message for the
+        agent; the model reads it after the results of the calls. If several people decide the same approval, one wins,
+        and the others get `CheckpointAlreadyResumed`. Raises `DecisionError` or `CheckpointError`, with nothing
+        changed; `AgentChanged` if the agent has changed, unless `accept_changes`; `RunBusy` if nothing is decided and
+        another worker holds the run; `RunFailed`.
         """
         spec, deps = self._for_call(options, "resume")
         choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
@@ -162,7 +164,7 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """As `resume`."""
+        """The async twin of `resume`."""
         spec, deps = self._for_call(options, "aresume")
         choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
         runner = await self._aopen(spec, deps, checkpoint, choice)
@@ -185,11 +187,11 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """Decide the one pending approval of this id, wherever it waits, and go on from there, as `resume` does.
+        """Decide one pending approval by its id, in whichever run it waits, and continue that run as `resume` does.
 
-        With the `digest` of the request that somebody was shown, it is decided only if that is what waits. `input` is as in `resume`.
-        Raises as `resume`, and with nothing recorded `UnknownPending` for an id that nobody knows, `InvalidDecision` for another
-        digest.
+        Pass the `digest` of the request that the human saw: then the approval is decided only if it still has this
+        digest. `input` is as in `resume`. Raises what `resume` raises. With nothing recorded, raises `UnknownPending`
+        for an unknown id and `InvalidDecision` for another digest.
         """
         # Found by the id, then decided as any other. Between the two somebody may be first, and then it is
         # `CheckpointAlreadyResumed` as ever.
@@ -211,7 +213,7 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """As `decide`."""
+        """The async twin of `decide`."""
         at = await in_store(self.store, pending.asked_at, self.store, self.spec, pending_id, digest)
         decided = {pending_id: answer}
         return await self.aresume(
@@ -228,11 +230,12 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """Approve every plain approval that waits now, in one write, and go on: of a checkpoint, a run, or the run of a thread.
+        """Approve all pending approvals of a run in one write, and continue the run.
 
-        A run is named as for `cancel`. Questions, breakpoints, calls that failed or whose outcome is unknown, and what has lapsed, are
-        left as they are. What was read is what is approved: if one of it is decided in that moment, nothing is. Raises as `resume`, and
-        `UnknownPending` if there is no such approval.
+        Name the run by a checkpoint, a checkpoint id, a run id, a branch id, or its `thread_id`. Questions,
+        breakpoints, failed calls, calls of unknown outcome and expired requests stay pending. If somebody decides one
+        of the approvals at the same moment, none is approved. Raises what `resume` raises, and `UnknownPending` if
+        there is nothing to approve.
         """
         home = self._store_of(run)
         at, waiting = pending.approvals_at(home, run, thread_id, bearer=self._bearer)
@@ -250,7 +253,7 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """As `approve_all`."""
+        """The async twin of `approve_all`."""
         home = self._store_of(run)
         at, waiting = await in_store(home, pending.approvals_at, home, run, thread_id, bearer=self._bearer)
         decided = dict.fromkeys(waiting, Approve())
@@ -269,10 +272,10 @@ class Runs(Stopping[Deps, Output]):
         by: str | Principal | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """Go one boundary further: from a checkpoint, or with an input, begin a run and stop at its first checkpoint.
+        """Run from a checkpoint to the next boundary, or start a run and stop at its first checkpoint.
 
-        The status of the result is `running` where the run can go on; pass its checkpoint to `step` or `resume`. A pending approval is
-        decided as in `resume`, and the decision is a boundary of its own. Raises as `invoke` and `resume` do.
+        If the status of the result is `running`, pass its checkpoint to `step` or `resume`. Decide pending approvals as
+        in `resume`; the decision is a boundary of its own. Raises what `invoke` and `resume` raise.
         """
         spec, deps = self._for_call(options, "step")
         choice = Choice(approved, reason, decisions, as_principal(by), None, False)
@@ -302,7 +305,7 @@ class Runs(Stopping[Deps, Output]):
         by: str | Principal | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """As `step`."""
+        """The async twin of `step`."""
         spec, deps = self._for_call(options, "astep")
         choice = Choice(approved, reason, decisions, as_principal(by), None, False)
         beginning = Beginning(input=at, thread_id=thread_id, history=None, metadata=None, label=None)
@@ -337,10 +340,11 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Stream[Output]:
-        """Run as `invoke` does, or from a checkpoint as `resume` does, and give each event as it happens.
+        """Run as `invoke` does, or from a checkpoint as `resume` does, and yield each event as it happens.
 
-        The same gates, limits and results as without streaming. Waiting for a human ends the stream. A failure is an event, and is
-        then raised. Nothing runs before the first event is asked for, which may raise whatever `invoke` or `resume` would.
+        Approvals, limits and results are the same as without a stream. If the run waits for a human, the stream ends.
+        If the run fails, the stream yields an event and then raises. Nothing runs before you take the first event.
+        Taking the first event can raise what `invoke` or `resume` raises.
         """
         spec, deps = self._for_call(options, "stream")
         beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
@@ -378,7 +382,7 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> AsyncStream[Output]:
-        """As `stream`."""
+        """The async twin of `stream`."""
         spec, deps = self._for_call(options, "astream")
         beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
         choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
@@ -402,11 +406,12 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """Carry on a run whose worker was lost: by checkpoint, checkpoint id, run id or branch id.
+        """Continue a run whose worker died: by checkpoint, checkpoint id, run id or branch id.
 
-        A call that was under way is run again if its tool is idempotent, with the same idempotency key; any other waits for a human
-        as `outcome_unknown`: approve runs it again, respond gives the result it had, reject gives it up. A run that waits or has
-        ended is returned as it is. Raises `RunBusy` while the worker's lease has not expired.
+        If a call was running, its tool decides. An idempotent tool runs again, with the same idempotency key. A call of
+        any other tool waits for a human as `outcome_unknown`: `Approve` runs it again, `Respond` gives its result, and
+        `Reject` gives it up. A run that waits or has ended is returned unchanged. Raises `RunBusy` while the lease of
+        the worker has not expired.
         """
         spec, deps = self._for_call(options, "recover")
         home = self._store_of(run)
@@ -431,7 +436,7 @@ class Runs(Stopping[Deps, Output]):
         accept_changes: bool = False,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
-        """As `recover`."""
+        """The async twin of `recover`."""
         spec, deps = self._for_call(options, "arecover")
         home = self._store_of(run)
         branch_id = await in_store(home, lookup.branch_of, home, run, bearer=self._bearer)
@@ -447,12 +452,12 @@ class Runs(Stopping[Deps, Output]):
         return results.result_of(opened.runner)
 
     def recover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
-        """Carry on what this agent's lost workers left, in one go: safe to call in every worker, at start and now and then.
+        """Continue all runs of this agent whose workers died. Call it in every worker, at start and regularly.
 
-        Runs that were decided and not resumed, or whose worker died, are carried on as `recover` does; approvals that nobody decided
-        in time are settled as expired; announcements that were not made are made; runs older than the store's `ttl` are taken
-        away. `limit`, 1 or more, bounds each. What another worker does meanwhile is left to it; what fails is in the list, and raises
-        nothing.
+        It continues runs whose worker or caller is gone, as `recover` does. It settles approvals that have expired,
+        makes missing announcements, and deletes runs that are older than the store's `ttl`. `limit` (1 or more) is the
+        largest number of each kind. Runs of other workers are left alone. A run that fails is in the list with its
+        error, and nothing is raised.
         """
         spec, _ = self._for_call(options, "recover_all")
         # The list first, then the work: a run that stops anew while it is recovered is not taken up twice in one sweep.
@@ -463,7 +468,7 @@ class Runs(Stopping[Deps, Output]):
         return [each for each in done if each is not None]
 
     async def arecover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
-        """As `recover_all`."""
+        """The async twin of `recover_all`."""
         spec, _ = self._for_call(options, "arecover_all")
         found = await in_store(self.store, recovery.found, self.store, spec, limit)
         done = [await recovery.acarried_on(self, each, options) for each in found]
@@ -480,32 +485,34 @@ class Runs(Stopping[Deps, Output]):
         input: Callable[..., Any] | None = None,
         **options: Unpack[AgentToolOptions],
     ) -> AgentTool:
-        """A tool that runs this, for the tools of another agent: what it waits for is pending there, and decided there.
+        """Make a tool of this agent or graph, for another agent. Each call of the tool is a nested run.
 
-        `name` is what the model calls it (default: the agent's), `description` what it reads about it (default: the agent's). The model
-        fills in a text, or the parameters of `input`, a function that makes the input of the run of them. Fixes the configuration, as
-        a run does. Raises `ToolDefinitionError`, `ConfigurationError`.
+        `name` and `description` are for the model; they default to those of the agent. The model fills in one text.
+        With `input`, a function that makes the input of the run, the model fills in the parameters of that function.
+        Requests of the nested run are pending in the outer run, and are decided there. This call fixes the
+        configuration. Raises `ToolDefinitionError` or `ConfigurationError`.
         """
         return AgentTool(self, name=name, description=description, input=input, **options)
 
     def dry_run(self, tool: str, args: Mapping[str, Any] | None = None, *, deps: Deps | None = None) -> DryRun:
-        """What would become of a call of a tool with these arguments, and which gate or policy says so. Nothing is run or recorded.
+        """Tell what would happen to a tool call with these arguments, and which rule decides. Nothing is run.
 
-        A tool inside is named with its way, by names of tools, nodes and agents: `"clerk/refund"`. Guardrails and breakpoints are
-        not asked. Raises `ConfigurationError` for a tool that is not there, `AsyncRequired` for a predicate that is async.
+        Name a tool of a nested run by its path of tools, nodes and agents, such as `"clerk/refund"`. Nothing is
+        recorded, and guardrails and breakpoints are not asked. Raises `ConfigurationError` for an unknown tool, and
+        `AsyncRequired` if a predicate is async.
         """
         return dry_run(self.spec, tool, args or {}, deps)
 
     async def adry_run(self, tool: str, args: Mapping[str, Any] | None = None, *, deps: Deps | None = None) -> DryRun:
-        """As `dry_run`."""
+        """The async twin of `dry_run`."""
         return await adry_run(self.spec, tool, args or {}, deps)
 
     # Looking and branching
 
     def stopped_at(self, checkpoint: Checkpoint) -> list[BreakpointHit]:
-        """What is seen at each breakpoint that a suspended run stands at: the run's own, and those of runs inside it.
+        """Describe each breakpoint at which a suspended run waits, also in its nested runs.
 
-        Nothing is read or changed in the store. Raises `CheckpointError` for what is no checkpoint.
+        The store is neither read nor changed. Raises `CheckpointError` if the argument is not a checkpoint.
         """
         checkpoint = checked(checkpoint)
         # A ledger that is never written to takes no claim: this only looks.
@@ -513,11 +520,11 @@ class Runs(Stopping[Deps, Output]):
         return hits_in(lookup.all_runners(Runner(self.spec, ledger, checkpoint, deps=None)))
 
     def fork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
-        """Open another branch of a run at a checkpoint, and return its first checkpoint; the old branch stays as it is.
+        """Start a new branch of a run at a checkpoint, and return its first checkpoint. The old branch does not change.
 
-        Decisions taken after that checkpoint are not in the branch, and an approval that was not used is asked for anew. A call
-        that has completed in another branch, with the same arguments, is not run again there: its result is used; with `rerun` it
-        is run, under another idempotency key. Raises `CheckpointError` for a checkpoint at which the run has ended.
+        The new branch has no decisions that were made after the checkpoint; an unused approval is requested again. If a
+        call with the same arguments has completed in another branch, its result is used. With `rerun` the call runs
+        again, with another idempotency key. Raises `CheckpointError` if the run has ended at the checkpoint.
         """
         home = self._store_of(checkpoint)
         # The stored checkpoint, not the copy that was given: a fork of an edited one would be a way around the edit check.
@@ -525,32 +532,34 @@ class Runs(Stopping[Deps, Output]):
         return forking.fork(home, given, label=label, rerun=rerun)
 
     async def afork(self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
-        """As `fork`."""
+        """The async twin of `fork`."""
         return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun)
 
     def checkpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:
-        """The present state of a run at rest: by checkpoint, checkpoint id, run id or branch id. What waits there goes on waiting.
+        """Return the present state of a run that no worker drives: by checkpoint, checkpoint id, run id or branch id.
 
-        With a label, the state is kept under it as a checkpoint of its own: the next of the chain, or the copy of an end. Raises
-        `RunBusy` if a worker holds the run, and `CheckpointError` for a run of another kind, for one whose worker was lost in the
-        middle of a call, and for a label on an end that its thread has gone on from.
+        Pending requests stay pending. With a `label`, the state is stored under it as a new checkpoint: the next of the
+        chain, or a copy of the end. Raises `RunBusy` if a worker holds the run. Raises `CheckpointError` for a run of
+        another kind, a run whose worker was lost during a call, and a label for the end of a run after which the thread
+        has gone on.
         """
         # A label goes into the log under a claim, as any other write: two who label at once get two checkpoints, one after the other.
         return on_demand.checkpoint(self._store_of(run), self.spec, run, label=label, bearer=self._bearer)
 
     async def acheckpoint(self, run: Checkpoint | str, *, label: str | None = None) -> Checkpoint:
-        """As `checkpoint`."""
+        """The async twin of `checkpoint`."""
         return await in_store(self.store, self.checkpoint, run, label=label)
 
     def restore(
         self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False
     ) -> Checkpoint:
-        """Go back to a checkpoint, an end too: return the first checkpoint of a branch that goes on from there, ready to resume.
+        """Go back to a checkpoint, also to the end of a run. Return the first checkpoint of a new branch from there.
 
-        What waited there waits again, under new ids. Its thread goes on from the branch; what came after stays as it is. The timeline
-        of the branch begins with that of the old one up to there, or with `restore_timeline=False` at the checkpoint. All is
-        judged first, then written at once. Raises `CheckpointError` for a checkpoint of another kind, `AgentChanged` (unless
-        `accept_changes`), `RunBusy` if a worker holds the run or another of the thread, and `ThreadBusy` if one has not ended.
+        Pending requests are pending again, with new ids. The thread goes on from the new branch, and the old branch
+        does not change. The timeline of the new branch includes the old one up to the checkpoint, unless
+        `restore_timeline=False`. All is checked first, then written at once. Raises `CheckpointError` for a checkpoint
+        of another kind, `AgentChanged` unless `accept_changes`, `RunBusy` if a worker holds this run or another one of
+        the thread, and `ThreadBusy` if a run of the thread has not ended.
         """
         return on_demand.restore(
             self._store_of(checkpoint),
@@ -569,15 +578,15 @@ class Runs(Stopping[Deps, Output]):
     async def arestore(
         self, checkpoint: Checkpoint | str, *, restore_timeline: bool = True, accept_changes: bool = False
     ) -> Checkpoint:
-        """As `restore`."""
+        """The async twin of `restore`."""
         return await in_store(
             self.store, self.restore, checkpoint, restore_timeline=restore_timeline, accept_changes=accept_changes
         )
 
     def drift(self, checkpoint: Checkpoint) -> Drift:
-        """How this agent differs from the one that made the checkpoint; nothing is read or changed in the store.
+        """List how this agent differs from the agent that made the checkpoint. The store is neither read nor changed.
 
-        Raises `CheckpointError` for what is no checkpoint.
+        Raises `CheckpointError` if the argument is not a checkpoint.
         """
         checkpoint = checked(checkpoint)
         ledger = Ledger(self.store, Branch.of(checkpoint), checkpoint)

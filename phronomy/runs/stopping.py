@@ -19,7 +19,7 @@ from phronomy.tools.tool import Deps
 
 
 class Stopping(Opening, Generic[Deps, Output]):
-    """The methods that stop runs which anybody may drive, in any process."""
+    """The methods that stop runs from outside, whichever process drives them."""
 
     @abstractmethod
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[Spec, object]:
@@ -34,8 +34,8 @@ class Stopping(Opening, Generic[Deps, Output]):
     ) -> Result[Output]:
         """End a run: by checkpoint, checkpoint id, run id or branch id. Every open call is settled as cancelled.
 
-        A run that another worker holds is told, and ends at its next boundary; the status of the result is then `running`. Raises
-        `CheckpointAlreadyResumed` if the run has ended.
+        If another worker holds the run, that worker ends it at its next boundary, and the status of the result is
+        `running`. Raises `CheckpointAlreadyResumed` if the run has ended.
         """
         spec, deps = self._for_call({}, None)
         # No tool runs by this: open calls are settled, and the end is recorded. So it works without the deps, and with an agent
@@ -50,7 +50,7 @@ class Stopping(Opening, Generic[Deps, Output]):
         reason: str | None = None,
         by: str | Principal | None = None,
     ) -> Result[Output]:
-        """As `cancel`."""
+        """The async twin of `cancel`."""
         # In a thread: a store that waits for its server must not hold up everything else on the loop.
         return await in_store(self.store, self.cancel, run, reason=reason, by=by)
 
@@ -62,13 +62,16 @@ class Stopping(Opening, Generic[Deps, Output]):
         reason: str | None = None,
         by: str | Principal | None = None,
     ) -> Result[Output]:
-        """Stop a run from outside, in any process: by checkpoint, checkpoint id, run id or branch id. `resume(checkpoint)` goes on.
+        """Stop a run from outside, so that `resume(checkpoint)` can continue it later.
 
-        Nothing new begins. What the model is saying is waited for, and so are tools, and agents inside. Nodes that run, in graphs
-        inside too, are waited for `grace` seconds at most, None: for as long as they take; what still runs then is left: an
-        idempotent node runs again on resume, any other is put to a human as `outcome_unknown`. A run that another worker drives is
-        told, and the status of the result is `running` then: `store.wait` waits for it. One that waits already is returned as it is.
-        Raises `CheckpointAlreadyResumed` if the run has ended, and `CheckpointError` for a run of another kind.
+        Name the run by a checkpoint, a checkpoint id, a run id or a branch id. Nothing new starts. The run finishes the
+        model call, the tool calls and the nested agents that are under way. It waits at most `grace` seconds for
+        running nodes, also in nested graphs (None: no limit). It does not wait for a node that still runs after that:
+        an idempotent node runs again on resume, and any other node waits for a human as `outcome_unknown`.
+
+        If another worker drives the run, that worker pauses it, and the status of the result is `running`; use
+        `store.wait` to wait for it. A run that already waits is returned unchanged. Raises `CheckpointAlreadyResumed`
+        if the run has ended, and `CheckpointError` for a run of another kind.
         """
         spec, deps = self._for_call({}, None)
         home = self._store_of(run)
@@ -90,5 +93,5 @@ class Stopping(Opening, Generic[Deps, Output]):
         reason: str | None = None,
         by: str | Principal | None = None,
     ) -> Result[Output]:
-        """As `pause`."""
+        """The async twin of `pause`."""
         return await in_store(self.store, self.pause, run, grace=grace, reason=reason, by=by)

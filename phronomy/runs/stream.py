@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Stream(Generic[Output]):
-    """What `agent.stream` returns: iterate over it for the events, then read `result`.
+    """The events of a run, as `agent.stream` returns them: iterate over them, then read `result`.
 
-    Nothing runs before the first event is asked for, and the run goes no further than the events that are taken. Leave early
-    with `close`, or use it as a context manager: pieces of a reply are lost then, and nothing else. The run stands at what was
-    stored, and `resume` goes on from there.
+    The run starts when you take the first event, and goes on only as far as you take events. To leave early, call
+    `close` or use the stream as a context manager. The run then stops at its last stored state, and `resume` continues
+    it. Only pieces of an unfinished reply are lost.
     """
 
     def __init__(self, run: Callable[[Stream[Output]], Generator[Event]]) -> None:
@@ -28,7 +28,7 @@ class Stream(Generic[Output]):
 
     @property
     def result(self) -> Result[Output]:
-        """What the run has come to. Raises `ConfigurationError` while the stream has not come to its end."""
+        """The result of the run. Raises `ConfigurationError` before the end of the stream."""
         return _ended(self._result)
 
     def __iter__(self) -> Self:
@@ -41,7 +41,7 @@ class Stream(Generic[Output]):
             return next(self._events)
 
     def close(self) -> None:
-        """Leave the run where it is, and let it go."""
+        """Stop the run at its last stored state, so that any worker can resume it."""
         with nobody_asks():
             self._events.close()
 
@@ -53,7 +53,7 @@ class Stream(Generic[Output]):
 
 
 class AsyncStream(Generic[Output]):
-    """What `agent.astream` returns: as `Stream`, with `async for`, `async with` and `aclose`."""
+    """The async twin of `Stream`, as `agent.astream` returns it: use `async for`, `async with` and `aclose`."""
 
     def __init__(self, run: Callable[[AsyncStream[Output]], AsyncGenerator[Event]]) -> None:
         self._events = run(self)
@@ -61,7 +61,7 @@ class AsyncStream(Generic[Output]):
 
     @property
     def result(self) -> Result[Output]:
-        """What the run has come to. Raises `ConfigurationError` while the stream has not come to its end."""
+        """The result of the run. Raises `ConfigurationError` before the end of the stream."""
         return _ended(self._result)
 
     def __aiter__(self) -> Self:
@@ -72,7 +72,7 @@ class AsyncStream(Generic[Output]):
             return await anext(self._events)
 
     async def aclose(self) -> None:
-        """Leave the run where it is, and let it go."""
+        """Stop the run at its last stored state, so that any worker can resume it."""
         with nobody_asks():
             await self._events.aclose()
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 VERSION: Final = 1
-"""The version of the form that is sent."""
+"""The version of the JSON that `to_wire` makes."""
 
 # A page that shows an amount or an id of 19 digits would show another one, and a human would approve what is not there (law 2).
 EXACT: Final = 2**53 - 1
@@ -44,13 +44,16 @@ EXACT: Final = 2**53 - 1
 
 
 def to_wire(value: Record | DataclassInstance, *, redact: Runs[Any, Any] | None = None) -> dict[str, JsonValue]:
-    """A record as plain JSON data, to be sent: an event, a pending approval, a checkpoint, an audit record, a timeline entry.
+    """Turn a record into plain JSON data, to send it to a web page.
 
-    Also a `Result`, a `Waiting`, and any other dataclass of records. Keys are the names of the attributes; fields that hold JSON are
-    values; `version` is that of this form. `exact` has the digits of each whole number beyond 2**53 - 1, by JSON Pointer: a browser
-    rounds such a number and does not say so. With `redact`, an agent or graph, the values of parameters that its tools redact are
-    hidden, and all arguments of tools that it does not have; so is the payload of a question that such a tool asks. Nothing of this
-    can be read back. Raises `ConfigurationError` for what is none of these.
+    It takes every record, such as an event, a pending approval, a checkpoint or a `Result`, and dataclasses that
+    contain records. Keys are the names of the attributes, and JSON fields are values. `version` is the version of this
+    form. `exact` has the digits of each whole number beyond 2**53 - 1, by JSON Pointer, because a browser silently
+    rounds such numbers. The JSON cannot be read back into a record.
+
+    With `redact`, an agent or a graph, the values of parameters that its tools redact are hidden. So are all arguments
+    of tools that it does not have, and the payload of a question if the tool that asks redacts a parameter. Raises
+    `ConfigurationError` for any other value.
     """
     if isinstance(value, type) or not (isinstance(value, Record) or is_dataclass(value)):
         raise ConfigurationError(f"what is sent is a record of phronomy's, such as an event, not {quoted(value)}")

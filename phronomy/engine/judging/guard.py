@@ -66,9 +66,10 @@ def said(runner: Runner, stage: Looked) -> JsonText:
 
 
 def subject_of(runner: Runner, stage: Looked, text: JsonText) -> Subject:
-    """What they are asked about: of an answer of a type, the value that the caller gets, however its JSON is written.
+    """The value that guardrails check.
 
-    Of a text that is not of the type, the text: the model is told of it, and answers anew.
+    For an answer that fits the output type, it is the value that the caller gets. For a text that does not fit, it is
+    the text; the model is told of the fault, and answers again.
     """
     if stage == "input" or runner.spec.output is None:
         return Subject(text)

@@ -191,7 +191,7 @@ def let_through(
 
 
 def invalid(call: Call, told: str) -> Judgement:
-    """The verdict on a call that cannot run, whoever approves it."""
+    """The verdict on a call that cannot run, even if somebody approves it."""
     return Judgement(id=call.id, verdict="invalid", result=CallResult(kind="invalid", content=told))
 
 
@@ -203,7 +203,10 @@ def asked_first(judgement: Judgement, answer: bool | Reject, rules: Sequence[Rul
 def at_least(
     judgement: Judgement, answer: bool | Reject, rule: Rule, other: bool | Reject
 ) -> tuple[Judgement, bool | Reject]:
-    """The stricter of what was answered and what a rule says; who is asked because of a rule is told of it."""
+    """The stricter of the answer so far and the answer of a rule.
+
+    A person who is asked because of a rule is told the rule.
+    """
     if says(other) == "ask" and rule.of not in judgement.asked_by:
         judgement = judgement.evolve(asked_by=(*judgement.asked_by, rule.of))
     if not stricter(other, answer):
@@ -269,10 +272,10 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
 
 
 def handlers_of(runner: Runner, asked: Call | Judgement) -> Sequence[Handled]:
-    """The handlers that may answer, all of them, for those who ask about a call; none if somebody who asks has none.
+    """All handlers that may answer a request for a call. None if one of those who ask has no handler.
 
-    The gate of a tool is for the handler of the agent that has it, a policy for that of whoever has the policy: a handler of a run
-    inside does not answer for an agent around it.
+    The handler of the tool's agent answers for the tool, and the handler of an agent or graph with a policy answers for
+    that policy. So a handler of a nested run never answers for an agent around it.
     """
     # Two policies of one name may be of two agents. If one of them has no handler, nobody has answered for it.
     given: dict[str, list[Handled | None]] = {"": [runner.spec.handler]}

@@ -24,9 +24,10 @@ _STRICTNESS = {"never": 0, "predicate": 1, "always": 2}
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """What has changed since a checkpoint was made, in words.
+    """What has changed in an agent since it made a checkpoint, in words.
 
-    `changed` touches what is pending, and is refused unless the caller accepts it; `compatible` is all else.
+    `changed` lists the changes that affect pending requests; `resume` refuses them unless the caller accepts them.
+    `compatible` lists all other changes.
     """
 
     changed: tuple[str, ...] = ()
@@ -127,7 +128,10 @@ def _asks(runner: Runner, call: Call) -> bool:
 
 
 def _run_changes(runner: Runner, call: Call) -> list[str]:
-    """What is to be said of a call with a run inside that nobody can go on with. The nodes that are gone are told of by the graph."""
+    """The changes that keep the nested run of a call from being continued.
+
+    (The graph itself names the nodes that are gone.)
+    """
     path = runner.path_in(call.id)
     inside = runner.shared.nested.get(path) if call.result is None else None
     now = runner.spec.nested(runner.state, call)

@@ -210,9 +210,9 @@ def meant(store: Store, given: Checkpoint | str, *, bearer: bool) -> tuple[Branc
 
 
 def unchanged(store: Store, given: Checkpoint) -> tuple[Branch, Checkpoint] | None:
-    """What the store has under the id of a checkpoint, if the checkpoint is field by field the stored one; else None.
+    """The stored checkpoint, with its branch, if `given` equals it field by field; else None.
 
-    What is stored is valid, and is what is gone on with. So nothing of `given` needs to be written out and read again.
+    The stored one is valid, and the run continues from it. So `given` need not be written out and read again.
     """
     if type(given) is not Checkpoint or type(given.__dict__.get("id")) is not str:
         return None
@@ -289,12 +289,11 @@ class Opened:
 def open_head(
     store: Store, spec: Spec, deps: object, branch_id: str, seen: tuple[Branch, Checkpoint] | None = None
 ) -> Opened:
-    """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are dealt with first.
+    """The head of a branch, with a runner at it. If its worker is gone, the calls that it left are handled first.
 
-    Approvals that have lapsed are settled as expired with the next write, unless a worker holds the run.
-
-    `seen` is the branch as it was just read, with a checkpoint of it: if that is the head, nothing is read again, since whoever
-    writes is told if it was not the last.
+    Expired approvals are settled with the next write, unless a worker holds the run. `seen` is the branch that was just
+    read, with a checkpoint of it. If that is the head, nothing is read again: if it is out of date, the next write is
+    refused.
     """
     # What was just read is good enough. If somebody wrote since, the first write of ours is refused, and all is read again.
     branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
@@ -344,9 +343,9 @@ def look_around(store: Store, branch: Branch, ledger: Ledger) -> None:
 
 
 def check_open(opened: Opened, given: Checkpoint, found: Mapping[str, Answer], choice: Choice) -> None:
-    """Refuse what was decided before, what is not decided, and a changed agent; nothing has been written yet.
+    """Refuse decisions that were made before, a resume without a needed decision, and a changed agent.
 
-    Raises `CheckpointAlreadyResumed`, `NothingDecided`, `RunBusy`, `AgentChanged`.
+    Nothing is written yet. Raises `CheckpointAlreadyResumed`, `NothingDecided`, `RunBusy`, `AgentChanged`.
     """
     state = opened.runner.state
     waiting = [item.id for item in state.pending]
@@ -439,7 +438,7 @@ def superseding(store: Store, branch: Branch, on_pending: str) -> Ending:
 
 
 def handed_over(opened: Opened) -> Result[Any]:
-    """How a run stands whose worker was told of a decision: it carries it out, not we."""
+    """The result for a run whose worker was told of a decision. The worker carries it out, and this call does not."""
     return Result(status="running", checkpoint=opened.head)
 
 

@@ -57,9 +57,9 @@ def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> s
 def approvals_at(
     store: Store, run: Checkpoint | str | None, thread_id: str | None, *, bearer: bool
 ) -> tuple[Checkpoint, list[str]]:
-    """The checkpoint that a run or a thread stands at, or the one that is given, and the plain approvals of it that still wait.
+    """The checkpoint that is given, or that of a run or a thread, and its plain approvals that still wait.
 
-    Raises `UnknownPending` if there are none, `ConfigurationError`, and as `known` does.
+    Raises `UnknownPending` if there are none, `ConfigurationError`, and what `known` raises.
     """
     where = store
     if thread_id is not None and run is None:

@@ -14,10 +14,10 @@ from phronomy.rules import transitions
 
 
 def answer_of(runner: Runner) -> Result[Any]:
-    """What the run has come to.
+    """The result of a driven run.
 
-    Raises `ApprovalExpired` if a decision that was given came too late to count, `BreakpointTimeout` if nobody answered one in time,
-    `GuardrailRefused` if guardrails have ended it.
+    Raises `ApprovalExpired` if a given decision came too late, `BreakpointTimeout` if nobody answered a breakpoint in
+    time, and `GuardrailRefused` if guardrails have ended the run.
     """
     # The decision that was too late is told even where the run went well: somebody believes that they have approved something.
     result = in_time(result_of(runner), runner.late)
@@ -55,7 +55,7 @@ def in_time(result: Result[Any], late: Sequence[str]) -> Result[Any]:
 
 
 def result_of(runner: Runner, checkpoint: Checkpoint | None = None) -> Result[Any]:
-    """What the run has come to, by its last stored checkpoint."""
+    """The result of a run, by its last stored checkpoint."""
     base = checkpoint if checkpoint is not None else runner.base
     # What is inside is only of interest while its call is open: the result carries no runs that are over.
     if checkpoint is None and runner.shared.nested:
