@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 
 class AuditRecord(Record):
-    """One decision, as the audit trail keeps it.
+    """One decision in the audit trail. It contains no arguments and no results.
 
-    `agent` is the name of the agent or graph that asks, as in the request, whoever decides: that of the run at `path`, or of the agent
-    that the conversation was handed over to there; where a whole run was ended, that which it began with. `checkpoint_id` is the
-    boundary that it was taken at, `digest` that of the tool and the arguments that were shown, None where a whole run was ended; of an
-    `edit`, that of the state which a graph was given. `why` is that of the request. `ran_digest` is the digest of the tool and the
-    arguments that go on by it, None where none do: another than `digest` if they were `edited`. `content_digest` is that of what a
-    human answered in place of a tool. Neither arguments nor results are in it; lines from before there were `why` and these two
-    digests have none.
+    `agent` is the agent or graph that asked, at `path` if it is a nested run. After a handoff, it is the agent that had
+    the conversation; if the whole run was ended, it is the agent of the run. `checkpoint_id` is the boundary at which
+    the decision was made. `why` is the reason of the request.
+
+    `digest` covers the tool and the arguments that were shown; for an `edit`, the new state of the graph. It is None if
+    the whole run was ended. `ran_digest` covers the tool and the arguments with which the run went on, or is None if
+    nothing ran. It differs from `digest` if the arguments were `edited`. `content_digest` covers the answer that a
+    human gave in place of a tool. Old records have no `why`, `ran_digest` or `content_digest`.
     """
 
     version: Literal[1] = 1

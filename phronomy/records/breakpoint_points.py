@@ -15,4 +15,4 @@ Point = Literal[
     "pre_output_guardrails",
     "post_run",
 ]
-"""Where a run can stop at a breakpoint."""
+"""The points of a run at which a breakpoint can stop."""

@@ -27,13 +27,13 @@ from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage, told
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
-"""What a checkpoint says of its run. The last five are ends."""
+"""The status of a run in a checkpoint. The last five mean that the run has ended."""
 
 End = Literal["completed", "rejected", "cancelled", "superseded", "skipped"]
-"""How a run has ended."""
+"""The status of a run that has ended."""
 
 Unguarded = Literal["input", "output", "message"]
-"""What guardrails have yet to let through before the run goes on; `message` is what was said with decisions, an input as well."""
+"""The part that guardrails have not checked yet: the input, the answer, or a message sent with decisions."""
 
 Looked = Literal["input", "output"]
 """Which guardrails look at it: what a user says is an input, whenever they say it."""
@@ -57,11 +57,14 @@ def is_absent(value: object) -> bool:
 
 
 Next = Literal["retry", "fallback", "model", "human", "stop"]
-"""What follows a failed attempt: the same tool again, the fallback tool, the error to the model, a human, the end of this drive."""
+"""What follows a failed attempt.
+
+It is the same tool again, a fallback tool, the error to the model, a human, or the end of this drive.
+"""
 
 
 class Refusal(Record):
-    """What a guardrail does not let through, and why: `code` is for programs, `message` for the user."""
+    """The refusal of a guardrail: `code` is for programs, and `message` is for the user."""
 
     stage: Literal["input", "output", "tool"]
     guardrail: Text
@@ -71,7 +74,7 @@ class Refusal(Record):
 
 
 class HandedOver(Record):
-    """The conversation went from one agent to another: by the call `call`, after the first `said` messages."""
+    """A handoff from one agent to another: by the call `call`, after the first `said` messages."""
 
     source: Text
     target: Text
@@ -80,10 +83,10 @@ class HandedOver(Record):
 
 
 class CallResult(Record):
-    """How a call ended, and the text of it that the model reads.
+    """The result of a call: how the call ended, and the text that the model reads.
 
-    Where there are images, the model is given `parts`, content parts in the form of chat completions; `content` tells them as text,
-    with a note in place of each image.
+    If the result has images, the model gets `parts`, which are content parts in the form of chat completions. `content`
+    is then their text, with a note in place of each image.
     """
 
     kind: Settlement
@@ -94,7 +97,7 @@ class CallResult(Record):
 
     @property
     def has_parts(self) -> bool:
-        """Whether there is more than text."""
+        """Whether the result has more than text."""
         return self.__dict__["parts"] is not None
 
     @model_validator(mode="after")
@@ -106,14 +109,17 @@ class CallResult(Record):
 
 
 class Call(Record):
-    """One call of the open turn, or a gate in it: a stop at a `point` of the run, which is decided and never run.
+    """A call of the open turn; or, with `gate`, a stop at a `point` of the run, which is decided but never runs.
 
-    `id` is ours: the turn and the place in it, the same in every branch of a run, so a call replayed from an earlier checkpoint
-    keeps its idempotency key. `call_id` is the provider's. `arguments` is the text to be judged, gone once `args` is there.
-    `approved` is the pending id whose approval lets the call run. `waiting` is what a nested run of it, or its body, waits for, and
-    `stopped` says that it has waited so, or that a run in it failed; `usage` is what that run has cost, as far as is known here.
-    `point` and `label` are of the breakpoint that it waits at; `gate` says that it is one alone. `asked_by` is that of its judgement.
-    `note` is what its body, which asks, has left for its next run: it is shown to nobody.
+    `id` is phronomy's own id: the turn and the place in it. It is the same in every branch of a run, so a call that is
+    replayed from an earlier checkpoint keeps its idempotency key. `call_id` is the provider's id. `arguments` is the
+    text that the model wrote; after validation, `args` has the arguments instead. `approved` is the pending id whose
+    approval lets the call run.
+
+    `waiting` has the requests of its nested run or its body. `stopped` says that the call has waited before, or that
+    its nested run failed. `usage` is what the nested run has used, as far as this run knows. `point` and `label` belong
+    to the breakpoint at which the call waits. `asked_by` names who asks for the approval. `note` is what the body
+    stores for its next run when it asks a question; it is shown to nobody.
     """
 
     wire_omits: ClassVar[tuple[str, ...]] = ("version", "note")
@@ -166,7 +172,7 @@ class Call(Record):
 
     @property
     def is_pause(self) -> bool:
-        """Whether it is the gate of somebody who stops the run from outside, and who has not let it go on."""
+        """Whether this is the stop of a paused run that has not been resumed."""
         return self.gate and self.point is None and self.status == "pending"
 
 
@@ -368,7 +374,7 @@ class CallStarted(Record):
 
 
 class Withdrawn(Record):
-    """Calls whose intent is stored were not begun after all, or may safely begin again: whoever drove the run left first."""
+    """Calls whose start is stored, but which did not start, or may safely start again: the driver left before."""
 
     type: Literal["withdrawn"] = "withdrawn"
     ids: tuple[str, ...]
@@ -465,7 +471,10 @@ class Added(Record):
 
 
 class Ending(Record):
-    """Somebody cancelled the run, or a new message superseded it. Calls that have not started are settled so."""
+    """A record that somebody cancelled or superseded the run.
+
+    Calls that have not started are settled in the same way.
+    """
 
     type: Literal["ending"] = "ending"
     status: Literal["cancelled", "superseded"]
@@ -547,4 +556,4 @@ AnyOutcome: TypeAlias = Annotated[Outcome, Field(discriminator="type")]
 """An outcome as it is read back from text."""
 
 Input: TypeAlias = Any
-"""What a run is asked: text, a mapping, a pydantic model, or a list of content parts."""
+"""The input of a run: text, a mapping, a pydantic model, or a list of content parts."""

@@ -53,7 +53,7 @@ def begin(
 
 
 def seal(state: Checkpoint, *, id: str, at: datetime) -> Checkpoint:
-    """The state as a new checkpoint that goes on from the last one."""
+    """The state as a new checkpoint that follows the last one."""
     update = {"id": id, "parent_id": state.id, "step": state.step + 1, "created_at": at, "label": None}
     return state.evolve(**update)
 

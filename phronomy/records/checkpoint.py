@@ -49,16 +49,16 @@ DERIVED: Final = ("status", "pending", "digest")
 
 
 class AgentRef(Record):
-    """The agent that made the checkpoint: its name, and what drift is judged by."""
+    """The agent that made a checkpoint: its name, and the facts with which drift is found."""
 
     name: Text
     fingerprint: JsonObject = Field(default=EMPTY, repr=False)
 
     @property
     def tools(self) -> frozenset[str]:
-        """The names of the tools, or nodes, that it had, and of those of agents that it could hand over to.
+        """The names of its tools or nodes, and of the tools of agents to which it could hand over.
 
-        A bearer's text may note anything; what is no such note counts as none.
+        A checkpoint that a bearer brings can contain anything here; values of the wrong type are ignored.
         """
         facts = self.fingerprint
         team = facts.get("team")
@@ -68,7 +68,7 @@ class AgentRef(Record):
 
 
 class Fields(Record):
-    """The fields of a checkpoint. They are apart so that a text can be read strictly, without the derived keys."""
+    """The fields of a checkpoint, without the derived keys, so that a text can be read strictly."""
 
     version: Literal[1] = VERSION
     id: str = Field(min_length=1)
@@ -111,21 +111,25 @@ class Fields(Record):
 
 
 class Checkpoint(Fields):
-    """A run stopped at a boundary: everything that is needed to go on, and nothing that can change.
+    """A run at a boundary: an immutable record with everything that is needed to resume the run.
 
-    `messages` are all messages of the conversation, `calls` the calls of the open turn, `decisions` those taken in this run,
-    `handoffs` how the conversation went from agent to agent,
-    `turn`, `called` and `refused` count model calls, the calls they asked for, and answers that were not of the output type;
-    `blocked` the digests of calls rejected for good; `added` is what was said with decisions and waits for the calls of the turn.
-    `new_input` is the input where a guardrail or a human changed it, `unguarded` what guardrails have yet to let through, `refusal`
-    what they did not; `passed` are the breakpoints behind it.
-    `journal` holds what has happened since the boundary, up to when this copy was read: another copy of the same id may hold more,
-    and has another digest then; `sealed` is alike in all of them. `elapsed` is the active time of the run in
-    milliseconds; waiting for a human is not in it. `nested` are the stopped runs inside this one. `state` belongs to the kind of
-    run: None for an agent.
+    Messages and calls: `messages` are all messages of the conversation. `calls` are the calls of the open turn.
+    `decisions` are the decisions of this run, and `handoffs` its handoffs. `added` are messages that were sent with
+    decisions and that the model reads after the open calls. `blocked` are the digests of calls that are rejected for
+    the rest of the run. `passed` are the breakpoints that the run has passed.
 
-    `model_dump_json()` is the form to keep anywhere; `Checkpoint.model_validate_json(text)` reads it back, and raises
-    `CheckpointError` for whatever is not exactly such a text. The dump holds the whole conversation in the clear.
+    Input and guardrails: `new_input` is the input after a guardrail or a human changed it. `unguarded` is the part that
+    guardrails have not checked yet. `refusal` is the refusal that ended the run.
+
+    Numbers: `turn` counts model calls, `called` the calls that they asked for, and `refused` the answers that did not
+    fit the output type. `elapsed` is the active time of the run in milliseconds, without the time of humans.
+
+    `journal` has the outcomes since the boundary, up to the time when this copy was read. So another copy with the same
+    id can have a longer journal and another digest; `sealed` returns the same for all copies. `nested` are the nested
+    runs that have stopped. `state` is the state of a graph; for an agent it is None.
+
+    `model_dump_json()` makes a text that you can keep anywhere, and `Checkpoint.model_validate_json(text)` reads it
+    back. The text contains the whole conversation, unencrypted. Reading any other text raises `CheckpointError`.
     """
 
     wire_adds: ClassVar[tuple[str, ...]] = ("status", "pending")
@@ -133,12 +137,12 @@ class Checkpoint(Fields):
 
     @property
     def status(self) -> Status:
-        """Where the run stands: an end, `suspended` while approvals are pending, else `running`."""
+        """The status of the run: an end, `suspended` if requests are pending, else `running`."""
         return self.ended or ("suspended" if self.pending else "running")
 
     @property
     def pending(self) -> tuple[PendingApproval, ...]:
-        """The approvals that wait for a human, those of nested runs included, in the order of the calls."""
+        """The requests that wait for a human, in the order of the calls, including those of nested runs."""
         found: list[PendingApproval] = []
         for call in self.calls:
             if call.status == "pending":
@@ -149,45 +153,49 @@ class Checkpoint(Fields):
 
     @property
     def speaker(self) -> str:
-        """The name of the agent, or graph, that has the conversation: that of the run, unless it was handed over."""
+        """The name of the agent or graph that has the conversation: after a handoff, the target of the last one."""
         return self.handoffs[-1].target if self.handoffs else self.agent.name
 
     def sealed(self) -> Self:
-        """The checkpoint without what has happened since, and without the runs inside: what its id names, in every copy of it.
+        """The checkpoint without its journal and its nested runs. It is the same for every copy with this id.
 
-        It is for keeping and comparing; a run whose calls have begun, or that waits inside another, goes on from a whole copy.
+        Use it to keep and to compare checkpoints. To resume a run whose calls have started, or that has nested runs,
+        use the whole checkpoint.
         """
         return self.evolve(journal=(), nested=())
 
     def has_tool(self, name: str) -> bool:
-        """Whether a call of this name is of a tool: one that was judged, or that the agent had. Else the model made the name up."""
+        """Whether the agent had a tool with this name, or a call of this name was checked.
+
+        If not, the model invented the name.
+        """
         judged = any(call.tool is not None and name in (call.name, call.tool.name) for call in self.calls)
         return judged or self.kind != "agent" or name in self.agent.tools
 
     @property
     def input(self) -> Any:
-        """What the run is asked: the original input, unless a guardrail or a human changed it."""
+        """The input of the run: the original input, unless a guardrail or a human changed it."""
         return self.original_input if self.__dict__["new_input"] is None else self.new_input
 
     @property
     def digest(self) -> str:
-        """The SHA-256 over everything in the checkpoint. It shows damage and careless edits; it is no signature."""
+        """The SHA-256 of the whole checkpoint. It reveals damage and careless edits, but it is not a signature."""
         digest: str = self.model_dump(mode="json")["digest"]
         return digest
 
     @property
     def pending_tool_name(self) -> str | None:
-        """The name of the first tool that waits, None if none does."""
+        """The name of the tool in the first pending request. None if nothing is pending."""
         return self.pending[0].tool_name if self.pending else None
 
     @property
     def pending_tool_args(self) -> dict[str, Any] | None:
-        """The validated arguments of the first tool that waits, None if none does."""
+        """The validated arguments in the first pending request. None if nothing is pending."""
         return self.pending[0].args if self.pending else None
 
     @property
     def pending_tool_call_id(self) -> str | None:
-        """The provider's id of the first call that waits, None if none does."""
+        """The provider's id of the call in the first pending request. None if nothing is pending."""
         return self.pending[0].call_id if self.pending else None
 
     @model_serializer(mode="wrap")
@@ -211,7 +219,10 @@ class Checkpoint(Fields):
         return handler(data)
 
     def model_dump_json(self, **options: Any) -> str:
-        """The checkpoint as a text to keep anywhere. Raises `CheckpointError` for one that is too long to be read back."""
+        """Turn the checkpoint into a text that you can keep anywhere.
+
+        Raises `CheckpointError` if the text would be too long to be read back.
+        """
         text = super().model_dump_json(**options)
         if len(text) > MAX_BYTES:
             raise CheckpointError(
@@ -222,7 +233,7 @@ class Checkpoint(Fields):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **_: Any) -> Self:
-        """The checkpoint in this text, read strictly. Raises `CheckpointError` for anything else."""
+        """Read a checkpoint from its text, strictly. Raises `CheckpointError` for anything else."""
         try:
             record: Self = cls._from_dump(parse(json_data))
         except (ValidationError, JsonError) as error:
@@ -231,7 +242,7 @@ class Checkpoint(Fields):
 
     @classmethod
     def model_validate(cls, obj: Any, **_: Any) -> Self:
-        """The checkpoint in this mapping. Raises `CheckpointError` for anything else."""
+        """Read a checkpoint from a mapping. Raises `CheckpointError` for anything else."""
         try:
             return super().model_validate(obj)
         except (ValidationError, JsonError) as error:
@@ -286,9 +297,10 @@ def pending_of(call: Call, path: str, agent: str | None = None) -> PendingApprov
 
 
 def asked_next(call: Call, decision: Decision) -> Judgement | None:
-    """The request for the approval that a call needs next, which is let go on at a breakpoint as it is; None if it needs none.
+    """The request for the approval that a call needs after a breakpoint that it passed unchanged.
 
-    Handlers are asked, as if it had not stopped; what none of them answers is for a human, who has the whole time.
+    None if it needs none. Handlers are asked first. If none of them answers, a human is asked, and has the whole time
+    to decide.
     """
     if decision.asks is None:
         return None

@@ -13,13 +13,17 @@ from phronomy.records.breakpoint_points import Point
 from phronomy.records.record import NULL, Json, JsonObject, OpenJson, OpenObject, Record, Text, Time, digest_of
 
 Gate = Literal["always", "predicate", "never"]
-"""When a tool asks for approval: on every call, as its predicate says, or never."""
+"""When a tool asks for approval: at every call, when its predicate says so, or never."""
 
 Then = Literal["continue", "block", "end"]
-"""What follows a rejection: the model goes on; it goes on and the same call is rejected unasked; or the run ends."""
+"""What happens after a rejection.
+
+`"continue"`: the model goes on. `"block"`: also, the same call is rejected for the rest of the run, and nobody is
+asked. `"end"`: the run ends.
+"""
 
 DecisionKind = Literal["approve", "reject", "respond", "skip", "cancel", "expire", "supersede", "edit"]
-"""What was decided."""
+"""The kind of a decision."""
 
 PAST: Final[Mapping[DecisionKind, str]] = {
     "approve": "approved",
@@ -37,23 +41,32 @@ SAID: Final[Mapping[DecisionKind, str]] = {**PAST, "respond": "answered"}
 """What is said of a decision itself: it was so, by somebody."""
 
 OnExpiry = Literal["reject", "cancel", "stay"]
-"""What happens when nobody decides in time: the call is settled as expired; so, and the run is cancelled; it may still be decided."""
+"""What happens if nobody decides in time.
+
+`"reject"`: the call is settled as expired. `"cancel"`: the run is also cancelled. `"stay"`: the call stays pending, and
+a human can still decide.
+"""
 
 Why = Literal["approval", "outcome_unknown", "failed", "question", "breakpoint"]
-"""Why a human is asked: the gate; a call whose worker was lost in the middle; a call that failed for good; a body that asks
-something by `interrupt`; somebody wants to look before it goes on."""
+"""Why a human is asked.
+
+`"approval"`: the call needs approval. `"outcome_unknown"`: its worker was lost while it ran. `"failed"`: it failed
+after all attempts. `"question"`: its body asks by `interrupt`. `"breakpoint"`: somebody wants to look before the run
+goes on.
+"""
 
 
 class _Said(Record):
-    """What somebody says when a decision is made."""
+    """The base of the records that people make when they decide."""
 
     _refused_as: ClassVar[type[InvalidField | InvalidDecision]] = InvalidDecision
 
 
 class Principal(_Said):
-    """Somebody who decides.
+    """The person or program that makes a decision.
 
-    `id` is yours, stable; `name` is for people; `kind` tells a human from a service account.
+    `id` is a stable id that you choose, `name` is for people, and `kind` says whether it is a human or a service
+    account.
     """
 
     id: Text = Field(min_length=1)
@@ -62,34 +75,34 @@ class Principal(_Said):
 
 
 class Approve(_Said):
-    """Run the call; with `args`, run it with these arguments instead, which are validated and gated anew."""
+    """Run the call. With `args`, run it with these arguments instead, after they are validated and checked again."""
 
     args: OpenObject | None = Field(default=None, repr=False)
 
 
 class Reject(_Said):
-    """Do not run the call. `reason` goes to the model, `then` says what follows."""
+    """Do not run the call. The model reads the `reason`, and `then` says what happens next."""
 
     reason: Text | None = None
     then: Then = "continue"
 
 
 class Respond(_Said):
-    """Do not run the call: the human is the tool, and `content` (text or any JSON value) is the result."""
+    """Do not run the call: `content` (text or any JSON value) is its result, given by a human."""
 
     content: OpenJson = Field(repr=False)
 
 
 class Skip(_Said):
-    """At a breakpoint: leave out what comes next. A call or node is not run; before a model call, or at the end, the run ends so."""
+    """At a breakpoint: do not run the call or the node. At a stop between two steps, end the run as skipped."""
 
 
 class Defer(_Said):
-    """A handler's way to say: not now. The run suspends."""
+    """The answer of an approval handler that does not decide now: the run is suspended."""
 
 
 Answer: TypeAlias = Approve | Reject | Respond | Skip
-"""What `resume(decisions=...)` takes for each pending id."""
+"""The decisions that `resume(decisions=...)` takes."""
 
 
 EXTERNAL: Final = "external"
@@ -102,9 +115,11 @@ def is_external(source: str) -> bool:
 
 
 class ToolIdentity(Record):
-    """Which tool exactly: the agent's path, its source, its name, the hash of its schema, its gate and its risk.
+    """The identity of a tool, to which requests and decisions are bound.
 
-    `endpoint` is where a tool that is somebody else's runs, and `description_hash` the SHA-256 of what they said of it then.
+    It has the path of the tool's agent, the source, the name, the hash of the schema, the gate and the risk. If the
+    tool runs elsewhere, as a tool of an MCP server does, `endpoint` is where it runs, and `description_hash` is the
+    SHA-256 of the description that it had at the time.
     """
 
     path: str = ""
@@ -118,17 +133,18 @@ class ToolIdentity(Record):
 
     @property
     def external(self) -> bool:
-        """Whether it is carried out elsewhere: nothing here may run it."""
+        """Whether the tool is carried out elsewhere, so that it never runs here."""
         return is_external(self.source)
 
 
 class PendingApproval(Record):
-    """A call that waits for a human. `args` are validated and default-filled: what is shown is what will run.
+    """A request that waits for a human.
 
-    `id` is unique for this occurrence; `digest` covers the tool's identity and the arguments, and a decision is bound to both.
-    `expires_at` is when the request lapses (None: never), and `on_expiry` what happens then. `path` names the nested run that asks,
-    empty for the run itself; `agent` is the name of the agent or graph that asks. `point` and `label` are of the breakpoint, where it
-    is one.
+    `args` are the validated arguments, with defaults filled in: the call runs with exactly these. `id` is unique for
+    this request. `digest` covers the tool's identity and the arguments, and a decision is bound to `id` and `digest`.
+    At the time `expires_at` (None: never) the request expires, and `on_expiry` says what happens then. `agent` is the
+    name of the agent or graph that asks; `path` is the path of its nested run, or empty for the outermost run. `point`
+    and `label` are those of the breakpoint, if one stopped the run here.
     """
 
     wire_adds: ClassVar[tuple[str, ...]] = ("tool_name", "external")
@@ -149,7 +165,7 @@ class PendingApproval(Record):
     on_expiry: OnExpiry = "reject"
 
     def has_lapsed(self, now: datetime) -> bool:
-        """Whether it is too late at this time for a decision to count."""
+        """Whether the request has expired at this time, so that a decision no longer counts."""
         return self.expires_at is not None and self.on_expiry != "stay" and now >= self.expires_at
 
     @property
@@ -159,16 +175,16 @@ class PendingApproval(Record):
 
     @property
     def external(self) -> bool:
-        """Whether the call is carried out elsewhere: it waits for a `Respond` with what came of it, and nothing approves it."""
+        """Whether the call is carried out elsewhere: it waits for a `Respond`, and cannot be approved."""
         return self.tool.external and self.why != "breakpoint"
 
 
 class Decision(Record):
-    """What was decided on a pending approval, by whom, when, and through which channel.
+    """A decision about a pending approval: what was decided, by whom, when, and through which channel.
 
-    It is bound to the pending id and to `digest`, which is of what was shown. `args` are the edited arguments, validated. `asks` is
-    the pending id of the approval that a call which was let go on at a breakpoint needs, and `asked_by` names who asks for it, where an
-    edit has changed that, as in a judgement.
+    It is bound to the pending id and to `digest`, the digest of what was shown. `args` are the edited and validated
+    arguments. If the call passed a breakpoint and needs an approval next, `asks` is the pending id of that approval,
+    and `asked_by` names who asks for it if an edit changed that.
     """
 
     pending_id: str
@@ -187,7 +203,7 @@ class Decision(Record):
 
     @property
     def ends_all(self) -> bool:
-        """Whether it is a refusal that ends the run, and every run that it is inside of."""
+        """Whether this rejection ends the run and all runs around it."""
         return self.kind == "reject" and self.then == "end"
 
 

@@ -24,7 +24,7 @@ PLACE: Final = ("version", "id", "parent_id", "branch_id", "run_id", "thread_id"
 
 
 class MessageChange(Record):
-    """A message that is other, or only there, at position `at` (from 0)."""
+    """A message that differs, or that only one checkpoint has, at position `at` (from 0)."""
 
     change: Change
     at: int
@@ -33,9 +33,10 @@ class MessageChange(Record):
 
 
 class ValueChange(Record):
-    """A value inside a JSON field. `path` is its JSON Pointer (RFC 6901): `/order/id`, empty for the whole.
+    """A changed value inside a JSON field.
 
-    `before` is None where it was added, `after` where it was removed.
+    `path` is its JSON Pointer (RFC 6901), such as `/order/id`; it is empty for the whole field. `before` is None if the
+    value was added, and `after` is None if it was removed.
     """
 
     change: Change
@@ -45,9 +46,9 @@ class ValueChange(Record):
 
 
 class CallChange(Record):
-    """A call of the open turn, by our id, with its status before and after: None where it is not in the open turn.
+    """A changed call of the open turn, with its status before and after (None: it is not in the open turn).
 
-    `tool_name` is None until it is known which tool it means.
+    `id` is phronomy's own id of the call. `tool_name` is None if it is not known yet which tool the call means.
     """
 
     change: Change
@@ -59,7 +60,10 @@ class CallChange(Record):
 
 
 class PendingChange(Record):
-    """An approval that waits only before (`removed`) or only after (`added`); `path` names the nested run that asks."""
+    """A request that only the second checkpoint has (`added`), or only the first (`removed`).
+
+    `path` is the path of the nested run that asks.
+    """
 
     change: Change
     id: str
@@ -75,9 +79,9 @@ class DecisionChange(Record):
 
 
 class UsageDiff(Record):
-    """What was used between the two: negative where the second has used less.
+    """The difference in usage between two checkpoints. A number is negative if the second checkpoint has used less.
 
-    `cost` is in US dollars, None where that of either is not known.
+    `cost` is in US dollars. It is None if the cost of either checkpoint is not known.
     """
 
     requests: int = 0
@@ -87,12 +91,12 @@ class UsageDiff(Record):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output tokens together."""
+        """The input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 
 class NestedDiff(Record):
-    """A stopped run inside the run, by its path: only in one of the two, or other in both, as `diff` says."""
+    """A nested run, by its path: either only one of the two checkpoints has it, or it differs as `diff` says."""
 
     change: Change
     path: str
@@ -100,13 +104,15 @@ class NestedDiff(Record):
 
 
 class CheckpointDiff(Record):
-    """What is different in the checkpoint `after_id`, seen from `before_id`. True if anything is.
+    """The differences between the checkpoint `before_id` and the checkpoint `after_id`. It is true if they differ.
 
-    `differs` names every field of the checkpoint that differs; those that say where it stands (ids, parent, thread, time) do not
-    count. The rest says how: `messages` by position, `state` and `metadata` by path, calls of the open turn, what waits, decisions,
-    nested runs, and in `usage`, `steps`, `turns` and `elapsed` (active milliseconds) how much more there is after than before.
+    `differs` names each field that differs, except fields that only say where a checkpoint is (ids, parent, thread,
+    time). The other fields show how: `messages` by position, `state` and `metadata` by path, then calls of the open
+    turn, pending requests, decisions and nested runs. `usage`, `steps`, `turns` and `elapsed` (active milliseconds) say
+    how much more the second checkpoint has.
 
-    `str()` and `lines()` show counts, ids and names of tools alone. The fields, and `model_dump_json`, hold what was said.
+    `str()` and `lines()` contain only counts, ids and names of tools. The fields and `model_dump_json` contain the
+    values.
     """
 
     before_id: str
@@ -135,7 +141,7 @@ class CheckpointDiff(Record):
         return f"<CheckpointDiff {self}>"
 
     def lines(self) -> list[str]:
-        """The difference as lines for a terminal: a heading, and a line for each change, without what was said."""
+        """The differences as lines for a terminal: a heading, and a line for each change, without any content."""
         return [str(self), *(f"  {line}" for line in self._details())]
 
     def _counts(self) -> Iterator[str]:
@@ -194,10 +200,10 @@ _TOLD: Final = (*_COUNTED, "step", "turn", "elapsed", "ended")
 
 
 def diff(before: Checkpoint, after: Checkpoint) -> CheckpointDiff:
-    """What is different in `after`, seen from `before`: any two checkpoints, of one run or not, in either order.
+    """Compare two checkpoints, of one run, its forks, or different runs, in either order.
 
-    Messages are compared position by position. Calls have the same id in every branch of a run; those of different runs are
-    different calls. Raises `ConfigurationError` for what is no checkpoint.
+    Messages are compared by position. A call has the same id in every branch of a run; calls of different runs are
+    different calls. Raises `ConfigurationError` if an argument is not a checkpoint.
     """
     if not (isinstance(before, Checkpoint) and isinstance(after, Checkpoint)):
         raise ConfigurationError("two checkpoints are compared: load them by their ids first, with store.load")

@@ -10,19 +10,19 @@ from pydantic import Field, model_validator
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text
 
 Role = Literal["user", "assistant", "tool"]
-"""Who says a message."""
+"""The role of a message: who says it."""
 
 Settlement = Literal[
     "completed", "responded", "failed", "invalid", "rejected", "skipped", "expired", "cancelled", "superseded"
 ]
-"""How a call ended. `responded`: a human gave the result; `invalid`: the call itself was wrong, nothing ran."""
+"""How a call ended. `responded`: a human gave the result. `invalid`: the call itself was wrong, and nothing ran."""
 
 
 class ToolCall(Record):
-    """A model's request to call a tool, as it arrived.
+    """The request of a model to call a tool, exactly as it arrived.
 
-    `arguments` is the provider's text, byte for byte, valid or not. `original_id` is the provider's call id where it was empty
-    or had been used before and `id` replaces it.
+    `arguments` is the provider's text, byte for byte, even if it is not valid. If the provider's call id was empty or
+    already used, `id` is a new id, and `original_id` is the provider's.
     """
 
     id: Text
@@ -32,10 +32,11 @@ class ToolCall(Record):
 
 
 class Message(Record):
-    """One message of the conversation. Instructions are not among them: they are rendered for each model call.
+    """A message of the conversation. Instructions are not among the messages: they are made before each model call.
 
-    `content` is text, a list of content parts, or None. `provider` keeps what the provider sent beside the known fields
-    (thinking blocks, signatures, refusals), exactly and in order. `settlement` says how the call of a tool message ended.
+    `content` is text, a list of content parts, or None. `provider` has the other fields that the provider sent
+    (thinking blocks, signatures, refusals), unchanged and in order. `settlement` of a tool message says how the call
+    ended.
     """
 
     role: Role
@@ -57,7 +58,7 @@ class Message(Record):
 
     @property
     def text(self) -> str:
-        """The text of the message: its content, or the text parts of it, joined; empty if there is none."""
+        """The text of the message: its content, or its text parts joined. Empty if it has no text."""
         content = self.content
         if content is None:
             return ""
@@ -157,10 +158,10 @@ def unique_ids(messages: Sequence[Message]) -> list[Message]:
 
 
 class Usage(Record):
-    """What a run has cost so far, over all its resumes. Tokens as the provider counted them.
+    """The usage of a run, over all its resumes. The provider counts the tokens.
 
-    Of the input tokens, `cached_tokens` came from the provider's cache; of the output tokens, `reasoning_tokens` were spent on
-    reasoning. `cost` is in US dollars; None where the cost of any request is not known.
+    `cached_tokens` are input tokens from the provider's cache, and `reasoning_tokens` are output tokens for reasoning;
+    both are parts of the totals. `cost` is in US dollars. It is None if the cost of any request is not known.
     """
 
     requests: int = 0
@@ -181,7 +182,7 @@ class Usage(Record):
         )
 
     def since(self, before: "Usage") -> "Usage":
-        """What of this usage has come since it was `before`."""
+        """The difference between this usage and the earlier usage `before`."""
         known = self.cost is not None and (before.cost is not None or before == NO_USAGE)
         return Usage(
             requests=self.requests - before.requests,
@@ -199,7 +200,7 @@ class Usage(Record):
 
     @property
     def total_tokens(self) -> int:
-        """Input and output tokens together."""
+        """The input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
 

@@ -43,7 +43,7 @@ class _Clean:
 
 
 Text: TypeAlias = Annotated[str, _Clean()]
-"""A string in which lone surrogates have become U+FFFD."""
+"""A string, in which each lone half of a surrogate pair is replaced by U+FFFD."""
 
 
 _FIRST: Final = datetime(1, 1, 2, tzinfo=UTC)
@@ -105,10 +105,10 @@ JsonObject: TypeAlias = Annotated[dict[str, Any], _JsonField(object_only=True)]
 
 
 OpenJson: TypeAlias = Annotated[Any, _JsonField(object_only=False, as_text=False)]
-"""As `Json`, for what people send rather than what is stored: dumped as the value itself."""
+"""Any JSON value, for values that people send: a dump contains the value itself, and not its text."""
 
 OpenObject: TypeAlias = Annotated[dict[str, Any], _JsonField(object_only=True, as_text=False)]
-"""As `JsonObject`, for what people send rather than what is stored."""
+"""A JSON object, for values that people send: a dump contains the object itself, and not its text."""
 
 
 EMPTY: Any = JsonText("{}")
@@ -141,7 +141,7 @@ _put = object.__setattr__
 
 
 class Record(BaseModel):
-    """A stored value: frozen, keyword-only, strict, valid once built."""
+    """The base of all stored values: frozen, keyword-only, strict, and valid once built."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         frozen=True,
@@ -154,19 +154,19 @@ class Record(BaseModel):
     )
 
     _fields_set: ClassVar[set[str]] = set()
-    """What counts as set in a record that was made from another: all of it. Nobody changes it."""
+    """The fields that count as set in a record made by `evolve`: all of them. Nobody changes this set."""
 
     json_fields: ClassVar[frozenset[str]] = frozenset()
     """The fields that keep JSON as text."""
 
     _refused_as: ClassVar[type[InvalidField | InvalidDecision]] = InvalidField
-    """What is raised where one is made of wrong values."""
+    """The error for a record with wrong values."""
 
     wire_adds: ClassVar[tuple[str, ...]] = ()
-    """Properties that are sent beside the fields: see `to_wire`."""
+    """The properties that `to_wire` sends in addition to the fields."""
 
     wire_omits: ClassVar[tuple[str, ...]] = ("version",)
-    """Fields that are not sent. The form that is sent has a version of its own."""
+    """The fields that `to_wire` does not send, such as `version`: the sent form has a version of its own."""
 
     if not TYPE_CHECKING:  # a type checker knows the fields
 
@@ -182,10 +182,10 @@ class Record(BaseModel):
 
     @classmethod
     def model_rebuild(cls, **options: Any) -> bool | None:
-        """As pydantic's, which calls it when the class is first used. No name is looked up among the variables of whoever does.
+        """Like pydantic's method, which pydantic calls when the class is first used.
 
-        The records that its fields hold are built first: pydantic takes a schema that is there, and would make it anew for each
-        class that holds one which is not.
+        It ignores the variables of the caller. It builds the records in its fields first; otherwise pydantic would
+        build their schema again for each class that has such a field.
         """
         with building():
             for each in _records_in([field.annotation for field in cls.model_fields.values()]):
@@ -203,7 +203,10 @@ class Record(BaseModel):
             type.__setattr__(cls, name, _Plain(name))
 
     def evolve(self, **changes: Any) -> Self:
-        """A new record with these fields changed. The values must be valid: as with `model_copy`, they are not looked at."""
+        """A copy of the record with these fields changed.
+
+        As with `model_copy`, the values are not checked, so pass valid ones.
+        """
         new = object.__new__(type(self))
         _put(new, "__dict__", {**self.__dict__, **changes})
         _put(new, "__pydantic_fields_set__", self._fields_set)
@@ -212,7 +215,7 @@ class Record(BaseModel):
         return new
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
-        """As pydantic's. Ctrl-C in the middle is one."""
+        """Like pydantic's method, but Ctrl-C during the dump raises `KeyboardInterrupt`."""
         try:
             return super().model_dump(**options)
         except PydanticSerializationError as error:
@@ -220,7 +223,7 @@ class Record(BaseModel):
             raise
 
     def model_dump_json(self, **options: Any) -> str:
-        """As pydantic's. Ctrl-C in the middle is one."""
+        """Like pydantic's method, but Ctrl-C during the dump raises `KeyboardInterrupt`."""
         try:
             return super().model_dump_json(**options)
         except PydanticSerializationError as error:
@@ -228,7 +231,7 @@ class Record(BaseModel):
             raise
 
     def json_text(self, field: str) -> str:
-        """The canonical text that a JSON field keeps."""
+        """The canonical JSON text of a JSON field, as the record stores it."""
         text: str = self.__dict__[field]
         return text
 

@@ -13,15 +13,19 @@ from phronomy.records.messages import Message, Usage
 Output = TypeVar("Output", default=str, covariant=True)  # noqa: PLC0105  # it is in the signatures that users read
 
 ResultStatus: TypeAlias = Literal["completed", "suspended", "rejected", "cancelled", "superseded", "skipped", "running"]
-"""How a run stands. `running`: it was left between two boundaries by `step`, or another worker carries it on."""
+"""The status of a run in a result.
+
+`running`: `step` has left it between two boundaries, or another worker continues it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Generic[Output]):
-    """What `invoke` and `resume` return.
+    """The result of `invoke`, `resume` and the other methods that drive a run.
 
-    `output` is the final answer, None unless `status` is `completed`. `checkpoint` is the last boundary, always: what to resume
-    where the run is suspended, and where its thread goes on from when it has ended.
+    `output` is the final answer; it is None unless `status` is `completed`. `checkpoint` is the last boundary, and
+    there is always one: resume it if the run is suspended. If the run has ended, the next run of the thread starts from
+    it.
     """
 
     status: ResultStatus
@@ -30,7 +34,7 @@ class Result(Generic[Output]):
 
     @property
     def suspended(self) -> bool:
-        """Whether the run waits for a human: `checkpoint.pending` says for what."""
+        """Whether the run waits for a decision. `checkpoint.pending` lists the requests."""
         return self.status == "suspended"
 
     @property
@@ -40,15 +44,15 @@ class Result(Generic[Output]):
 
     @property
     def usage(self) -> Usage:
-        """What the run has cost so far, over all its resumes."""
+        """The usage of the run so far, over all its resumes."""
         return self.checkpoint.usage
 
     @property
     def run_id(self) -> str:
-        """The id of the run, the same through every resume and fork."""
+        """The id of the run. Resumes and forks do not change it."""
         return self.checkpoint.run_id
 
     @property
     def thread_id(self) -> str | None:
-        """The thread that the run belongs to, if it was given one."""
+        """The thread of the run, or None if the run has no thread."""
         return self.checkpoint.thread_id

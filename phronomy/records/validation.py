@@ -28,14 +28,14 @@ _MISSING: Final = "is missing"
 
 
 def create_checkpoint_id() -> str:
-    """A new id for a checkpoint, of the form that runs give theirs: `ckpt_` and 96 random bits in hexadecimal."""
+    """Make a new checkpoint id, in the form that runs use: `ckpt_` and 96 random bits in hexadecimal."""
     return new_id("ckpt")
 
 
 class Problem(Record):
-    """One thing that is wrong with a checkpoint. `reason` never quotes a value, so it can be logged.
+    """A problem of a checkpoint. `reason` never quotes a value, so you can log it.
 
-    `path` says where, as in `messages.3.tool_calls.0.id`; it is empty for the whole.
+    `path` is the place of the problem, such as `messages.3.tool_calls.0.id`; it is empty for the whole checkpoint.
     """
 
     path: str
@@ -46,10 +46,11 @@ class Problem(Record):
 
 
 def validate_checkpoint(value: object) -> list[Problem]:
-    """What is wrong with a checkpoint, as far as it can be told; empty exactly if `Checkpoint.model_validate_json` reads it.
+    """List the problems of a checkpoint. The list is empty exactly if `Checkpoint.model_validate_json` can read it.
 
-    `value` is text, bytes, a dict as read from such a text (or as `model_dump` gives it), or a `Checkpoint`. Raises nothing: that
-    it is something else is a problem as well. At most 100 problems are listed, and then how many more there are.
+    `value` is a `Checkpoint`, text, bytes, or a dict that was read from such a text or comes from `model_dump`. The
+    function raises nothing: any other value is a problem too. It lists at most 100 problems, and then how many more
+    there are.
     """
     found = _Found()
     text = _text_of(value, found)
