@@ -28,7 +28,10 @@ from phronomy.tools.tool import Deps
 
 
 class Frame(NamedTuple):
-    """A run of the call stack: its agent or graph, where it is nested (empty: nowhere), and what it is at."""
+    """One run in the call stack: its agent or graph, its path, and its present place.
+
+    `path` is the path of a nested run; it is empty for the outermost run.
+    """
 
     agent: str
     path: str
@@ -36,7 +39,7 @@ class Frame(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """An expression and its value at the current stop; or the reason why it has none, as `error`."""
+    """A watched expression and its value at the current stop. If the value cannot be computed, `error` says why."""
 
     expression: str
     value: Any
@@ -44,17 +47,25 @@ class Watched(NamedTuple):
 
 
 class Debugger(Generic[Deps, Output]):
-    """Takes a run of an agent or a graph from stop to stop: begin with `start`, or with `attach` for one that is there.
+    """Steps through a run of an agent or a graph: `start` starts a run, and `attach` attaches to an existing one.
 
-    Nothing is held while it stands: each stop is a checkpoint in the store of the agent, and another debugger may `attach` there, in
-    any process, at any time. The moves are `into` (to the next point anywhere), `over` (of this run, or of one around it), `out` (of a
-    run around this one), `step` (one boundary), `go` and `run_to` (to a breakpoint, or the end), and `back`. None of them passes an
-    approval, a question or a call whose outcome is unknown: `approve`, `reject` and `respond` decide those. `set` changes what the run
-    goes on with. A move returns the `Result` as `resume` does, and raises what `resume` raises.
+    Each stop is a checkpoint in the store of the agent, and no worker waits there. So another debugger can `attach` to
+    the run at any time, in any process. These methods move on:
 
-    `options` are those of a call, used for every move; `breakpoints` among them stand in for the agent's own, and may be changed at any
-    time as `debugger.breakpoints`. `by` says who decides. One debugger is for one thread or task at a time. Raises
-    `ConfigurationError`.
+    - `into`: to the next point, also in a nested run
+    - `over`: to the next point of this run, or of a run around it
+    - `out`: to the next point of a run around this one
+    - `step`: to the next boundary
+    - `go` and `run_to`: to the next breakpoint, or to the end
+    - `back`: to an earlier boundary
+
+    None of them passes an approval, a question or a call of unknown outcome: decide these with `approve`, `reject` and
+    `respond`. `set` changes values before the run goes on. Each move returns a `Result`, and raises what `resume`
+    raises.
+
+    `options` are the options of a call, and are used for every move. `breakpoints` among them replaces the agent's
+    list; you can change them at any time as `debugger.breakpoints`. `by` says who decides. Use a debugger in one thread
+    or task at a time. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -102,7 +113,7 @@ class Debugger(Generic[Deps, Output]):
         label: str | None = None,
         on_pending: OnPending = "refuse",
     ) -> Result[Output]:
-        """Begin a run, and stop before anything of it has happened. As `invoke` otherwise."""
+        """Start a run, and stop before anything has happened. The arguments are those of `invoke`."""
         begun: dict[str, Any] = {"thread_id": thread_id, "messages": messages, "metadata": metadata, "label": label}
         with self._noting_failures():
             result = self.agent.invoke(input, on_pending=on_pending, **begun, **self._stopping("into", ""))
@@ -118,83 +129,87 @@ class Debugger(Generic[Deps, Output]):
         label: str | None = None,
         on_pending: OnPending = "refuse",
     ) -> Result[Output]:
-        """As `start`."""
+        """The async twin of `start`."""
         begun: dict[str, Any] = {"thread_id": thread_id, "messages": messages, "metadata": metadata, "label": label}
         with self._noting_failures():
             result = await self.agent.ainvoke(input, on_pending=on_pending, **begun, **self._stopping("into", ""))
         return self._arrived(result)
 
     def attach(self, run: Checkpoint | str) -> Checkpoint:
-        """Take up a stored run at its newest checkpoint: by checkpoint, checkpoint id, run id or branch id.
+        """Attach to a stored run at its newest checkpoint: by checkpoint, checkpoint id, run id or branch id.
 
-        Nothing happens to it. Raises `RunBusy` if a worker holds it, and `CheckpointError`.
+        The run does not change. Raises `RunBusy` if a worker holds the run, and `CheckpointError`.
         """
         checkpoint = self.agent.checkpoint(run)
         return self._stand(checkpoint)
 
     async def aattach(self, run: Checkpoint | str) -> Checkpoint:
-        """As `attach`."""
+        """The async twin of `attach`."""
         checkpoint = await self.agent.acheckpoint(run)
         return self._stand(checkpoint)
 
     # Moving
 
     def into(self) -> Result[Output]:
-        """Go on to the next point, wherever it is: in a run inside this one, too."""
+        """Go on to the next point, also in a nested run."""
         return self._move("into")
 
     async def ainto(self) -> Result[Output]:
-        """As `into`."""
+        """The async twin of `into`."""
         return await self._amove("into")
 
     def over(self) -> Result[Output]:
-        """Go on to the next point of this run, or of one around it: a tool, or a run inside, counts as one.
+        """Go on to the next point of this run or of a run around it. A tool or a nested run counts as one step.
 
-        Of several calls that wait, the current one goes on, and the others stay where they are.
+        If several calls wait, only the current stop moves on.
         """
         return self._move("over")
 
     async def aover(self) -> Result[Output]:
-        """As `over`."""
+        """The async twin of `over`."""
         return await self._amove("over")
 
     def out(self) -> Result[Output]:
-        """Go on until this run has finished, to the next point of one around it; from the outermost run as `go` does."""
+        """Go on to the next point of a run around this one. In the outermost run, this is the same as `go`."""
         return self._move("out")
 
     async def aout(self) -> Result[Output]:
-        """As `out`."""
+        """The async twin of `out`."""
         return await self._amove("out")
 
     def step(self) -> Result[Output]:
-        """Go one boundary on in this run: the model is asked, all calls of its reply run, or all nodes of a wave do."""
+        """Go on to the next boundary of this run: after the model's reply, all calls of a reply, or a wave."""
         return self._move("step")
 
     async def astep(self) -> Result[Output]:
-        """As `step`."""
+        """The async twin of `step`."""
         return await self._amove("step")
 
     def go(self) -> Result[Output]:
-        """Go on to the next of the breakpoints, or to the end. Calls that wait at one of them go on waiting."""
+        """Go on to the next breakpoint in `breakpoints`, or to the end.
+
+        Calls that wait at such a breakpoint keep waiting.
+        """
         return self._move("go")
 
     async def ago(self) -> Result[Output]:
-        """As `go`."""
+        """The async twin of `go`."""
         return await self._amove("go")
 
     def run_to(self, breakpoint: Breakpoint) -> Result[Output]:
-        """As `go`, with one breakpoint more, for this once."""
+        """Go on like `go`, with one more breakpoint for this move only."""
         return self._move("go", to=breakpoint)
 
     async def arun_to(self, breakpoint: Breakpoint) -> Result[Output]:
-        """As `run_to`."""
+        """The async twin of `run_to`."""
         return await self._amove("go", to=breakpoint)
 
     def back(self, n: int = 1, *, rerun: bool = False) -> Checkpoint:
-        """Go back by so many boundaries of this run, or of another branch that it came from, on a branch of its own.
+        """Go back `n` boundaries, on a new branch. Return the first checkpoint of that branch.
 
-        What is on the old one stays. What has completed there is not run again, its result is used, unless with `rerun`; what waited
-        or was decided since is asked anew. Raises `ConfigurationError` where there are not so many.
+        The boundaries can also be on the branch from which this branch was forked. The old branch does not change. A
+        completed call does not run again: its result is used, unless you pass `rerun=True`. Requests that were decided
+        after the boundary are asked again. Raises `ConfigurationError` if there are fewer than `n` boundaries.
         """
         store = self.agent.store
         earlier = past(n, store.history(self.checkpoint.id))
@@ -202,7 +217,7 @@ class Debugger(Generic[Deps, Output]):
         return self._stand(forked)
 
     async def aback(self, n: int = 1, *, rerun: bool = False) -> Checkpoint:
-        """As `back`."""
+        """The async twin of `back`."""
         store = self.agent.store
         earlier = past(n, await in_store(store, store.history, self.checkpoint.id))
         forked = await self.agent.afork(earlier, rerun=rerun)
@@ -211,49 +226,56 @@ class Debugger(Generic[Deps, Output]):
     # Deciding
 
     def approve(self, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
-        """Run what waits, with what was `set`, and go on. Without an id: the current stop."""
+        """Run the waiting call, with the values that were `set`, and go on.
+
+        Without an `id`: the call at the current stop.
+        """
         return self._move(go_on, self._answer(id, Approve))
 
     async def aapprove(self, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
-        """As `approve`."""
+        """The async twin of `approve`."""
         return await self._amove(go_on, self._answer(id, Approve))
 
     def reject(
         self, id: str | None = None, *, reason: str | None = None, then: Then = "continue", go_on: Pace = "over"
     ) -> Result[Output]:
-        """Do not run what waits, and go on; the model is told the reason. Between two steps, this ends the run."""
+        """Reject the waiting call, and go on. The model reads the `reason`.
+
+        At a stop between two steps, this ends the run.
+        """
         return self._move(go_on, self._answer(id, Reject, reason=reason, then=then))
 
     async def areject(
         self, id: str | None = None, *, reason: str | None = None, then: Then = "continue", go_on: Pace = "over"
     ) -> Result[Output]:
-        """As `reject`."""
+        """The async twin of `reject`."""
         return await self._amove(go_on, self._answer(id, Reject, reason=reason, then=then))
 
     def respond(self, content: object, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
-        """Give the result of what waits, in its place, and go on."""
+        """Give the result in place of the waiting call, and go on."""
         return self._move(go_on, self._answer(id, Respond, content=content))
 
     async def arespond(self, content: object, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
-        """As `respond`."""
+        """The async twin of `respond`."""
         return await self._amove(go_on, self._answer(id, Respond, content=content))
 
     def skip(self, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
-        """Leave out what comes next, and go on: a call or a node is not run; between two steps, the run ends as skipped."""
+        """Skip the call or the node at this stop, and go on. At a stop between two steps, the run ends as skipped."""
         return self._move(go_on, self._answer(id, Skip))
 
     async def askip(self, id: str | None = None, *, go_on: Pace = "over") -> Result[Output]:
-        """As `skip`."""
+        """The async twin of `skip`."""
         return await self._amove(go_on, self._answer(id, Skip))
 
     # Changing
 
     def set(self, *, input: object = None, args: Mapping[str, object] | None = None, state: Any = None) -> None:
-        """Change what the run goes on with, from the current stop: it takes effect with the move that passes it.
+        """Change values at the current stop. The next move that passes the stop applies the change.
 
-        `input` stands in for the run's, before the model has seen it; `args` are those of the call that are to be others; `state` is
-        an update of the outermost graph's, as a node returns it. What cannot be taken is refused by that move, with nothing
-        consumed, and stays set until it is set otherwise or `unset`. Raises `InvalidDecision`, `UnknownPending`.
+        `input` replaces the input of the run, before the model has seen it. `args` replaces arguments of the call, by
+        name. `state` is an update of the outermost graph's state, as a node returns it. If a change is not possible,
+        the move refuses it, and nothing has happened; the change stays until you set another value or call `unset`.
+        Raises `InvalidDecision` or `UnknownPending`.
         """
         if state is not None:
             if self.checkpoint.kind != "graph":
@@ -276,12 +298,12 @@ class Debugger(Generic[Deps, Output]):
         self._edits[item.id] = {"input": input} if args is None else {**was, **args}
 
     def unset(self) -> None:
-        """Forget what was set and has not taken effect."""
+        """Remove all changes that were set and not yet applied."""
         self._edits, self._update = {}, None
 
     @property
     def edits(self) -> dict[str, Any]:
-        """The changes that were set at the current stop and have not taken effect: `input` or `args`, and `state`."""
+        """The changes that were set at the current stop and not yet applied: `input` or `args`, and `state`."""
         found: dict[str, object] = {}
         if (item := self.pending) is not None and item.id in self._edits:
             edits = self._edits[item.id]
@@ -292,41 +314,44 @@ class Debugger(Generic[Deps, Output]):
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """The checkpoint at which the run has stopped. Raises `ConfigurationError` before anything was begun."""
+        """The checkpoint at which the run has stopped. Raises `ConfigurationError` before `start` or `attach`."""
         if self._checkpoint is None:
             raise ConfigurationError("nothing is debugged yet: start a run, or attach to one")
         return self._checkpoint
 
     @property
     def status(self) -> str:
-        """The status of the run: `suspended`, `running` (it was left between two stops), or an end."""
+        """The status of the run: `suspended`, `running` (the run is between two stops), or an end."""
         return self.checkpoint.status
 
     @property
     def hits(self) -> list[BreakpointHit]:
-        """The breakpoints that the run waits at: several, where several calls wait."""
+        """The breakpoints at which the run waits. There are several if several calls wait."""
         return list(self._hits)
 
     @property
     def hit(self) -> BreakpointHit | None:
-        """The breakpoint that the next move passes; None where the run has ended, or waits for something else."""
+        """The breakpoint at the current stop.
+
+        None if the run has ended, or waits for something other than a breakpoint.
+        """
         return next((hit for hit in self._hits if hit.id == self._current), None)
 
     @property
     def pending(self) -> PendingApproval | None:
-        """The current stop, as what is to be decided: a breakpoint, or an approval, which no move passes."""
+        """The request at the current stop: a breakpoint, or a request that no move passes, such as an approval."""
         if self._checkpoint is None:
             return None
         return next((item for item in self._checkpoint.pending if item.id == self._current), None)
 
     def select(self, id: str) -> PendingApproval:
-        """Make another of the things that wait the current stop. Raises `UnknownPending`."""
+        """Make another waiting request the current stop. Raises `UnknownPending`."""
         item = self._named(id)
         self._current = item.id
         return item
 
     def where(self) -> list[Frame]:
-        """The call stack at the current stop: the outermost run first."""
+        """The call stack at the current stop, from the outermost run to the innermost."""
         path, parts = self._path(), self._parts()
         ids = path.split("/") if path else []
         frames = []
@@ -338,16 +363,16 @@ class Debugger(Generic[Deps, Output]):
         return [*frames, Frame(self._part().speaker, path, self._at())]
 
     def watch(self, expression: str) -> Watched:
-        """Have an expression worked out at each stop, over the names of `BreakpointContext`; returns what it is now.
+        """Compute an expression at each stop. It can use the names of `BreakpointContext`. Returns its present value.
 
-        Raises `ConfigurationError` for what is no expression, or has other names in it.
+        Raises `ConfigurationError` if the text is not an expression, or uses other names.
         """
         parsed = Expression(expression, NAMES)
         self._watches[parsed.text] = parsed
         return self._seen(parsed)
 
     def unwatch(self, expression: str) -> None:
-        """Watch it no more. Raises `ConfigurationError` for one that is not watched."""
+        """Stop watching an expression. Raises `ConfigurationError` if it is not watched."""
         if self._watches.pop(expression.strip(), None) is None:
             raise ConfigurationError(
                 f"{expression!r:.80} is not watched; these are: {', '.join(self._watches) or 'none'}"
@@ -355,16 +380,19 @@ class Debugger(Generic[Deps, Output]):
 
     @property
     def watches(self) -> list[Watched]:
-        """The watched expressions and their values at the current stop. One that cannot be evaluated has an error instead."""
+        """The watched expressions, with their values at the current stop.
+
+        If a value cannot be computed, it has an error instead.
+        """
         return [self._seen(each) for each in self._watches.values()]
 
     def evaluate(self, expression: str) -> Watched:
-        """Evaluate an expression at the current stop. Raises as `watch` does."""
+        """Compute an expression once, at the current stop. Raises what `watch` raises."""
         return self._seen(Expression(expression, NAMES))
 
     @property
     def context(self) -> BreakpointContext:
-        """The values that expressions and predicates see at the current stop."""
+        """The values that expressions and predicates can use at the current stop."""
         part, item, hit = self._part(), self.pending, self.hit
         graph, output = part.kind == "graph", part.output if isinstance(part.output, str) else None
         facts: dict[str, Any] = {"type": self.status, "output": output}

@@ -15,7 +15,7 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.stops.breakpoints import Breakpoint, BreakpointContext
 
 Pace: TypeAlias = Literal["into", "over", "out", "step", "go"]
-"""How far a run goes on, by the name of the method that takes it there."""
+"""How far a run goes on: the name of the method that moves it."""
 
 LABEL: Final = "(debugger)"
 """The label of a stop that stepping made. A breakpoint of the user's that lies there goes first, and leaves its own."""

@@ -46,7 +46,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Stage = Literal["input", "output", "tool"]
-"""What a guardrail looks at: what the run is asked, what it answers, or one call of a tool."""
+"""What a guardrail checks: the input of a run, its answer, or one tool call."""
 
 STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 
@@ -58,23 +58,23 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Let it through as it is. A guardrail that returns None says the same."""
+    """The value passes unchanged. A guardrail that returns None says the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Go on with this value instead: an input, the text of an answer, or the arguments of a tool as a mapping."""
+    """The value is replaced by this one: an input, the text of an answer, or all arguments of a tool as a mapping."""
 
     value: JsonValue = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Do not let it through.
+    """The value is refused. A refused input or answer ends the run; a refused call does not run.
 
-    `message` is for people, or for the model where a tool call is refused: put nothing in it that they must not see. `code` tells
-    refusals apart. `then` is for tool calls: the model goes on (`"continue"`), it goes on and the same call is refused from now on
-    (`"block"`), or the run ends (`"end"`). A refused input or answer always ends the run. Raises `ConfigurationError`.
+    `message` is for people, or for the model if a call is refused, so put nothing secret into it. `code` identifies the
+    kind of refusal for programs. `then` is for calls. `"continue"`: the model goes on. `"block"`: also, the same call
+    is refused for the rest of the run. `"end"`: the run ends. Raises `ConfigurationError`.
     """
 
     message: str
@@ -91,15 +91,15 @@ class Refuse:
 
 
 Answer: TypeAlias = Pass | Transform | Refuse | None
-"""What a guardrail may return. Anything else fails the run: nothing is let through by a slip."""
+"""The values that a guardrail may return. With any other value the run fails, so nothing passes by mistake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GuardrailContext(Generic[Deps]):
-    """What a guardrail may know of the run. A second parameter of it is filled with this.
+    """What a guardrail can read about the run. If a guardrail has a second parameter, it gets this context.
 
-    `agent` is the name of the agent and `path` where its run is nested, empty for the outermost. `tool_name` is there for tool
-    calls alone. `messages` are those said so far, and `deps` is what `invoke(deps=...)` was given.
+    `agent` is the name of the agent. `path` is the path of a nested run; it is empty for the outermost run. `tool_name`
+    is set only for tool calls. `messages` are the messages so far, and `deps` are the objects from `invoke(deps=...)`.
     """
 
     stage: Stage
@@ -116,7 +116,7 @@ class GuardrailContext(Generic[Deps]):
 
 
 class GuardrailOptions(TypedDict, total=False):
-    """What `@guardrail(...)` accepts: the attributes of `Guardrail`, for one function."""
+    """The options of `@guardrail(...)`. The attributes of `Guardrail` with the same names describe them."""
 
     name: str
     retries: int
@@ -124,26 +124,32 @@ class GuardrailOptions(TypedDict, total=False):
 
 
 class Guardrail:
-    """Something that looks before a thing counts. Subclass it and write `check`, or put `@guardrail` on a function.
+    """A check of an input, an answer or a tool call. Subclass it and write `check`, or use `@guardrail` on a function.
 
         class NoCards(Guardrail):
             def check(self, value, context): ...
 
-    Everything is checked when an instance is built, and fixed from then on: a subclass with an `__init__` of its own
-    calls `super().__init__()`. Raises `ConfigurationError`.
+    A guardrail is checked when an instance is built, and cannot change after that. If a subclass has an `__init__`, it
+    must call `super().__init__()`. Raises `ConfigurationError`.
     """
 
     name: str = ""
-    """What records and errors call it: letters, digits, `_` and `-`, at most 64. The class or function name if not given."""
+    """The name in records and errors: letters, digits, `_` and `-`, at most 64.
+
+    Default: from the class or the function.
+    """
 
     retries: int = 0
-    """How often it is asked again when it raises. Then the run fails, and nothing is let through."""
+    """How often the guardrail is called again after it has raised.
+
+    After that the run fails, and the value has not passed.
+    """
 
     retry_wait: float = 0.1
-    """Seconds before it is first asked again. They double with each, up to 5."""
+    """The seconds before the first retry. Each later pause is twice as long, up to 5 seconds."""
 
     stages: Sequence[Stage] = STAGES
-    """What it can look at. In a list for something else it is refused."""
+    """The stages that the guardrail can check. In a list for another stage it is refused."""
 
     is_async: bool
     """Whether `check` is async."""
@@ -178,10 +184,10 @@ class Guardrail:
         self._built = True
 
     def check(self, *args: Any, **kwargs: Any) -> Any:
-        """Say what becomes of the value: a `Pass`, `Transform` or `Refuse`, or None to let it pass.
+        """Check a value. Return a `Pass`, `Transform` or `Refuse`, or None if the value passes.
 
-        Write it in a subclass, sync or async, as `check(self, value)` or `check(self, value, context)`. The value is a copy of
-        its own: what the run was asked, the text of the answer, or the arguments of the tool.
+        Write this method in a subclass, sync or async, as `check(self, value)` or `check(self, value, context)`. The
+        value is a copy: the input of the run, the text of the answer, or the arguments of the tool.
         """
         raise NotImplementedError
 
@@ -236,7 +242,7 @@ _GENERATORS: Final = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 
 
 class FunctionGuardrail(Guardrail, Generic[P, R]):
-    """A function as a guardrail. Calling it calls the function, so it stays as testable as it was."""
+    """A function as a guardrail. You can still call it like the function, for example in a test."""
 
     def __init__(self, function: Callable[P, R], /, **options: Unpack[GuardrailOptions]) -> None:
         spelling.check_options("a guardrail", options, GuardrailOptions.__annotations__, ConfigurationError)
@@ -279,8 +285,8 @@ def guardrail(
 ) -> FunctionGuardrail[P, R] | Callable[[Callable[P, R]], FunctionGuardrail[P, R]]:
     """Make a function a guardrail: `@guardrail`, or `@guardrail(retries=2)` with options of `Guardrail`.
 
-    The function takes what it looks at, or that and a `GuardrailContext`; it is sync or async, and returns a `Pass`, `Transform`
-    or `Refuse`, or None to let it pass. Raises `ConfigurationError`.
+    The function takes the value, or the value and a `GuardrailContext`. It is sync or async. It returns a `Pass`,
+    `Transform` or `Refuse`, or None if the value passes. Raises `ConfigurationError`.
     """
     if function is not None:
         return FunctionGuardrail(function, **options)
@@ -339,9 +345,9 @@ def _innermost(function: Callable[..., object]) -> Callable[..., object]:
 
 
 class MaxLength(Guardrail):
-    """Refuse what is longer than so many characters: of the text, or of the compact JSON of what is no text.
+    """Refuses a text with more than this number of characters. For other values, their compact JSON counts.
 
-    The code of the refusal is `too_long`. Put it before guardrails that are slow, or whose patterns are. Raises `ConfigurationError`.
+    The code of the refusal is `too_long`. Put it before slow guardrails and slow patterns. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -356,18 +362,18 @@ class MaxLength(Guardrail):
         _named(self, name)
 
     def check(self, value: JsonValue) -> Answer:
-        """Refuse it if it is too long."""
+        """Refuse the value if it is too long."""
         text = value if isinstance(value, str) else canonical(value)
         return self._refusal if len(text) > self._characters else Pass()
 
 
 class RedactPatterns(Guardrail):
-    """Replace what a regular expression finds, in the text, or in every text and number inside what is no text.
+    """Replaces every match of the regular expressions by `with_`.
 
-    Every pattern is matched against the text as it was; where matches overlap, they are replaced as one by `with_`, as it is
-    written. What `with_` stands for already is not replaced again. A match in a key of an object cannot be replaced, so it is
-    refused, with the code `in_a_key`. Patterns are texts, or what `re.compile` gave. A slow pattern holds the run up for as long as
-    it takes: put a `MaxLength` before it. Raises `ConfigurationError`.
+    It looks at a text, or at all texts and numbers in any other value. Every pattern is matched against the original
+    text. Overlapping matches are replaced together, once. Text inside an earlier replacement is not replaced again. If
+    a key of an object matches, the value is refused, with the code `in_a_key`. A pattern is a text, or a result of
+    `re.compile`. A slow pattern delays the run, so put a `MaxLength` before it. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -390,7 +396,7 @@ class RedactPatterns(Guardrail):
         _named(self, name)
 
     def check(self, value: JsonValue, context: GuardrailContext[object]) -> Answer:
-        """Replace what the patterns find."""
+        """Replace the matches of the patterns."""
         try:
             parts = _parts(value, context)
             redacted = self._redacted(value) if parts is None else self._redacted_parts(parts)
@@ -424,10 +430,10 @@ class RedactPatterns(Guardrail):
 
 
 class RefusePatterns(Guardrail):
-    """Refuse what a regular expression finds something in: the text, or any key, text and number inside what is no text.
+    """Refuses a value if one of the regular expressions matches.
 
-    Patterns are texts, or what `re.compile` gave. A slow pattern holds the run up for as long as it takes: put a `MaxLength`
-    before it. Raises `ConfigurationError`.
+    It looks at a text, or at all keys, texts and numbers in any other value. A pattern is a text, or a result of
+    `re.compile`. A slow pattern delays the run, so put a `MaxLength` before it. Raises `ConfigurationError`.
     """
 
     def __init__(
@@ -444,7 +450,7 @@ class RefusePatterns(Guardrail):
         _named(self, name)
 
     def check(self, value: JsonValue, context: GuardrailContext[object]) -> Answer:
-        """Refuse it if a pattern finds something in it."""
+        """Refuse the value if a pattern matches."""
         if (parts := _parts(value, context)) is not None:
             value = [inner for part in parts for key, inner in part.items() if key != "type"]
         found = any(pattern.search(text) for text in _texts(value) for pattern in self._patterns)
@@ -452,7 +458,7 @@ class RefusePatterns(Guardrail):
 
 
 class AllowedTools(Guardrail):
-    """Refuse calls of any tool but these, with the code `tool_not_allowed`. Raises `ConfigurationError`."""
+    """Refuses calls of all tools but these, with the code `tool_not_allowed`. Raises `ConfigurationError`."""
 
     stages: Sequence[Stage] = ("tool",)
 
@@ -470,11 +476,12 @@ class AllowedTools(Guardrail):
 
 
 class JsonSchemaOutput(Guardrail):
-    """Refuse an answer that is not JSON, and nothing else, that is valid by this JSON Schema (2020-12).
+    """Refuses an answer that is not JSON alone, or that does not fit this JSON Schema (2020-12).
 
-    The code of the refusal is `not_by_schema`; its message says where the answer does not fit, and quotes no value. `format` is
-    checked for dates, times, durations and UUIDs. No reference is fetched: one that leads out of the schema fails the run. For an
-    answer that is read as a type, and asked for anew, use `output_type`. Raises `ConfigurationError` for what is no JSON Schema.
+    The code of the refusal is `not_by_schema`. Its message says where the answer does not fit, and quotes no value.
+    `format` is checked for dates, times, durations and UUIDs. No reference is downloaded: a reference to another
+    document fails the run. If the model should answer again, or you want a Python value, use `output_type`. Raises
+    `ConfigurationError` for an invalid JSON Schema.
     """
 
     stages: Sequence[Stage] = ("output",)
@@ -491,7 +498,7 @@ class JsonSchemaOutput(Guardrail):
         _named(self, name)
 
     def check(self, value: JsonValue) -> Answer:
-        """Refuse the answer if it is not valid by the schema."""
+        """Refuse the answer if it does not fit the schema."""
         try:
             answer = parse(value) if isinstance(value, str) else value
         except JsonError:

@@ -36,7 +36,10 @@ class Verdict:
 
 
 def begun_with(state: Checkpoint) -> JsonDict:
-    """The names of the guardrails that a run began with for whoever speaks now, by stage. Of a bearer's text, they may be anything."""
+    """The names of the guardrails with which the run began for the present speaker, by stage.
+
+    In a checkpoint that a bearer brings, they may be anything.
+    """
     facts = object_of(state.agent.fingerprint)
     if state.handoffs and state.speaker != state.agent.name:
         facts = object_of(object_of(facts.get("team")).get(str(state.speaker)))

@@ -21,8 +21,11 @@ from phronomy.stops.expressions import Expression
 _log = logging.getLogger("phronomy")
 
 BreakpointType: TypeAlias = Point | Literal["tool", "handoff", "approval", "*"]
-"""A point, or a shorthand: `tool` is `pre_tool_call`, `handoff` is `pre_handoff`, `approval` is wherever a call needs an approval,
-`*` is all three."""
+"""A point, or a shorthand.
+
+`"tool"` is `pre_tool_call`, `"handoff"` is `pre_handoff`, `"approval"` is every place at which a call needs an
+approval, and `"*"` is all three.
+"""
 
 _SHORT: Final[Mapping[str, tuple[str, ...]]] = {
     "tool": ("pre_tool_call",),
@@ -36,11 +39,12 @@ _CALLS: Final = ("pre_tool_call", "pre_handoff", "pre_node", "pre_pattern_step")
 
 @dataclass(frozen=True, kw_only=True)
 class BreakpointContext:
-    """What a predicate may know of the point that a run has come to: plain copies, to look at.
+    """The values that a condition of a breakpoint can read. They are copies, so changes have no effect.
 
-    `state` is a graph's, `args` are validated, `result` is what the tool gave (after it), `output` the text of the reply (at the
-    end), `path` that of the run, empty unless it is inside another, `turn` how often the model was asked. `handoff` names who hands
-    over and to whom: before a handoff, and before its target is asked first. `asks` says that the call needs an approval.
+    `state` is the state of a graph. `args` are validated. `result` is the result of the tool, after the call. `output`
+    is the text of the answer, at the end. `path` is the path of a nested run; it is empty for the outermost run. `turn`
+    is the number of model calls so far. `handoff` is the source and the target of a handoff; it is set before the
+    handoff, and before the first model call of the target. `asks` says whether the call needs an approval.
     """
 
     type: str
@@ -66,12 +70,12 @@ NAMES: Final = frozenset(field.name for field in fields(BreakpointContext))
 
 
 class Breakpoint(Given):
-    """A point where runs are to stop.
+    """A point at which runs stop, so that somebody can look.
 
-    `type` is one of the points, or a shorthand. `when` narrows it: a plain function of the `BreakpointContext`, or an expression in
-    text over its names, such as `"tool == 'refund' and args['amount'] > 100"`. One that raises, or that cannot be worked out, is no
-    match, and is reported to the log. `label` is shown with the stop. `agents`, `tools`, `nodes` and `patterns` are names: it stops
-    nowhere else. Raises `ConfigurationError`.
+    `type` is a point or a shorthand. `when` is a condition: a plain function of the `BreakpointContext`, or an
+    expression over its names, such as `"tool == 'refund' and args['amount'] > 100"`. If the condition raises, the
+    breakpoint does not match, and the error is logged. `label` is shown with the stop. `agents`, `tools`, `nodes` and
+    `patterns` are lists of names: the breakpoint then stops only there. Raises `ConfigurationError`.
     """
 
     __slots__ = ("_expression", "agents", "label", "nodes", "patterns", "tools", "type", "when")
@@ -118,7 +122,7 @@ class Breakpoint(Given):
     def stops_at(
         self, type: str, agent: str, tool: str | None, node: str | None, pattern: str | None, *, asks: bool
     ) -> bool:
-        """Whether it is for this point at all, whatever its predicate says."""
+        """Whether the breakpoint is for this point, whatever its condition says."""
         if self.type not in (type, *_APPROVALS) and type not in _SHORT.get(self.type, ()):
             return False
         if self.type in _APPROVALS and not asks and type not in _SHORT[self.type]:
@@ -127,7 +131,7 @@ class Breakpoint(Given):
         return all(names is None or name in names for names, name in wanted)
 
     def matches(self, context: BreakpointContext) -> bool:
-        """Whether the run is to stop here."""
+        """Whether a run stops here."""
         here = (context.type, context.agent, context.tool, context.node, context.pattern)
         if not self.stops_at(*here, asks=context.asks):
             return False
@@ -141,10 +145,10 @@ class Breakpoint(Given):
 
 
 class Breakpoints:
-    """Breakpoints that may change while runs are under way: each run looks at them anew at each point.
+    """Breakpoints that can change while runs go on. Each run reads them again at each point.
 
-    A plain list given to an agent is fixed. Safe to change from any thread. Once an agent has them, a name that it does not know
-    is refused here as well, with nothing changed.
+    A plain list, by contrast, is fixed. You can change a `Breakpoints` object from any thread. Once an agent uses them,
+    `add` and `replace` refuse a name that the agent does not have, and then change nothing.
     """
 
     def __init__(self, breakpoints: Iterable[Breakpoint] = ()) -> None:
@@ -162,26 +166,26 @@ class Breakpoints:
         return f"Breakpoints({list(self._items)!r})"
 
     def add(self, breakpoint: Breakpoint) -> None:
-        """Stop there as well, after those that are there already."""
+        """Add a breakpoint after the existing ones."""
         with self._lock:
             self._set((*self._items, *listed([breakpoint])))
 
     def remove(self, breakpoint: Breakpoint) -> None:
-        """Stop there no more; one that is not there changes nothing."""
+        """Remove a breakpoint. If it is not in the list, nothing changes."""
         with self._lock:
             self._items = tuple(item for item in self._items if item is not breakpoint)
 
     def replace(self, breakpoints: Iterable[Breakpoint]) -> None:
-        """Stop at these, and no others."""
+        """Replace all breakpoints by these."""
         with self._lock:
             self._set(listed(breakpoints))
 
     def clear(self) -> None:
-        """Stop nowhere."""
+        """Remove all breakpoints."""
         self.replace(())
 
     def arm(self, name: str, check: Callable[[Iterable[Breakpoint]], None]) -> None:
-        """Have all, and whatever is added, checked so for the agent of this name. Raises `ConfigurationError`."""
+        """Check all present and later breakpoints for the agent of this name. Raises `ConfigurationError`."""
         with self._lock:
             check(self._items)
             self._checks[name] = check
@@ -194,12 +198,12 @@ class Breakpoints:
 
 @dataclass(frozen=True, kw_only=True)
 class BreakpointHit:
-    """A run that stands at a breakpoint: what is known of the place, for whoever decides how it goes on.
+    """A stop at a breakpoint, with the facts for the person who decides how the run goes on.
 
-    `id` is what to answer under. `before` says whether what the point is named after is still to come. `state` is a graph's, whole;
-    `args` are those of the tool, `result` is what it gave, `output` what the run is about to end with; `next` is what the run does
-    if it is let go on; `asks` says that an approval handler is asked then; `stack` names the runs that it is inside of, the outermost
-    first, itself last.
+    `id` is the pending id, for the decision. `before` is True at a `pre_...` point, and False at a `post_...` point.
+    `state` is the whole state of a graph. `args` are the arguments of the tool, `result` is its result, and `output` is
+    the output with which the run is about to end. `next` is what the run does next, and `asks` says whether it then
+    asks an approval handler. `stack` names the runs from the outermost to this one.
     """
 
     id: str
@@ -225,7 +229,7 @@ class BreakpointHit:
 
 
 def match_breakpoint(breakpoints: Iterable[Breakpoint], context: BreakpointContext) -> Breakpoint | None:
-    """The first of the breakpoints, in the order they were given, that a run stops at here; None if there is none."""
+    """The first of the breakpoints that stops a run here. None if none does."""
     return next((each for each in breakpoints if each.matches(context)), None)
 
 
@@ -251,12 +255,18 @@ def _names(option: str, given: object) -> frozenset[str] | None:
 
 
 def trace(hit: BreakpointHit) -> Approve:  # noqa: ARG001  # as handlers are called
-    """Let every run go on at once: `Hold(on_breakpoint=trace)` has stops noted, in the record and the timeline, and waits at none."""
+    """Pass every breakpoint at once.
+
+    `Hold(on_breakpoint=trace)` records the stops on the timeline, and waits at none of them.
+    """
     return Approve()
 
 
 class Settled(NamedTuple):
-    """A stop that was answered, and how: `approved`, `skipped`, `rejected`, `responded`, `expired`, `cancelled`, or `left`."""
+    """A stop that was answered.
+
+    `how`: `approved`, `skipped`, `rejected`, `responded`, `expired`, `cancelled`, or `left`.
+    """
 
     hit: BreakpointHit
     how: str
@@ -275,17 +285,20 @@ class _Owner(Protocol):
 
 
 class Hold(Given):
-    """Has a call wait at breakpoints, instead of returning suspended, until somebody says how it goes on.
+    """Makes a call wait at breakpoints until somebody answers, where it would otherwise return as suspended.
 
-    Give it to `invoke`, `resume`, `stream` or their twins: `agent.invoke(..., hold=Hold())`. What it waits for is in the store: an
-    answer may come from `resume_breakpoint` here, from the agent's `resume` in any process, or from `on_breakpoint`, which is called
-    with each `BreakpointHit` and may answer at once with `Approve`, `Reject`, `Respond` or `Skip` (None: not now). If it raises,
-    that is logged, and the call waits on. `resume_event` is an event (of `threading` for sync calls, of `asyncio` for async ones)
-    that lets the run go on each time it is set. After `timeout` seconds (None: never) the run is cancelled, and the call raises
-    `BreakpointTimeout`. Waiting is no work: no limit, and no timeout of a tool, counts it. A worker that dies while it waits leaves a
-    run that is suspended.
+    Pass it to `invoke`, `resume`, `stream` or their async twins: `agent.invoke(..., hold=Hold())`. The stop is in the
+    store. It can be answered by `resume_breakpoint`, by the agent's `resume` in any process, or by `on_breakpoint`.
+    `on_breakpoint` is a function that is called with each `BreakpointHit`, and may return `Approve`, `Reject`,
+    `Respond` or `Skip`. If it returns None or raises, the call keeps waiting; an exception is logged. `resume_event` is
+    an event (of `threading`, or of `asyncio` for async calls); each time it is set, the run goes on.
 
-    One may serve any number of calls. `pending` are the stops that wait now, `settled` the last `history` that were answered.
+    After `timeout` seconds (300 unless given; None: never) the run is cancelled, and the call raises
+    `BreakpointTimeout`. No limit and no timeout of a tool counts the time of waiting. If the worker dies while it
+    waits, the run is suspended.
+
+    One hold can serve any number of calls. `pending` lists the stops that wait now, and `settled` the last `history`
+    answers. Raises `ConfigurationError`.
     """
 
     timeout: float | None
@@ -323,7 +336,7 @@ class Hold(Given):
 
     @property
     def settled(self) -> list[Settled]:
-        """The stops that were answered, and how, the newest last."""
+        """The stops that were answered, with the answers, the newest last."""
         with self._lock:
             return list(self._settled)
 
@@ -337,11 +350,12 @@ class Hold(Given):
         skip: bool = False,
         by: object = None,
     ) -> None:
-        """Let the call go on that waits under this id.
+        """Let the call that waits at this stop go on.
 
-        `input` stands in for the run's, before the model has seen it, or for that of a pattern's step; `args` for those of the tool,
-        validated and gated anew; `state` is an update of a graph's, as a node returns it. With `skip`, what comes next is left out.
-        Raises what `resume` raises; of several who answer, one wins.
+        `input` replaces the input of the run, before the model has seen it, or the input of a pattern's step. `args`
+        replaces arguments of the tool, which are validated and checked again. `state` is an update of a graph's state,
+        as a node returns it. With `skip`, the next call, node or step does not run. Raises what `resume` raises. If
+        several people answer, one wins.
         """
         owner, checkpoint_id, options = self._answer(id, input, args, state, skip=skip, by=by)
         owner.resume(checkpoint_id, **options)
@@ -357,19 +371,22 @@ class Hold(Given):
         skip: bool = False,
         by: object = None,
     ) -> None:
-        """As `resume_breakpoint`."""
+        """The async twin of `resume_breakpoint`."""
         owner, checkpoint_id, options = self._answer(id, input, args, state, skip=skip, by=by)
         await owner.aresume(checkpoint_id, **options)
         self._answered({id: "skipped" if skip else "approved"})
 
     def cancel_breakpoint(self, id: str, reason: str | None = None, *, by: object = None) -> None:
-        """Cancel the run that waits under this id. Nothing behind the breakpoint runs, is retried or goes elsewhere."""
+        """Cancel the run that waits at this stop.
+
+        Nothing after the breakpoint runs, is retried or is done by another agent.
+        """
         hit, owner = self._held(id)
         owner.cancel(hit.branch_id, reason=reason, by=by)
         self._answered({id: "cancelled"})
 
     async def acancel_breakpoint(self, id: str, reason: str | None = None, *, by: object = None) -> None:
-        """As `cancel_breakpoint`."""
+        """The async twin of `cancel_breakpoint`."""
         hit, owner = self._held(id)
         await owner.acancel(hit.branch_id, reason=reason, by=by)
         self._answered({id: "cancelled"})

@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 
 class Interrupt(Portable, BaseException):
-    """A body asks something, and nobody has answered yet. No `Exception`, so that a body's own handlers let it through."""
+    """A body asks a question that has no answer yet.
+
+    It is not an `Exception`, so that `except Exception` does not catch it.
+    """
 
     def __init__(self, key: str, args: JsonText, note: JsonText | None = None) -> None:
         super().__init__(key)
@@ -42,16 +45,21 @@ def interrupt(payload: object = None, *, key: str | None = None, answer: object 
 
 
 def interrupt(payload: object = None, *, key: str | None = None, answer: object = None) -> Any:
-    """Ask a human something from inside a node or a tool, and return the answer.
+    """Ask a human a question from inside the body of a node or a tool, and return the answer.
 
-    The run stops: `payload` (any JSON value, or what pydantic makes JSON of) is shown to whoever answers, as the arguments of a
-    pending approval with `why="question"`. The body runs again, from its beginning, when the run is resumed, and this call then
-    returns what was answered: the content of a `Respond`, True for an approval. A rejection settles the node or tool as
-    rejected, and the body is not run again. `key` tells the questions of one body apart (default: their order); one that was answered
-    is not asked again, whatever its payload is by then. `answer` is the type that the answer must have: a decision that does not fit
-    its JSON Schema is an `InvalidDecision`, with nothing consumed. Raises `ConfigurationError` outside of a node or tool that phronomy
-    runs, for a key that is used twice, for a payload that is not JSON, and for a type that has no JSON Schema; and `InvalidDecision`
-    for an answer that fitted the schema, and is refused by the type all the same.
+    The run is suspended. The person who answers is shown `payload` (any value that pydantic can turn into JSON), in the
+    arguments of a pending approval with `why="question"`. When the run is resumed, the body runs again from its
+    beginning, and this call returns the answer: the content of a `Respond`, or True for an `Approve`. A `Reject`
+    settles the node or tool as rejected, and the body does not run again.
+
+    `key` identifies a question of the body; without keys, the order of the questions identifies them. An answered
+    question is not asked again, even if its payload has changed. `answer` is the type of the answer, such as `bool`, a
+    `Literal` or a pydantic model. A decision that does not fit the JSON Schema of this type is an `InvalidDecision`,
+    and the question stays pending.
+
+    Raises `ConfigurationError` outside of a node or tool that phronomy runs, for a repeated key, for a payload that is
+    not JSON, and for a type that has no JSON Schema. Raises `InvalidDecision` in the body if an answer fits the JSON
+    Schema, but the type refuses it.
     """
     asker = _ASKER.get()
     if asker is None:
@@ -158,9 +166,10 @@ _ASKER: Final[ContextVar[Asker | None]] = ContextVar("phronomy_asker", default=N
 
 @contextmanager
 def asking(state: Checkpoint, call: Call) -> Iterator[None]:
-    """The body of this call runs now, and may ask. What it has asked is asked, though it returns, or raises something else.
+    """Run the body of this call, which may ask questions.
 
-    `gather(return_exceptions=True)`, or a `finally` that returns, keeps what passes through from whoever waits for the body.
+    A question counts even if the body returns or raises something else. `gather(return_exceptions=True)`, or a
+    `finally` that returns, would otherwise hide the question from the engine.
     """
     asker = Asker(state, call)
     try:
