@@ -63,34 +63,37 @@ if TYPE_CHECKING:
 
 
 class AsyncPrimitives(Protocol):
-    """The primitives that a run in an event loop calls at each step. Each does the same as the store's primitive of that name.
+    """The async versions of the primitives that a run calls at each step. They do the same as the store's own.
 
-    A cancellation may stop `append` and `release` before anything is written, and not afterwards. The engine holds it back anyway.
+    A cancellation may stop `append` and `release` before anything is written, but not after that. The engine delays a
+    cancellation until they return.
     """
 
     # These three and no more: they are what a run does at every step, with many runs in one loop. All else happens once
     # in a run, and a thread does for it.
     async def append(self, change: Append) -> Branch:
-        """As `Store.append`."""
+        """The async version of `Store.append`."""
         ...
 
     async def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        """As `Store.release`."""
+        """The async version of `Store.release`."""
         ...
 
     async def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
-        """As `Store.lineage`."""
+        """The async version of `Store.lineage`."""
         ...
 
 
 class Store(ABC):
-    """Where checkpoints are kept. Implement the abstract methods; each is atomic and safe to call from any thread.
+    """The base class of all stores. A store keeps the checkpoints of runs, so that any process can resume them.
 
-    A store object belongs to one `tenant`: it sees and touches nothing of another's, even under equal ids; `for_tenant` gives
-    that of another on the same connections. `clock` gives seconds since the epoch and is what leases, expiry and age are judged
-    by. `lease` is how long, in seconds, a claim lasts without being renewed. `ttl` is after how many seconds `recover` takes away
-    a run that has ended (None: never). `blocking` says whether a call may take long enough that the async driver should make it
-    in a thread.
+    A store object belongs to one `tenant`. It cannot see or change the data of another tenant, even if ids are equal;
+    `for_tenant` makes a store for another tenant. `clock` returns seconds since the epoch; leases, expiry and ages
+    follow this clock. `lease` is the number of seconds until a claim ends, unless it is renewed. `ttl` is the number of
+    seconds after which `recover_all` deletes a run that has ended (None: never). Raises `StoreError`.
+
+    To write a store, implement the abstract methods. Each must be atomic, and safe to call from any thread. `blocking`
+    says whether a call can take so long that async code should make it in a thread.
     """
 
     blocking: bool = True
@@ -130,103 +133,116 @@ class Store(ABC):
 
     @abstractmethod
     def for_tenant(self, tenant: str) -> Self:
-        """The store of another tenant, on the same connections: closing either closes both. Raises `StoreError` for a bad name."""
+        """The store of another tenant, on the same connections. If you close one of the two, both are closed.
+
+        Raises `StoreError` for an invalid name.
+        """
 
     @abstractmethod
     # The look at the thread and the write are one step. Apart, two requests of one conversation would both find it
     # free, and both would answer.
     def create(self, branch: Branch, change: Append, *, exclusive: bool) -> None:
-        """Add a branch with the first entries of its log, held by `change.take` if that is given.
+        """Add a branch with the first entries of its log. If `change.take` is given, that owner claims the branch.
 
-        With `exclusive`, raises `Occupied` if its thread has a branch whose status is in `OPEN`, and `Behind` if the thread's
-        latest end is another branch than its parent. Raises `StoreError` if a branch or a checkpoint of that id is there already,
-        `CheckpointNotFound` if its parent is not there.
+        With `exclusive`, raises `Occupied` if the thread of the branch has another branch with a status in `OPEN`, and
+        `Behind` if the thread's latest end is not the branch's parent. Raises `StoreError` if a branch or a checkpoint
+        with that id exists, and `CheckpointNotFound` if the parent does not exist.
         """
 
     @abstractmethod
     def append(self, change: Append) -> Branch:
-        """Write `change` in one transaction and return the branch as it then stands.
+        """Write `change` in one transaction, and return the branch after it. The entries get the numbers after `seq`.
 
-        Raises `LeaseLost` if `change.claim` is no longer the branch's owner and fence; `Behind` if `change.seq` is not the
-        branch's; `Held` if a claim is to be taken and another's has not expired; `CheckpointNotFound` if there is no such branch;
-        `StoreError` if a checkpoint or a pending id is there already, or for a change without the right to it. Entries get the
-        numbers that follow `seq`.
+        Raises `LeaseLost` if `change.claim` is not the present owner and fence of the branch; `Behind` if `change.seq`
+        is not the branch's `seq`; `Held` if the change takes a claim and another claim has not expired;
+        `CheckpointNotFound` if the branch does not exist; and `StoreError` if a checkpoint or a pending id exists
+        already, or if the change has no right to write.
         """
 
     @abstractmethod
     # Not an append: it adds no entry, so the log's length, which every other writer compares, does not move under them
     # three times in each lease.
     def renew(self, claim: Claim) -> Branch:
-        """Make the lease last `self.lease` seconds from now, even if it had expired. Raises `LeaseLost` if the claim is gone."""
+        """Extend the lease of a claim to `self.lease` seconds from now, even if it has expired.
+
+        Raises `LeaseLost` if the claim no longer exists.
+        """
 
     @abstractmethod
     def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        """Give up the claim, if it is still held, and set the status. Never raises `LeaseLost`."""
+        """Give up a claim, if it still exists, and set the status of the branch. Never raises `LeaseLost`."""
 
     @abstractmethod
     # Beside the log, for the same reason: telling the world about an entry is no entry. A crash between telling and
     # this tells it once more, never once too little.
     def announced(self, branch_id: str, seq: int) -> None:
-        """Note that everything up to entry `seq` of a branch has been announced; a number below the one noted changes nothing.
+        """Record that all entries of a branch up to number `seq` are announced.
 
-        Raises `CheckpointNotFound` if there is no such branch.
+        A number below the recorded one changes nothing. Raises `CheckpointNotFound` if the branch does not exist.
         """
 
     @abstractmethod
     # Branches that go on from what is removed are rewritten in the same step. Between two steps a crash would leave
     # rows that say what is new since a row that is gone.
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
-        """Take branches away as a whole, with their logs and what is pending in them: their ids, each with its last entry's number.
+        """Delete whole branches, with their logs and pending requests. The audit trail stays.
 
-        `detached` are the branches that go on from them, each with entries of its own log to be written anew (numbered by `seq`),
-        after which it needs nothing before its log: it has no parent branch from then on. The audit trail stays. Raises `Behind`
-        if a branch is gone, has another last entry or is held, or if some other branch goes on from one of them. Nothing was
-        changed then.
+        `branches` maps the id of each branch to the number of its last entry. `detached` maps the id of every other
+        branch that starts from one of them to entries of its own log, which are rewritten (by their `seq`). After that,
+        such a branch has no parent branch, and needs nothing before its own log.
+
+        Raises `Behind`, with nothing changed, if a branch is gone, has another last entry or is held, or if a branch
+        that is not in `detached` starts from one of them.
         """
 
     @abstractmethod
     def lineage(self, *, checkpoint_id: str | None = None, branch_id: str | None = None) -> Lineage:
-        """The entries that lead to a checkpoint and the journal after it up to the next root row, or those of a whole branch.
+        """The entries that lead to a checkpoint, or all entries of a branch.
 
-        One statement on a database. Raises `CheckpointNotFound`.
+        With a checkpoint, they include the journal after it, up to the next root row. With a database, use one
+        statement. Raises `CheckpointNotFound`.
         """
 
     @abstractmethod
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
-        """The branches that are wanted."""
+        """The branches that match the filter."""
 
     @abstractmethod
     def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
-        """The pending approvals that are wanted, found by an index. `checkpoint_id` is the branch's head."""
+        """The pending approvals that match the filter, found by an index.
+
+        `checkpoint_id` of a row is the head of its branch.
+        """
 
     @abstractmethod
     def count_pending(self, wanted: PendingFilter) -> int:
-        """How many pending approvals there are of those that are wanted; `after` and `limit` do not count."""
+        """The number of pending approvals that match the filter. `after` and `limit` are ignored."""
 
     @abstractmethod
     def select_checkpoints(self, wanted: CheckpointFilter) -> list[CheckpointRow]:
-        """The root checkpoints that are wanted."""
+        """The root checkpoints that match the filter."""
 
     @abstractmethod
     def select_audit(self, wanted: AuditFilter) -> list[AuditRow]:
-        """The lines of the audit trail that are wanted."""
+        """The records of the audit trail that match the filter."""
 
     @abstractmethod
     def child_ids(self, checkpoint_id: str) -> list[str]:
-        """The ids of the root checkpoints that go on from this one, in the order of their branches."""
+        """The ids of the root checkpoints that follow this one, in the order of their branches."""
 
     @property
     # A property that is asked anew each time, since the answer hangs on the loop that runs: a connection belongs to one
     # loop.
     def native(self) -> AsyncPrimitives | None:
-        """The primitives that the event loop that runs is to use; None: it calls the store's, in a thread if they block.
+        """The async primitives for the running event loop, or None.
 
-        Where a subclass overrides one of those and not this, its own are called, and these are not.
+        If it is None, the store's own primitives are called, in a thread if they block. If a subclass overrides a
+        primitive but not this property, its own primitives are called instead of these.
         """
         return None
 
     def close(self) -> None:
-        """Let go of files and connections. Closing twice is allowed."""
+        """Close the files and connections. You can call it more than once."""
 
     def __enter__(self) -> Self:
         return self
@@ -239,63 +255,72 @@ class Store(ABC):
     # Built on the primitives
 
     def load(self, checkpoint_id: str) -> Checkpoint:
-        """The checkpoint of this id: as it was sealed, once its branch has gone on. Raises `CheckpointNotFound`.
+        """Return the checkpoint with this id. Raises `CheckpointNotFound`.
 
-        The last of a branch comes with what has been journaled after it: it is where the run stands, and goes on from. What
-        `sealed` makes of it is what the id names, whenever it is read.
+        The newest checkpoint of a branch comes with its journal, because the run continues from there. Any other
+        checkpoint is returned as it was sealed. `sealed()` of the result is always the same for an id.
         """
         return self.locate(checkpoint_id)[1]
 
     def locate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
-        """As `load`, with the branch that the store keeps it on."""
+        """The checkpoint that `load` returns, together with its branch."""
         checkpoint_id = text("checkpoint_id", checkpoint_id)
         # The lineage holds journal that came after the checkpoint. For a place that the branch has passed it is
         # dropped: an id names what was sealed, whenever it is read.
         return listing.located(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def whole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
-        """As `locate`, with what was journaled after it, up to the next: what a copy of it from an earlier time is compared with."""
+        """The checkpoint with its journal up to the next checkpoint, and its branch. Raises `CheckpointNotFound`.
+
+        Use it to compare an older copy of the checkpoint with the stored one.
+        """
         checkpoint_id = text("checkpoint_id", checkpoint_id)
         # Here it is kept. Somebody may hold a copy of this checkpoint from a moment when half of that journal was
         # written, and the two are compared.
         return listing.last_in(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def head(self, branch_id: str) -> tuple[Branch, Checkpoint]:
-        """A branch and its last checkpoint, with what has been journaled after it. Raises `CheckpointNotFound`."""
+        """A branch, and its last checkpoint with its journal. Raises `CheckpointNotFound`."""
         lineage = self.lineage(branch_id=text("branch_id", branch_id))
         return lineage.branch, last_of(lineage.entries)
 
     def history(self, checkpoint_id: str) -> list[Checkpoint]:
-        """The checkpoints from the root to this one, oldest first, which is as `load` gives it. Raises `CheckpointNotFound`."""
+        """The checkpoints from the first to this one, oldest first. Raises `CheckpointNotFound`.
+
+        The last one is the same as `load` returns.
+        """
         checkpoint_id = text("checkpoint_id", checkpoint_id)
         return listing.led_through(self.lineage(checkpoint_id=checkpoint_id), checkpoint_id)
 
     def children(self, checkpoint_id: str) -> list[Checkpoint]:
-        """The checkpoints that go on from this one: the next of its branch, forks, and the thread's next run, in this order."""
+        """The checkpoints that follow this one.
+
+        The order is: the next checkpoint of its branch, forks, the next run of the thread.
+        """
         # One load for each: children are few, and each may lie in a log of its own.
         return [self.load(child) for child in self.child_ids(text("checkpoint_id", checkpoint_id))]
 
     def latest(self, thread_id: str) -> Checkpoint | None:
-        """The last checkpoint of the branch of the thread that ended last, None if none has ended."""
+        """The last checkpoint of the thread's branch that ended last. None if no branch of the thread has ended."""
         # All branches of the thread, not a query for the last: which one ended last is decided by the same function
         # that `create` judges by, or a run could begin from one end and be refused for another.
         last = changes.latest_ended(self.branches(thread_id=text("thread_id", thread_id)))
         return self.head(last.id)[1] if last is not None else None
 
     def current(self, thread_id: str) -> Checkpoint:
-        """The checkpoint at which a thread stands: that of its run which has not ended, or else of the one that ended last.
+        """The last checkpoint of the thread's run that has not ended; if all have ended, of the run that ended last.
 
-        Of several that have not ended, such as forks, it is the one that was made last. Raises `CheckpointNotFound` for a thread that
-        the store does not know.
+        If several branches have not ended, such as forks, it is the one that was made last. Raises `CheckpointNotFound`
+        if the store does not know the thread.
         """
         return listing.current(self, thread_id)[1]
 
     def branches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
-        """The branches of a run or of a thread, or all, oldest first."""
+        """The branches of a run, of a thread, or all, oldest first."""
         return self.select_branches(BranchFilter(**texts(run_id=run_id, thread_id=thread_id)))
 
     def pending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-        """The pending approvals of a run, of a thread or of all, oldest request first, as stored."""
+        """The pending approvals of a run, of a thread, or all, as stored, oldest first."""
         return self.select_pending(listing.pending_filter(self, run_id=run_id, thread_id=thread_id))
 
     def pending(
@@ -306,11 +331,13 @@ class Store(ABC):
         after: str | None = None,
         **wanted: Unpack[Wanted],
     ) -> Page[Waiting]:
-        """What waits for a human, oldest request first, or with `newest` newest first: found by an index, however much there is.
+        """List the requests that wait for a human, oldest first; with `newest`, newest first.
 
-        Give any of run, thread, agent, tool, label (of the run or fork) and risk (of the tool); `older_than` and `newer_than` are
-        ages in seconds. With `limit`, the page holds that many at most, and its `next` is the `after` of the next page, None at the
-        end; a page is not disturbed by what is decided meanwhile. Raises `StoreError` for a cursor that is none.
+        Filter by `run_id`, `thread_id`, `agent`, `tool`, `label` (of the run or fork) and `risk` (of the tool).
+        `older_than` and `newer_than` are ages in seconds. The query uses an index, so it is fast even if many requests
+        are pending. `limit` is the largest number of items in the page. To get the next page, pass `next` of the page
+        as `after`; it is None at the end. If requests are decided between two pages, no other request is skipped.
+        Raises `StoreError` for an invalid cursor.
         """
         check_options("Store.pending", wanted, Wanted.__annotations__, TypeError)
         # The ages become times once, here: the pages that follow are asked for anew, and each takes its own moment as
@@ -319,7 +346,7 @@ class Store(ABC):
         return listing.pending_page(self, found, limit, after)
 
     def count(self, **wanted: Unpack[Wanted]) -> int:
-        """How many approvals wait for a human, of those that `pending` would list."""
+        """The number of requests that wait for a human, with the filters of `pending`."""
         check_options("Store.count", wanted, Wanted.__annotations__, TypeError)
         return self.count_pending(listing.pending_filter(self, **wanted))
 
@@ -329,46 +356,46 @@ class Store(ABC):
     # signature as the sync twin's. `asked` holds what they have in common.
 
     async def aload(self, checkpoint_id: str) -> Checkpoint:
-        """As `load`, without blocking the event loop."""
+        """The async twin of `load`."""
         # `Store.load` is named, not `self.load`: `asked` compares the two, and calls an override of the sync method
         # where there is one.
         return await asked(self, Store.load, listing.aload, checkpoint_id)
 
     async def alocate(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
-        """As `locate`, without blocking the event loop."""
+        """The async twin of `locate`."""
         return await asked(self, Store.locate, listing.alocate, checkpoint_id)
 
     async def awhole(self, checkpoint_id: str) -> tuple[Branch, Checkpoint]:
-        """As `whole`, without blocking the event loop."""
+        """The async twin of `whole`."""
         return await asked(self, Store.whole, listing.awhole, checkpoint_id)
 
     async def ahead(self, branch_id: str) -> tuple[Branch, Checkpoint]:
-        """As `head`, without blocking the event loop."""
+        """The async twin of `head`."""
         return await asked(self, Store.head, listing.ahead, branch_id)
 
     async def ahistory(self, checkpoint_id: str) -> list[Checkpoint]:
-        """As `history`, without blocking the event loop."""
+        """The async twin of `history`."""
         return await asked(self, Store.history, listing.ahistory, checkpoint_id)
 
     async def achildren(self, checkpoint_id: str) -> list[Checkpoint]:
-        """As `children`, without blocking the event loop."""
+        """The async twin of `children`."""
         # None: there is no native way, so a store that blocks is called in a thread.
         return await asked(self, Store.children, None, checkpoint_id)
 
     async def alatest(self, thread_id: str) -> Checkpoint | None:
-        """As `latest`, without blocking the event loop."""
+        """The async twin of `latest`."""
         return await asked(self, Store.latest, None, thread_id)
 
     async def acurrent(self, thread_id: str) -> Checkpoint:
-        """As `current`, without blocking the event loop."""
+        """The async twin of `current`."""
         return await asked(self, Store.current, None, thread_id)
 
     async def abranches(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[Branch]:
-        """As `branches`, without blocking the event loop."""
+        """The async twin of `branches`."""
         return await asked(self, Store.branches, None, run_id=run_id, thread_id=thread_id)
 
     async def apending_rows(self, *, run_id: str | None = None, thread_id: str | None = None) -> list[PendingRow]:
-        """As `pending_rows`, without blocking the event loop."""
+        """The async twin of `pending_rows`."""
         return await asked(self, Store.pending_rows, None, run_id=run_id, thread_id=thread_id)
 
     async def apending(
@@ -379,27 +406,28 @@ class Store(ABC):
         after: str | None = None,
         **wanted: Unpack[Wanted],
     ) -> Page[Waiting]:
-        """As `pending`, without blocking the event loop."""
+        """The async twin of `pending`."""
         return await asked(self, Store.pending, None, newest=newest, limit=limit, after=after, **wanted)
 
     async def acount(self, **wanted: Unpack[Wanted]) -> int:
-        """As `count`, without blocking the event loop."""
+        """The async twin of `count`."""
         return await asked(self, Store.count, None, **wanted)
 
     def list(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:
-        """The checkpoints that are kept, in the order their branches were made: id, label, when it was made, and where it belongs.
+        """List the stored checkpoints, in the order in which their branches were made.
 
-        Give any of run, thread, agent and label; `labeled` means those that have one. Pages are as those of `pending`.
+        Filter by `run_id`, `thread_id`, `agent` and `label`; `labeled` means all that have a label. Pages work as in
+        `pending`.
         """
         check_options("Store.list", wanted, Kept.__annotations__, TypeError)
         return listing.checkpoint_page(self, **wanted)
 
     def audit(self, **wanted: Unpack[Told]) -> Iterator[AuditRecord]:
-        """Who decided what, when, through which channel, why, and the digest of what was shown, oldest first.
+        """Iterate over the audit trail, oldest first: who decided what, when, why, and through which channel.
 
-        Give any of run, thread, pending id and times (datetimes with a time zone, or seconds since the epoch; inclusive). What is
-        here stays when runs are taken away. `record.model_dump_json()` is a line of an export as JSON lines. Raises `StoreError`
-        for a time that is none.
+        Filter by `run_id`, `thread_id`, `pending_id`, `since` and `until`. Times are datetimes with a time zone, or
+        seconds since the epoch; both ends are included. Records stay when runs are deleted. `record.model_dump_json()`
+        makes a line of a JSON lines file. Raises `StoreError` for an invalid time.
         """
         # An iterator that reads a batch at a time: the trail is never deleted, so one day it is longer than memory.
         # What is asked for is judged at once, not when the first line is.
@@ -407,74 +435,75 @@ class Store(ABC):
         return listing.audit_records(self, listing.audit_filter(**wanted))
 
     def aaudit(self, **wanted: Unpack[Told]) -> AsyncIterator[AuditRecord]:
-        """As `audit`, for `async for`, without blocking the event loop."""
+        """The async twin of `audit`, for `async for`."""
         check_options("Store.aaudit", wanted, Told.__annotations__, TypeError)
         return listing.aaudit_records(self, listing.audit_filter(**wanted))
 
     def wait(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
-        """Wait until a run has ended, however and wherever that happens, and return its last checkpoint.
+        """Wait until a run has ended, in any process, and return its last checkpoint.
 
-        With `stops`, being suspended or failed counts as well. `timeout` is in seconds; None waits for ever. Raises `WaitTimeout`
-        when it is over, and `CheckpointNotFound` if there is no such run. A run id means the run's own branch, not its forks; the
-        id of a fork's branch means that.
+        With `stops`, it also returns when the run is suspended or has failed. `timeout` is in seconds (None: no limit).
+        `run_id` is the id of a run, which means its main branch without its forks, or the id of a fork's branch. Raises
+        `WaitTimeout` after the timeout, and `CheckpointNotFound` if the run does not exist.
         """
         # By looking now and then. A notification would need a connection for each waiter, and a primitive that not
         # every store can have.
         return listing.wait(self, run_id, timeout, stops)
 
     async def await_(self, run_id: str, *, timeout: float | None = None, stops: bool = False) -> Checkpoint:
-        """As `wait`, without blocking the event loop."""
+        """The async twin of `wait`."""
         return await listing.await_(self, run_id, timeout, stops)
 
     def delete(self, id: str, *, force: bool = False) -> bool:
-        """Take a run, a branch, or the branch that ends with this checkpoint away. False if there is no such id, or a worker has it.
+        """Delete a run, a branch, or the branch that ends with this checkpoint.
 
-        What goes on from it elsewhere stays whole; so does the audit trail. Raises `StillNeeded` if its run has not ended in every
-        branch, unless `force` is given: then what waits is gone, and nobody can decide it any more. Raises it as well for the id of
-        a checkpoint before the last of its branch.
+        Returns False if the id does not exist or a worker holds the branch. Runs and branches that start from the
+        deleted one stay whole, and so does the audit trail. Raises `StillNeeded` if the run has not ended in every
+        branch. With `force`, it is deleted all the same, and nobody can decide its pending requests any more. Raises
+        `StillNeeded` also for the id of a checkpoint that is not the last of its branch.
         """
         return retention.delete(self, id, force=force)
 
     def clear(self) -> int:
-        """Take away every run that has ended in all its branches, and return the number of checkpoints that went."""
+        """Delete every run that has ended in all its branches. Returns the number of deleted checkpoints."""
         # Ended runs alone, as everywhere: an order to clear must not take away what a human is looking at.
         return retention.prune(self, older_than=None, keep_labeled=False, keep_last=0)
 
     def prune(self, *, older_than: float | None = None, keep_labeled: bool = True, keep_last: int = 0) -> int:
-        """Take away runs that ended more than `older_than` seconds ago, and return the number of checkpoints that went.
+        """Delete runs that ended more than `older_than` seconds ago (None: all that have ended).
 
-        A run goes as a whole, forks included, once all of it has ended. `keep_labeled` spares runs with a labeled checkpoint,
-        `keep_last` the last runs of each thread. What waits for a human, or is worked on, always stays; so does the audit trail.
-        A run that goes on from one that was taken away stays whole.
+        Returns the number of deleted checkpoints. A run is deleted as a whole, with its forks, and only after all of it
+        has ended. `keep_labeled` keeps runs that have a label, and `keep_last` keeps the last runs of each thread. Runs
+        that wait or are driven stay, and so does the audit trail. Later runs of the same thread stay whole.
         """
         return retention.prune(self, older_than=older_than, keep_labeled=keep_labeled, keep_last=keep_last)
 
     def diff(self, before: str, after: str) -> CheckpointDiff:
-        """The difference between two checkpoints, given by their ids. They may be of different runs. Raises `CheckpointNotFound`."""
+        """Compare two checkpoints by their ids. They may belong to different runs. Raises `CheckpointNotFound`."""
         return diff(self.load(before), self.load(after))
 
     async def alist(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:
-        """As `list`, without blocking the event loop."""
+        """The async twin of `list`."""
         return await asked(self, Store.list, None, **wanted)
 
     async def adiff(self, before: str, after: str) -> CheckpointDiff:
-        """As `diff`, without blocking the event loop."""
+        """The async twin of `diff`."""
         return await asked(self, Store.diff, None, before, after)
 
     # What takes in and takes away
 
     def fork(self, checkpoint_id: str, *, label: str | None = None, rerun: bool = False) -> Checkpoint:
-        """Open another branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
+        """Start a new branch of a run at a checkpoint, as `agent.fork` does, and return its first checkpoint."""
         # Loaded from the store and not taken from the caller: a fork goes on from what is stored, and a text that was
         # changed on the way cannot get in by it.
         return forking.fork(self, self.load(checkpoint_id), label=label, rerun=rerun)
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Take in a checkpoint that this store has not made, with what is nested in it, as a branch of its own.
+        """Copy a checkpoint from another store into this one, with its nested runs, as a branch of its own.
 
-        Saving one that is there already changes nothing. Where the store has another checkpoint's branch under the same id, the
-        branch is kept under the id of the checkpoint. Raises `CheckpointError` for what could not be loaded again, and
-        `CheckpointEdited` if the store has another checkpoint of that id.
+        If the checkpoint exists already, nothing changes. If the store has another branch with the same id, the new
+        branch gets the id of the checkpoint as its id. Raises `CheckpointError` if the checkpoint could not be loaded
+        again, and `CheckpointEdited` if the store has a different checkpoint with that id.
         """
         # Validated first, however it was built: once in the store, it is what every later text of that id has to agree
         # with.

@@ -58,12 +58,12 @@ T = TypeVar("T")
 
 
 class MemoryStore(Store):
-    """Keeps checkpoints in this process, for as long as it lives. Safe to use from any thread.
+    """A store in the memory of this process. Its data end with the process. It can be used from any thread.
 
-    With `max_checkpoints` there is a bound: beyond it the oldest runs that have ended are taken away, first in, first out, or
-    spared if a checkpoint of theirs has a label and `keep_labeled` is on. What waits for a human or can be resumed is never taken
-    away, nor is the run that was just written to, so there may be more than that. Copying a memory store by `os.fork` gives two
-    that know nothing of each other.
+    `max_checkpoints` limits the number of checkpoints: above it, the oldest runs that have ended are deleted.
+    `keep_labeled` keeps runs that have a label. Runs that wait or can be resumed, and the run of the last write, are
+    never deleted, so there can be more checkpoints than the limit. After `os.fork`, the two processes have two
+    independent stores.
     """
 
     # It never waits for more than another thread's dictionary work, so an event loop may call it directly: a thread
@@ -97,7 +97,7 @@ class MemoryStore(Store):
 
     @classmethod
     def of_agent(cls) -> Self:
-        """The store of an agent that was given none: where its runs are is known in the whole process."""
+        """Make the store of an agent that was given none. All agents of the process can find its runs."""
         # Agents without a store are made anew for each request. A checkpoint that one of them gave away may come back
         # to two others at once, and the decision in it counts once only if both find the store it was made in.
         store = cls()
@@ -105,7 +105,10 @@ class MemoryStore(Store):
         return store
 
     def home_of(self, run_id: str, checkpoint_id: str) -> MemoryStore:
-        """The store of this process that has the run of a checkpoint: this one, unless it is the store of another agent without one."""
+        """The store of this process that has the run of this checkpoint.
+
+        It is this store, or the store of another agent that was given none.
+        """
         if self._homes is None or checkpoint_id in self._mine.places:
             return self
         return self._homes.of(run_id, self)

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 BranchStatus: TypeAlias = Literal[
     "running", "suspended", "failed", "completed", "rejected", "cancelled", "superseded", "skipped"
 ]
-"""How a branch stands. `failed`: a fault stopped it between boundaries, and it can be resumed. The last four are ends."""
+"""The status of a branch. `failed`: a failure stopped it between two boundaries, and it can be resumed.
+
+The last five mean that the branch has ended.
+"""
 
 # Two tuples and not one predicate: SQL and Lua are given the same words, so a store's index and the rules of the base
 # cannot part.
@@ -32,13 +35,16 @@ FACETS: Final = ("run", "thread", "label", "tool", "risk", "agent")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """One line of a run: the run itself (its id is the run's id), or a fork of it.
+    """One branch of a run: the run itself, which has the id of the run, or a fork of it.
 
-    `parent_branch` and `parent_seq` say which log it goes on from, and after which entry. `seq` is the number of the last entry
-    of its own log, which begins after `parent_seq`. `head` is the id of its last root checkpoint. `label` is that of the first.
-    `created_at`, `changed_at` (the time of the last write) and `lease_until` are in seconds since the epoch, by the store's clock.
-    `announced` is the last entry that has been announced; None means that this branch is not announced at all. `handed` is the first
-    entry that was left for the worker who held the branch; None if there is none, and again after the next root checkpoint.
+    `parent_branch` and `parent_seq` name the log from which the branch starts, and the entry after which it starts.
+    `seq` is the number of the last entry of its own log, whose first entry comes after `parent_seq`. `head` is the id
+    of its last root checkpoint, and `label` is the label of its first. `created_at`, `changed_at` (the time of the last
+    write) and `lease_until` are seconds since the epoch, by the store's clock.
+
+    `announced` is the number of the last announced entry; None means that this branch is not announced. `handed` is the
+    number of the first entry that was left for the worker that held the branch. It is None if there is none, and
+    becomes None again with the next root checkpoint.
     """
 
     id: str
@@ -69,14 +75,14 @@ class Branch:
     handed: int | None = None
 
     def is_held(self, now: float) -> bool:
-        """Whether a worker holds the branch whose lease has not expired at this time, by the store's clock."""
+        """Whether a worker holds the branch at this time: it has an owner, and the lease has not expired."""
         # An owner whose lease is over is still written down, because it may come back and go on if nobody took over. It
         # just keeps nobody out.
         return self.owner is not None and self.lease_until > now
 
     @classmethod
     def of(cls, checkpoint: "Checkpoint", **fields: Any) -> "Branch":
-        """The branch that a checkpoint names."""
+        """Make the branch of a checkpoint, with its ids, agent and label."""
         return cls(
             id=checkpoint.branch_id,
             run_id=checkpoint.run_id,
@@ -89,10 +95,11 @@ class Branch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry of a log. A row has a `checkpoint_id`; a journal entry has none. `path` names the nested run it belongs to.
+    """One entry of a log: a row, which has a `checkpoint_id`, or a journal entry, which has none.
 
-    `parent_id` is there where the parent is not the row of the same path before it in the same log. `label` is the checkpoint's;
-    only that of a root row (one with the empty path) is looked for.
+    `path` is the path of its nested run; it is empty for a root row. `parent_id` is set only if the parent is not the
+    previous row of the same path in the same log. `label` is the label of the checkpoint; only labels of root rows are
+    searched.
     """
 
     # The body is text and stays text. A store that parsed it (a JSON column) would give back 5 for 5.0, or keys in
@@ -110,10 +117,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingRow:
-    """A pending approval as a store lists it: where it waits, and the request as text (a `PendingApproval`).
+    """A pending approval as a store keeps it: its place, and the request (a `PendingApproval`) as text in `body`.
 
-    `label` is that of the branch when the request was made. `requested_at` and `expires_at` (None: never) are in seconds since the
-    epoch. `n` is the store's number for it, which grows: rows of one time are in the order of their numbers.
+    `label` is the label of the branch at the time of the request. `requested_at` and `expires_at` (None: never) are
+    seconds since the epoch. `n` is a growing number from the store: rows of the same time are in the order of `n`.
     """
 
     pending_id: str
@@ -133,7 +140,7 @@ class PendingRow:
     n: int = 0
 
     def facets(self) -> dict[str, str]:
-        """What it can be looked for by, besides its id: one value for each name, those that it has none for left out."""
+        """The values by which the row can be found, besides its id, by name. Names without a value are left out."""
         # Zipped with `strict`, so a facet that is added in one place only fails in the first test.
         values = (self.run_id, self.thread_id, self.label, self.tool_name, self.risk, self.agent)
         return {name: value for name, value in zip(FACETS, values, strict=True) if value is not None}
@@ -141,9 +148,10 @@ class PendingRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """A line of the audit trail: what was decided, as text. `at` is in seconds since the epoch, `n` the store's growing number.
+    """A record of the audit trail, as text in `body`.
 
-    It is written with what it tells of, never changed, and not taken away with the branch.
+    `at` is in seconds since the epoch, and `n` is a growing number from the store. The record is written together with
+    the decision, never changes, and is not deleted with its branch.
     """
 
     # Apart from the log on purpose: who decided what has to outlive the run that it was about.
@@ -157,7 +165,10 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRow:
-    """A root checkpoint as a store lists it. `body` is its row, in which `created_at` is; `n` grows in the order of the list."""
+    """A root checkpoint as a store lists it. `body` is its row, with `created_at`.
+
+    `n` grows in the order of the list.
+    """
 
     checkpoint_id: str
     branch_id: str
@@ -171,7 +182,7 @@ class CheckpointRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The right to write on a branch: who holds it, and the fence number that it was given."""
+    """The right to write to a branch: its owner, and the fence number that the owner got."""
 
     branch_id: str
     run_id: str
@@ -183,12 +194,17 @@ class Claim:
 class Append:
     """One atomic write to a branch.
 
-    `seq` is the last entry that the writer has seen. `claim` is the writer's; without one, a claim is taken by `take` (an owner), which
-    needs the lease to be free or expired, or journal entries are left for `holder`: the worker that holds the branch, as the
-    writer saw it. `lease` is how many seconds from now
-    the claim is to last. `release` gives it up. `head`, `status` change the branch; `opened` and `closed` change what is pending;
-    `audit` is added to the trail. With `announce`, what is written from here on is to be announced: the branch's `announced`, if
-    it is None, becomes `seq`.
+    `seq` is the number of the last entry that the writer has seen. One of these gives the right to write:
+
+    - `claim` is the claim of the writer.
+    - `take` names an owner that takes the claim. The branch must be free, or its lease expired. `lease` is how many
+      seconds the claim lasts.
+    - `holder` is the claim of the worker that holds the branch, as the writer saw it. The journal entries are left for
+      that worker.
+
+    `release` gives the claim up. `head` and `status` change the branch. `opened` and `closed` change its pending
+    approvals. `audit` is added to the trail. `announce` says that the entries from here on are to be announced: if the
+    branch's `announced` is None, it becomes `seq`.
     """
 
     branch_id: str
@@ -214,7 +230,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """A branch, and the entries that lead to a place in it, oldest first, those of the logs it goes on from included."""
+    """A branch, and the entries that lead to a place in it, oldest first, with those in the logs of its parents."""
 
     branch: Branch
     entries: tuple[Entry, ...]
@@ -222,12 +238,13 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BranchFilter:
-    """Which branches are wanted: those that all that is given holds for, in the order they were made, `limit` at most.
+    """A filter for branches. A branch must match all given values.
 
-    `parents` are ids of branches that they go on from. `abandoned_at`: they are `running`, and nobody holds them at that time.
-    `ended_before`: their status is in `ENDED`, and their last write was before that time. `unannounced`: entries were written
-    that have not been announced (`announced` is below `seq`). `handed`: entries were left for a worker, and no root checkpoint
-    was written after them. Times are in seconds since the epoch, by the store's clock.
+    The result has the order in which the branches were made, and at most `limit` branches. `parents` are ids of parent
+    branches. `abandoned_at`: the branch is `running`, and nobody holds it at that time. `ended_before`: its status is
+    in `ENDED`, and its last write was before that time. `unannounced`: it has entries that are not announced yet
+    (`announced` is below `seq`). `handed`: it has entries that were left for a worker, and no root checkpoint after
+    them. Times are in seconds since the epoch, by the store's clock.
     """
 
     run_id: str | None = None
@@ -242,11 +259,11 @@ class BranchFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingFilter:
-    """Which pending approvals are wanted: those that all that is given holds for, oldest first, or with `newest` newest first.
+    """A filter for pending approvals. A row must match all given values.
 
-    `facets` are values by name, as in `PendingRow.facets`. `since` and `until` bound `requested_at`, both inclusive; `expired_at`
-    means those whose `expires_at` is that time or before it. `after` is the place (`requested_at` and `n`) of the last one that
-    is not wanted again.
+    The result is oldest first; with `newest`, newest first. `facets` are values by name, as in `PendingRow.facets`.
+    `since` and `until` limit `requested_at`; both ends are included. `expired_at`: `expires_at` is that time or before.
+    `after` is the place (`requested_at` and `n`) of the last row of the page before.
     """
 
     facets: Mapping[str, str] = field(default_factory=dict)
@@ -262,10 +279,10 @@ class PendingFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFilter:
-    """Which root checkpoints are wanted: those that all that is given holds for, in the order of `n`, from after number `after` on.
+    """A filter for root checkpoints. A row must match all given values.
 
-    The order is that in which their branches were made, and within a branch that of its log. `label` is the checkpoint's own;
-    `labeled` means any label.
+    The result is in the order of `n`, after number `after`. That is the order in which the branches were made, and
+    within a branch the order of its log. `label` is the label of the checkpoint; `labeled` means any label.
     """
 
     run_id: str | None = None
@@ -279,9 +296,9 @@ class CheckpointFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
-    """Which lines of the audit trail are wanted, in the order of `n`, from after number `after` on.
+    """A filter for records of the audit trail. A record must match all given values.
 
-    `since` and `until` bound `at`, both inclusive.
+    The result is in the order of `n`, after number `after`. `since` and `until` limit `at`; both ends are included.
     """
 
     run_id: str | None = None
@@ -293,7 +310,7 @@ class AuditFilter:
     limit: int | None = None
 
     def allows(self, row: AuditRow) -> bool:
-        """Whether what the filter says holds for a line of the trail, but for its place and the limit."""
+        """Whether a record matches the filter, without regard to `after` and `limit`."""
         return (
             # For stores whose index covers a part of the filter: they read a little more, and drop the rest by this.
             (self.run_id is None or row.run_id == self.run_id)
@@ -307,11 +324,11 @@ class AuditFilter:
 # These three are no errors of the user, and leave the package only as something better: the reader reads on and decides
 # again, or says who is first. Each is raised before anything is written.
 class Behind(Exception):
-    """The writer has not seen the last entry of the log, or who holds the branch now. Nothing was written."""
+    """The writer has not seen the last entry of the log, or the present owner of the branch. Nothing was written."""
 
 
 class Held(Portable, Exception):
-    """The claim cannot be taken: `branch` is held by its owner, whose lease has not expired. Nothing was written."""
+    """The claim cannot be taken: the owner of `branch` holds it, and the lease has not expired. Nothing was written."""
 
     def __init__(self, branch: Branch) -> None:
         super().__init__(branch.id)
@@ -319,7 +336,7 @@ class Held(Portable, Exception):
 
 
 class Occupied(Portable, Exception):
-    """The thread has a branch that is running or suspended. Nothing was written."""
+    """The thread has another branch that is running, suspended or failed. Nothing was written."""
 
     def __init__(self, branch: Branch) -> None:
         super().__init__(branch.id)

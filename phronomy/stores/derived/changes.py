@@ -134,9 +134,9 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
 
 
 def check_thread(branch: Branch, others: Sequence[Branch]) -> None:
-    """Refuse a branch whose thread is not free, or has ended elsewhere than where it goes on from; `others` are the thread's.
+    """Refuse a branch whose thread is not free, or whose parent is not the latest end of the thread.
 
-    Raises `Occupied` or `Behind`.
+    `others` are the branches of the thread. Raises `Occupied` or `Behind`.
     """
     # Open before ended: a thread has one run at a time, whatever ended in it before.
     if (other := latest_open(others)) is not None:

@@ -26,9 +26,9 @@ def fork(
     rerun: bool,
     change: Callable[[Checkpoint], Checkpoint] | None = None,
 ) -> Checkpoint:
-    """The first checkpoint of a new branch that goes on from `checkpoint`, without what was decided after it.
+    """Start a new branch at `checkpoint`, without the decisions after it, and return its first checkpoint.
 
-    `change` makes of it what the branch is to begin with; it is called before anything is written.
+    `change` turns the checkpoint into the start of the branch. It is called before anything is written.
     """
     if checkpoint.ended is not None:
         raise CheckpointError(
@@ -52,9 +52,9 @@ def forked(
     change: Callable[[Checkpoint], Checkpoint] | None = None,
     alone: bool = False,
 ) -> tuple[Branch, Append]:
-    """A new branch that goes on from `checkpoint`, which may be an end, and its first entries. Nothing is written.
+    """Make a new branch that starts at `checkpoint`, which may be an end, and its first entries. Nothing is written.
 
-    With `alone` it holds all that it needs, and has no parent branch.
+    With `alone`, the branch contains all that it needs, and has no parent branch.
     """
     label = findable("a label", label) if label is not None else None
     if not isinstance(rerun, bool):

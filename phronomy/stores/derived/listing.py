@@ -89,7 +89,7 @@ class Told(TypedDict, total=False):
 
 
 class Page(list[T], Generic[T]):
-    """A page of a list: its items, and in `next` what to give as `after` for the page behind it, None at the end."""
+    """A page of a list. `next` is the value to pass as `after` for the next page; it is None on the last page."""
 
     def __init__(self, items: list[T], next: str | None = None) -> None:
         super().__init__(items)
@@ -98,9 +98,9 @@ class Page(list[T], Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """A pending approval, and where it waits: pass `checkpoint_id` to `agent.resume`.
+    """A pending approval and its place: pass `checkpoint_id` to `agent.resume`.
 
-    `label` is that of its run or fork.
+    `label` is the label of its run or fork.
     """
 
     approval: PendingApproval
@@ -113,7 +113,7 @@ class Waiting:
 
     @classmethod
     def of(cls, row: PendingRow) -> Waiting:
-        """The pending approval that a store listed. Raises `StoreError` for a row that cannot be read."""
+        """Make the record from a row of a store. Raises `StoreError` if the row cannot be read."""
         try:
             approval = PendingApproval.model_validate_json(row.body)
         # One damaged row fails the page that it is on, by name. Leaving it out in silence would hide a request that a
@@ -135,7 +135,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointInfo:
-    """A checkpoint as a list shows it. `store.load(info.id)` gives the whole."""
+    """A checkpoint in a list. `store.load(info.id)` returns the whole checkpoint."""
 
     id: str
     label: str | None
@@ -147,7 +147,7 @@ class CheckpointInfo:
 
     @classmethod
     def of(cls, row: CheckpointRow) -> CheckpointInfo:
-        """The checkpoint that a store listed. Raises `StoreError` for a row that cannot be read."""
+        """Make the record from a row of a store. Raises `StoreError` if the row cannot be read."""
         try:
             # The one value that is read out of a body: each row says it itself, whatever else it leaves to the rows
             # before it. A column for it would be one more in every row of the log.

@@ -22,7 +22,7 @@ EVER: Final = 1e15
 
 
 def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_last: int) -> int:
-    """Take away the runs that have ended, as `Store.prune` says; the number of checkpoints that went."""
+    """Delete the runs that have ended, as `Store.prune` says. Returns the number of deleted checkpoints."""
     if type(keep_last) is not int or keep_last < 0:
         raise StoreError(f"keep_last is a whole number, 0 or more, not {quoted(keep_last)}")
     if not isinstance(keep_labeled, bool):
@@ -46,7 +46,7 @@ def candidates(store: Store, before: float, keep_labeled: bool, keep_last: int) 
 
 
 def spared(store: Store, run: Sequence[Branch], keep_labeled: bool, keep_last: int) -> bool:
-    """Whether a run stays although it is old enough to go."""
+    """Whether a run is kept although it is old enough to be deleted."""
     if not run:
         return True
     run_id, thread_id = run[0].run_id, run[0].thread_id
@@ -61,7 +61,7 @@ def spared(store: Store, run: Sequence[Branch], keep_labeled: bool, keep_last: i
 
 
 def delete(store: Store, id: str, *, force: bool) -> bool:
-    """Take a run or a branch away, as `Store.delete` says."""
+    """Delete a run or a branch, as `Store.delete` says."""
     if not isinstance(force, bool):
         raise StoreError(f"force is True or False, not {type(force).__name__}")
     id = text("id", id)
@@ -106,7 +106,7 @@ def _branch_of(store: Store, id: str) -> Branch | None:
 
 
 def take_away(store: Store, branches: Sequence[Branch]) -> int:
-    """Take these branches away; the number of checkpoints that went: 0 if one has changed since, or is held."""
+    """Delete these branches. Returns the number of deleted checkpoints: 0 if a branch has changed since, or is held."""
     # With the length that was looked at: a run that somebody resumes between this and `remove` has grown, and stays.
     going = {branch.id: branch.seq for branch in branches}
     run_ids = dict.fromkeys(branch.run_id for branch in branches)

@@ -77,19 +77,20 @@ _ALL: Final = 2**31
 
 
 class RedisStore(Store):
-    """Keeps checkpoints in the Redis at `url` (`redis://`, `rediss://`, `unix://`), or behind a `client` of redis-py.
+    """A store in Redis: at `url` (`redis://`, `rediss://`, `unix://`), or behind a `client` of redis-py.
 
-    Redis must be told to keep what it is given: `appendonly yes` and `appendfsync always`, or a crash loses the last decisions;
-    `maxmemory-policy noeviction`, or it takes runs away when memory is short. Replicas follow later: a failover may lose the last
-    decisions, and a call that was approved in them is asked about once more. What is amiss is logged as a warning when the store is
-    first used; with `require_persistence` it raises `StoreError`.
+    Redis must be configured to keep its data: with `appendonly yes` and `appendfsync always`, so that a crash loses
+    nothing, and with `maxmemory-policy noeviction`, so that it does not delete runs when memory is short. If a setting
+    is wrong, the store logs a warning when it is first used; with `require_persistence` it raises `StoreError`.
+    Replicas lag behind, so a failover can lose the last decisions; a human is then asked again about a call that was
+    already approved.
 
-    Every key begins with `prefix` and `tenant`, in one hash tag, so that a tenant lives in one slot of a cluster. `timeout` is how
-    many seconds Redis may take to answer; a call whose connection is lost is tried once more. A `client` has its own timeouts,
-    may decode responses or not, and is left open by `close`.
+    Every key begins with `prefix` and `tenant` in one hash tag, so all data of a tenant is in one slot of a cluster.
+    `timeout` is the number of seconds that Redis may take to answer. If a connection is lost, the call is tried once
+    more. A `client` has its own timeouts, may or may not decode responses, and is not closed by `close`.
 
-    Raises `StoreError` for a URL that cannot be read, and where the package is missing: `pip install 'phronomy[redis]'`. That
-    Redis cannot be reached shows in the first call.
+    Raises `StoreError` for an invalid URL, or if the package is missing: `pip install 'phronomy[redis]'`. If Redis
+    cannot be reached, the first call raises.
     """
 
     def __init__(

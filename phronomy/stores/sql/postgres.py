@@ -36,20 +36,22 @@ END
 
 
 class PostgresStore(SQLStore):
-    """Keeps checkpoints in the PostgreSQL database that `conninfo` names: a `postgresql://` URL, or `host=... dbname=...`.
+    """A store in a PostgreSQL database: `conninfo` is a `postgresql://` URL, or text such as `host=... dbname=...`.
 
-    Or give a `pool` of connections that the program has anyway, a `psycopg_pool.ConnectionPool`: it is used for one transaction at
-    a time, and closing the store leaves it open. A pooler between program and server may pool transactions. The tables are made
-    when the store is first used, unless `setup` is off; they are in `schema`, which is made as well, or else in the first schema
-    of the search path. `min_size` and `max_size` bound the connections of the store's own pool. A call waits up to `timeout`
-    seconds for a connection, and for rows that others have locked.
+    Instead of `conninfo` you can pass a `pool` of your program, a `psycopg_pool.ConnectionPool`. The store uses a
+    connection of the pool for one transaction at a time, and `close` leaves it open. The store works behind a pooler in
+    transaction mode. The store makes its tables when it is first used, unless `setup` is False. They are in `schema`,
+    which is also made, or in the first schema of the search path. `min_size` and `max_size` limit the store's own pool.
+    `timeout` is the number of seconds that a call waits for a connection, or for rows that others have locked.
 
-    Runs in an event loop use async connections, of which each loop has up to `max_size`. A store with a `pool` has those of an
-    `async_pool` (a `psycopg_pool.AsyncConnectionPool`, for the loop in which the store is first used), and else makes do with threads.
+    Runs in an event loop use async connections: up to `max_size` for each loop. A store with a `pool` uses an
+    `async_pool` for this (a `psycopg_pool.AsyncConnectionPool`, for the loop in which the store is first used), or else
+    threads.
 
-    A connection that was lost is replaced, and what was not written is written again; where the server does not say whether a
-    write was done, that is a `StoreError`. Raises `StoreError` for what cannot be read or reached, and where the packages are missing
-    (`pip install 'phronomy[postgres]'`); no message holds a user, a password, or a value.
+    If a connection is lost, the store connects again, and repeats a write that was not made. If the server cannot tell
+    whether a write was made, that is a `StoreError`. Raises `StoreError` for an invalid `conninfo`, for a database that
+    cannot be reached, and if the packages are missing (`pip install 'phronomy[postgres]'`). No message contains a user,
+    a password or a value.
     """
 
     def __init__(
@@ -109,10 +111,10 @@ class PostgresStore(SQLStore):
         return f"PostgresStore({', '.join(filter(None, (schema, tenant)))})"
 
     def setup(self, connection: psycopg.Connection[object] | None = None) -> None:
-        """Make the tables, or bring them up to date; where they are so already, nothing is done. Any number of processes may do it.
+        """Create the tables, or update them to this release. Several processes can call it at the same time.
 
-        With a `connection` of yours it is done in its transaction, if it is in one: then it is there once you commit. Raises
-        `StoreError`.
+        With a `connection` that is in a transaction, this happens in that transaction, and takes effect when you
+        commit. If the tables are up to date, nothing changes. Raises `StoreError`.
         """
         if connection is None:
             # Not from the pool: a pool tries again and again for its whole timeout, where a wrong password should be
@@ -124,7 +126,7 @@ class PostgresStore(SQLStore):
 
     @staticmethod
     def setup_sql(schema: str | None = None) -> str:
-        """The SQL of `setup`, for a database administrator to read and run, with psql or any other client."""
+        """The SQL that `setup` runs, for a database administrator to read and to run with psql or another client."""
         return _setup_text(schema)
 
     @property

@@ -38,14 +38,15 @@ seconds, and an interrupt is not heard.
 
 
 class SQLiteStore(SQLStore):
-    """Keeps checkpoints in the SQLite file at `path`, which is made for its owner alone if it is not there; its directory must be.
+    """A store in the SQLite file at `path`. If the file is missing, it is created, and only its owner can open it.
 
-    Any number of threads and processes of one machine may use the file at once (not over a network file system). A
-    write waits up to `timeout` seconds for the others'. With `synchronous="FULL"` what was written survives a loss of
-    power; `"NORMAL"` is faster and may lose the last writes then, but nothing when a process dies.
+    Its directory must exist. Any number of threads and processes of one machine can use the file at once, but not over
+    a network file system. `timeout` is the number of seconds that a write waits for other writers. With
+    `synchronous="FULL"` every write survives a loss of power. `"NORMAL"` is faster, and can lose the last writes at a
+    loss of power, but not when a process dies.
 
-    Raises `StoreError` if the file cannot be opened, is no database, or was written by a later release; and, once it is open, if it
-    is deleted or another file comes to be at its path: then nothing is read or written any more.
+    Raises `StoreError` if the file cannot be opened, is not a database, or was written by a later release. Later calls
+    raise `StoreError` if the file is deleted or replaced: nothing is read or written after that.
     """
 
     _statements = _SQL

@@ -101,7 +101,7 @@ def done(steps: Steps[T], db: Transaction) -> T:
 
 
 class SQLStore(Store):
-    """A store on a SQL database: it needs to know how to write, and how to read."""
+    """The base of stores on a SQL database. A subclass says how to write and how to read."""
 
     _statements: statements.Statements
 
