@@ -1,4 +1,4 @@
-"""Drawings: the version tree of a run, and the shape of a graph, as Mermaid text or as SVG."""
+"""Drawings: the checkpoints of a run with its forks, and the nodes of a graph, as Mermaid text or as SVG."""
 
 from __future__ import annotations
 

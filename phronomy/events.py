@@ -1,4 +1,4 @@
-"""Events: what happens in a run, as it happens, for whoever watches it."""
+"""Events: one record for each thing that happens in a run, for programs that watch it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline: what happened in a run, read off its chain of checkpoints, or told while it happens."""
+"""The timeline: what happened in a run, read from its checkpoints or recorded while the run goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to whoever looks at runs from outside, a page in a browser say: plain JSON, without JSON as text inside it."""
+"""Records as plain JSON data, to send them to programs that watch runs from outside, such as a page in a browser."""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from phronomy.mcp.session import Connection, Listed
 
 Asked: TypeAlias = bool | Predicate | Mapping[str, bool | Predicate]
-"""When a human is asked: always, never, as a function says, or by the tool's name, with `"*"` for all that are not named."""
+"""When a human is asked: always, never, when a predicate says so, or by a mapping from names of tools to these.
+
+In a mapping, `"*"` stands for all tools that it does not name.
+"""
 
 T = TypeVar("T")
 
@@ -39,34 +42,38 @@ _ATTEMPTS: Final = 2
 
 
 class MCPServer(Given):
-    """Offers the tools of an MCP server to agents: `Agent(tools=[*server.tools()])`.
+    """A server of the Model Context Protocol (MCP). Agents can use its tools: `Agent(tools=[*server.tools()])`.
 
-    Give a `command`, which is started with `env` (beside a few harmless variables of this process) in `cwd` and spoken to over its
-    standard input and output, or the `url` of a server that speaks streamable HTTP, with `headers` for each request. `name` is yours:
-    it is part of the identity of every tool, so an approval of one server's tool is none of another's.
+    Give a `command` or a `url`. The `command` is started in `cwd` with `env` and a few harmless variables of this
+    process, and is reached over its standard input and output. The server at a `url` speaks streamable HTTP, and gets
+    `headers` with each request. `name` is a name that you choose. It is part of the identity of every tool, so an
+    approval for a tool of one server does not count for another.
 
-    **Every call is gated** unless `requires_approval` says otherwise: False, a predicate as for any tool, or a mapping from the
-    names of tools to these, with `"*"` for the rest; a tool that it does not name is gated. What a server says of its own
-    tools, such as that they only read, is in `tool.annotations` and is never believed.
+    **Every call needs approval** unless `requires_approval` says otherwise: False, a predicate, or a mapping from names
+    of tools to these, with `"*"` for the other tools. A tool that the mapping does not name needs approval. The
+    server's own hints, such as that a tool only reads, are in `tool.annotations`, and never remove an approval.
 
-    `tools` are the names of those to offer (None: all), `exclude` of those to leave out, both as the server has them; a name that the
-    server does not have is refused. `prefix` goes before each name. A tool in `idempotent` may be sent again when nobody knows
-    whether it took effect; of all others a human is asked. `redact` names, by tool, the parameters whose values stay out of logs and
-    errors, and `risk` is a text for all tools, or by tool.
+    - `tools`: the names of the tools to offer (None: all). `exclude`: the names of tools to leave out. In all options,
+      use the names that the server uses; a name that it does not have is refused.
+    - `prefix`: a text that is put before each name.
+    - `idempotent`: the tools that may be called again if nobody knows whether they took effect. For all others, a human
+      is asked.
+    - `redact`: a mapping from tools to parameters whose values stay out of logs and errors. `risk`: a text for all
+      tools, or a mapping from tools to texts.
+    - `timeout`: the seconds that a call may take. `connect_timeout`: the seconds for reaching the server and listing
+      its tools. An HTTP server counts as lost if it sends nothing for five minutes, or for `timeout` seconds if that is
+      longer.
+    - `images`: whether the model sees images in results. If False, it reads their types and sizes.
+    - `errlog`: a file with a descriptor, for the standard error of the started server. By default it is thrown away.
+    - `elicitation`: whether the server may ask a human in the middle of a call. The run is then suspended with a
+      question, as by `interrupt`. Since version 2026-07-28 of the protocol, the server ends the call to ask, and
+      continues after the answer. Before that version, the server gets the call again from its start, and repeats all
+      that it did before it asked.
 
-    With `elicitation` the server may ask a human for input in the middle of a call: the run is suspended with a question, as by
-    `interrupt`. A server that asks by a request of its own is sent the call again from its start when the answer is there, so what it
-    did before it asked happens twice; one that ends the call to ask, as in the protocol's version of 2026-07-28, goes on from there.
-
-    `timeout` is the seconds that one call may take, `connect_timeout` those for reaching the server and listing its tools. Over HTTP,
-    silence of more than five minutes, or of more than `timeout` if that is longer, is a lost connection. `errlog` is a file with a
-    descriptor that takes what a started server writes to its standard error; it is thrown away unless given. The model sees images in
-    results; with `images=False`, for a model that takes none, it reads their types and sizes.
-
-    The server is reached when it is first needed, in a daemon thread of its own, and again when the connection was lost; use it as a
-    context manager, sync or async, or `close` it. It may be shared by threads, tasks and agents. Requests of the server for
-    models and roots are refused, and for input without `elicitation`. Raises `ConfigurationError`, also where the package is missing
-    (`pip install 'phronomy[mcp]'`).
+    The connection is made when it is first needed, in a daemon thread, and again after it is lost. Use the object as a
+    context manager, sync or async, or call `close`. Threads, tasks and agents can share it. Requests of the server for
+    models and roots are refused, and its requests for input are refused without `elicitation`. Raises
+    `ConfigurationError`, also if the package is missing (`pip install 'phronomy[mcp]'`).
     """
 
     name: str
@@ -148,9 +155,10 @@ class MCPServer(Given):
 
     @property
     def endpoint(self) -> str:
-        """Where its tools run, as requests show it: the origin of the URL or the name of the program, and a hash of the rest.
+        """Where the tools run, as requests show it.
 
-        The rest is the path and the query, or the arguments and the working directory; what may be secret in it is not told.
+        It is the origin of the URL or the name of the program, and a hash of the rest: the path and the query, or the
+        arguments and the working directory. The rest may be secret, so only its hash is shown.
         """
         return self._where.endpoint
 
@@ -158,22 +166,25 @@ class MCPServer(Given):
 
     @property
     def connected(self) -> bool:
-        """Whether there is a session with the server now."""
+        """Whether the server is connected now."""
         connection = self._connection
         return connection is not None and connection.alive
 
     def connect(self) -> None:
-        """Start or reach the server, if that is not done. Raises `MCPError`."""
+        """Start or reach the server, if it is not connected. Raises `MCPError`."""
         with self._lock:
             self._closed = False
         self._connected()
 
     async def aconnect(self) -> None:
-        """As `connect`, without holding up the event loop."""
+        """The async twin of `connect`."""
         await ain_thread(self.connect, None)
 
     def close(self) -> None:
-        """End the session, and the server if it was started here. Calls under way are lost; later ones fail until `connect`."""
+        """Close the connection, and end the server if it was started here.
+
+        Calls that are under way are lost. Later calls fail until you call `connect`.
+        """
         with self._lock:
             self._closed = True
             connection, self._connection = self._connection, None
@@ -182,7 +193,7 @@ class MCPServer(Given):
             connection.close()
 
     async def aclose(self) -> None:
-        """As `close`, without holding up the event loop."""
+        """The async twin of `close`."""
         await ain_thread(self.close, None)
 
     def __enter__(self) -> Self:
@@ -216,10 +227,11 @@ class MCPServer(Given):
     # The tools
 
     def tools(self) -> list[MCPTool]:
-        """The tools that the server lists now, as tools of an agent.
+        """List the tools of the server, as tools for an agent.
 
-        Raises `MCPError` where it cannot be reached, `ConfigurationError` for names that do not go together, and `ToolDefinitionError`
-        for a tool whose schema cannot be used: name it in `exclude`.
+        Raises `MCPError` if the server cannot be reached, `ConfigurationError` for names that the server does not have
+        or that two tools would share, and `ToolDefinitionError` for a tool whose schema cannot be used: name it in
+        `exclude`.
         """
         listed = self._listed()
         self._refuse_unknown(listed)
@@ -237,7 +249,7 @@ class MCPServer(Given):
         return list(found.values())
 
     async def atools(self) -> list[MCPTool]:
-        """As `tools`, without holding up the event loop."""
+        """The async twin of `tools`."""
         return await ain_thread(self.tools, None)
 
     def _listed(self) -> dict[str, Listed]:
@@ -298,10 +310,10 @@ class MCPServer(Given):
 
 
 class MCPTool(Tool):
-    """A tool of an MCP server. Made by `MCPServer.tools`.
+    """A tool of an MCP server. `MCPServer.tools` makes it.
 
-    `remote_name` is what its server calls it. `annotations` are the hints that the server gives (`readOnlyHint`, `destructiveHint` and
-    others): show them if you like, and decide nothing by them.
+    `remote_name` is the server's name of the tool. `annotations` are the hints of the server, such as `readOnlyHint`
+    and `destructiveHint`. Use them only for display.
     """
 
     def __init__(self, server: MCPServer, listed: Listed) -> None:
@@ -321,7 +333,10 @@ class MCPTool(Tool):
         super().__init__()
 
     def identity(self, path: str = "") -> ToolIdentity:
-        """Which tool this is, for an agent at `path` within the run: whose, where it runs, and by which description."""
+        """The identity of the tool, for an agent at `path` in the run.
+
+        It includes the endpoint of the server, and the hash of the description.
+        """
         return self._there.evolve(path=path) if path else self._there
 
     @cached_property
@@ -332,19 +347,22 @@ class MCPTool(Tool):
 
     @property
     def annotations(self) -> JsonDict:
-        """What the server says of the tool, unproven, as a fresh copy."""
+        """The hints of the server about the tool, as a fresh copy. Nobody has checked them."""
         return plain_object(self._hints)
 
     def call(self, values: Mapping[str, object], context: ToolContext[object]) -> object:
-        """Have the server run it, and wait. Raises `MCPError` where nobody knows whether it did."""
+        """Call the tool on the server, and wait for the result.
+
+        Raises `OutcomeUnknown` if nobody knows whether the tool ran.
+        """
         return self.server._call(self, values, context)
 
     def render(self, value: object) -> CallResult:
-        """The result as the model reads it."""
+        """Turn the result into the form that the model reads."""
         return value if isinstance(value, CallResult) else super().render(value)
 
     def failure(self, text: str, values: Mapping[str, object]) -> CallResult:
-        """A failed result that says so, without the values of redacted parameters."""
+        """A failed result with this text, without the values of redacted parameters."""
         return CallResult(kind="failed", content=self._cut(clean(without(text, self._secrets(values)))))
 
     def _target(self) -> Callable[..., object]:

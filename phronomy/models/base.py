@@ -14,11 +14,11 @@ from phronomy.records.record import EMPTY, JsonObject, Record, Text
 
 
 class ModelSettings(Record):
-    """How a model is to be asked. What is not set is left to the provider.
+    """The settings of a model call. For a setting that is None, the provider decides.
 
-    `tool_choice` is `"auto"`, `"required"`, `"none"` or the name of the one tool to call. `timeout` is in seconds, for
-    one attempt, from the connection to the end of the answer. `extra` holds provider options by their own names, such as
-    `reasoning_effort`; the options above win over an equal name in it.
+    `tool_choice` is `"auto"`, `"required"`, `"none"`, or the name of the one tool to call. `timeout` is the number of
+    seconds for one attempt, from the connection to the end of the answer. `extra` has provider options under their own
+    names, such as `reasoning_effort`. If an option is also in `extra`, the one outside of `extra` counts.
     """
 
     temperature: float | None = None
@@ -32,7 +32,7 @@ class ModelSettings(Record):
     extra: JsonObject = Field(default=EMPTY, repr=False)  # may hold headers, so it stays out of reprs
 
     def merged(self, other: "ModelSettings | None") -> "ModelSettings":
-        """These settings with those of `other` put over them: what `other` sets wins, option by option in `extra`."""
+        """These settings, overridden by the settings in `other`. The same holds for each option in `extra`."""
         if other is None or other == _UNSET:
             return self
         if self == _UNSET:
@@ -50,10 +50,10 @@ _UNSET: Final = ModelSettings.model_construct()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelRequest:
-    """Everything that goes to a model in one call.
+    """A request to a model: everything that the model gets in one call.
 
-    `tools` are in the form of the chat-completions protocol: `{"type": "function", "function": {...}}`. `patience` says how long
-    the answer is waited for, all attempts and pauses included, and whether it still is.
+    `tools` have the form of the chat-completions protocol: `{"type": "function", "function": {...}}`. `patience` says
+    how long the caller waits for the answer, with all attempts and pauses, and whether the caller still waits.
     """
 
     system: str | None = None
@@ -65,9 +65,10 @@ class ModelRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelReply:
-    """What a model answered: one assistant message, what it cost, and why the model stopped there.
+    """The reply of a model: one assistant message, its usage, and the reason why the model stopped.
 
-    `id` is the provider's for the answer, `model` the name of the model that gave it, where the provider says so: for telemetry alone.
+    `id` is the provider's id of the answer, and `model` is the name of the model that answered, if the provider sends
+    them. Both are only for telemetry.
     """
 
     message: Message
@@ -88,21 +89,21 @@ class ModelReply:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextDelta:
-    """The next piece of the reply's text."""
+    """The next piece of the text of a reply."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReasoningDelta:
-    """The next piece of what the model lets be seen of its reasoning."""
+    """The next piece of the visible reasoning of a model."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ToolCallDelta:
-    """The next piece of a tool call: `index` is its place in the reply; `id` and `name` come with its first piece."""
+    """The next piece of a tool call. `index` is its place in the reply. The first piece has the `id` and the `name`."""
 
     index: int
     id: str = ""
@@ -112,17 +113,18 @@ class ToolCallDelta:
 
 DELTAS: Final = (TextDelta, ReasoningDelta, ToolCallDelta)
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
-"""A piece of a reply, as it is streamed. Nothing is kept of it: the reply at the end says it all."""
+"""A piece of a streamed reply. Pieces are not stored, because the reply at the end contains everything."""
 
 
 @runtime_checkable
 class Model(Protocol):
-    """Anything that answers a `ModelRequest`, sync and async.
+    """Any object that answers a `ModelRequest`, sync and async.
 
-    A call either gives a whole reply or raises; `ModelError` is for what the provider or the way to it did wrong.
+    A call returns a whole reply, or raises. `ModelError` is for faults of the provider and of the connection.
 
-    A sync run asks it in a thread of its own, and any run leaves it when `timeout` or a limit is over, or the run is. One that has
-    `keeps_time = True` does all that by itself, by `timeout` and the `patience` of the request: it is asked in the caller's thread.
+    A sync run calls the model in a thread. A run stops waiting for the model when `timeout` or a limit is over, or when
+    the run is cancelled. A model with `keeps_time = True` does all this itself, by `timeout` and the `patience` of the
+    request. It is then called in the caller's thread.
     """
 
     @property
@@ -131,26 +133,26 @@ class Model(Protocol):
         ...
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        """Ask the model and wait for its reply. Raises `ModelError`."""
+        """Ask the model, and wait for its reply. Raises `ModelError`."""
         ...
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
-        """Ask the model without blocking the event loop. Raises `ModelError`."""
+        """The async twin of `complete`."""
         ...
 
 
 @runtime_checkable
 class StreamingModel(Model, Protocol):
-    """A model that can also give its reply piece by piece. One that cannot is asked for a whole reply in `agent.stream`.
+    """A model that can also give its reply in pieces. In `agent.stream`, any other model gives its whole reply at once.
 
-    The last item of a stream is the whole reply, the same that `complete` would give. A stream that cannot end so raises
-    `ModelError`; closing it early lets go of the connection.
+    The last item of a stream is the whole reply, the same that `complete` would return. A stream that breaks off raises
+    `ModelError`. If you close a stream early, its connection is closed.
     """
 
     def stream(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
-        """Ask the model, and give what comes as it comes."""
+        """Ask the model, and yield each piece as it arrives. The last item is the whole reply."""
         ...
 
     def astream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
-        """As `stream`, without blocking the event loop."""
+        """The async twin of `stream`."""
         ...

@@ -11,14 +11,15 @@ from phronomy.models.providers import has_litellm
 
 
 def as_model(model: str | Model) -> Model:
-    """The model itself, or the one of that name: a `LiteLLMModel` where litellm is installed, else `ChatCompletionsModel.from_name`.
+    """Make a model from its name. A `Model` is returned unchanged.
 
-    `PHRONOMY_MODEL_BACKEND` says which, whatever is installed: `litellm`, `chat_completions`, or `responses` for a `ResponsesModel`,
-    which is asked for `gpt-5` where the name is `openai/gpt-5`. If it is `chat_completions`, and there is an `OPENAI_BASE_URL`, every
-    name goes there.
+    If litellm is installed, a name becomes a `LiteLLMModel`, else the result of `ChatCompletionsModel.from_name`. The
+    variable `PHRONOMY_MODEL_BACKEND` overrides this: it is `litellm`, `chat_completions`, or `responses`, which makes a
+    `ResponsesModel("gpt-5")` of `"openai/gpt-5"`. With `chat_completions`, if `OPENAI_BASE_URL` is set, every model is
+    reached at that address.
 
-    Raises `ConfigurationError` for anything that is neither a name nor a `Model`, for a backend that is not known, and for a name
-    that needs litellm where there is none.
+    Raises `ConfigurationError` for any other object, for an unknown backend, and for a name that needs litellm if
+    litellm is not installed.
     """
     if isinstance(model, str):
         return _named(model, os.environ.get("PHRONOMY_MODEL_BACKEND") or None)

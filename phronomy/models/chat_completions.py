@@ -17,17 +17,19 @@ from phronomy.models.providers import provider_of
 
 
 class ChatCompletionsModel(DirectModel):
-    """A model reached directly, at any endpoint that speaks the chat-completions protocol.
+    """A model at any endpoint that speaks the chat-completions protocol. It needs no litellm.
 
-    `model` is the provider's own name for it. `base_url` is the address up to and with `/v1`; by default that in
-    `OPENAI_BASE_URL`, else OpenAI's. `api_key` is by default read from `OPENAI_API_KEY` when it is first needed; with
-    `""`, or where neither is set, none is sent. `settings` are the defaults of every call; `extra_headers` and
-    `extra_body` in their `extra` go where their names say. `max_attempts` and `retry_wait` are as for `LiteLLMModel`.
+    `model` is the provider's own name of the model. `base_url` is the address, up to and including `/v1`; by default
+    that in `OPENAI_BASE_URL`, else OpenAI's. `api_key` is by default read from `OPENAI_API_KEY` at the first call. With
+    `""`, or if neither is set, no key is sent. `settings` are the defaults of every call; `extra_headers` and
+    `extra_body` in their `extra` are sent as headers, and in the body. `max_attempts` and `retry_wait` are as for
+    `LiteLLMModel`.
 
-    The clients are made by the first call and kept: threads share one, each event loop has its own, which ends with it.
-    Use the model as a context manager, or call `close` or `aclose`, to let go of them sooner.
+    The first call makes an HTTP client, and later calls use it again. All threads share one client. Each event loop has
+    a client of its own, which is closed with the loop. To close clients earlier, use the model as a context manager, or
+    call `close` or `aclose`.
 
-    Raises `ConfigurationError` for an address or a key that cannot be used.
+    Raises `ConfigurationError` for an invalid address or key.
     """
 
     _FORMAT = WireFormat(
@@ -48,10 +50,11 @@ class ChatCompletionsModel(DirectModel):
         max_attempts: int = 3,
         retry_wait: float = 1.0,
     ) -> Self:
-        """The model of a name such as `"groq/llama-3.3-70b-versatile"`: the provider, and the provider's own name for the model.
+        """Make a model from a name, such as `"groq/llama-3.3-70b-versatile"`.
 
-        Its address and its key are the provider's, each from its variable of the environment; `api_key` is another key. The
-        name means the same to `LiteLLMModel`. Raises `ConfigurationError` for a provider that it does not know.
+        The name is a provider, a slash, and the provider's own name of the model. The address and the key are read from
+        the provider's variables in the environment; `api_key` overrides the key. The names are the same as for
+        `LiteLLMModel`. Raises `ConfigurationError` for an unknown provider.
         """
         provider, model = provider_of(name)
         base_url = provider.base_url(name)

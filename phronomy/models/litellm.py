@@ -77,15 +77,17 @@ _FIRST_CALL = ("tenacity", "httpx2", "openai.resources.chat", "litellm.proxy.ope
 
 
 class LiteLLMModel(RetriedModel):
-    """A model reached through litellm.
+    """A model that is reached through litellm.
 
-    `model`, `api_key` and `base_url` are litellm's; without a key litellm reads the provider's environment variable.
-    `settings` are the defaults of every call. Timeouts, connection faults and the statuses 408, 409, 429 and 5xx are
-    tried up to `max_attempts` times in all, after a pause that starts at `retry_wait` seconds, doubles, is shortened at
-    random, and is at least what the provider asks for in `Retry-After`. Every failure is raised as `ModelError`, or the
-    kind of it that fits.
+    `model`, `api_key` and `base_url` are those of litellm. Without a key, litellm reads the provider's variable in the
+    environment. `settings` are the defaults of every call.
 
-    Raises `ConfigurationError` where litellm is not installed.
+    After a timeout, a connection fault, or the status 408, 409, 429 or 5xx, the call is tried again, up to
+    `max_attempts` attempts in all. The first pause is `retry_wait` seconds, and each later one is twice as long. Pauses
+    are shortened at random, but are at least as long as the provider asks for in `Retry-After`. Every failure is a
+    `ModelError` or one of its subclasses.
+
+    Raises `ConfigurationError` if litellm is not installed.
     """
 
     def __init__(
@@ -114,10 +116,10 @@ class LiteLLMModel(RetriedModel):
 
     @staticmethod
     def prepare() -> None:
-        """Begin to import litellm in a background thread, and return at once.
+        """Start to import litellm in a background thread, and return at once.
 
-        For whoever knows that a model call will follow: the import takes seconds, in which a tool may run. Calling it
-        again does nothing. If the import fails, the call that needs it says so.
+        Call it if a model call will follow. The import takes seconds, and your program can work meanwhile. A second
+        call does nothing. If the import fails, the next model call raises.
         """
         _SOON.begin()
 

@@ -13,15 +13,16 @@ from phronomy.models.http.direct import DirectModel, WireFormat
 
 
 class ResponsesModel(DirectModel):
-    """A model reached directly, at any endpoint that speaks the Responses API: its reasoning goes along from turn to turn.
+    """A model at any endpoint that speaks the Responses API. Its reasoning is kept from turn to turn.
 
-    The arguments are those of `ChatCompletionsModel`. Requests say `store: false`, and ask for the reasoning in encrypted form; it is
-    kept in the messages, with all other items of a response, and goes back where it stood. A model that does not reason refuses to be
-    asked for it: `ModelSettings(extra={"include": None})`.
+    The arguments are those of `ChatCompletionsModel`. Each request says `store: false`, and asks for the reasoning in
+    encrypted form. The messages keep the reasoning with all other items of a response, and later requests send them
+    again in the same place. A model that does not reason refuses such a request: give it
+    `ModelSettings(extra={"include": None})`.
 
-    Of the settings, `stop` and `seed` are not in this API: with them, a call raises `ConfigurationError`. In `extra`,
-    `reasoning_effort` and `response_format` are as for chat completions, and any other option goes by its own name. `tools` in it are
-    the provider's own, which run there, past all gates.
+    The API has no `stop` and no `seed`: with one of them, a call raises `ConfigurationError`. `reasoning_effort` and
+    `response_format` in `extra` are as for chat completions. Any other option is sent under its own name. `tools` in
+    `extra` are the provider's own tools; the provider runs them, so no approval is asked for.
     """
 
     _FORMAT = WireFormat(

@@ -190,7 +190,10 @@ def _status_named(code: object) -> int | None:
 
 
 class RetriedModel(ABC):
-    """The four ways to ask a model, over what one attempt is. The first piece of a stream ends the trying."""
+    """The base of models that retry. A subclass adds one attempt.
+
+    After the first piece of a stream there is no retry.
+    """
 
     keeps_time = True
 
@@ -223,21 +226,21 @@ class RetriedModel(ABC):
 
     @property
     def name(self) -> str:
-        """The name of the model, as whoever is asked for it knows it."""
+        """The name of the model, as it was given."""
         return self._name
 
     @property
     def settings(self) -> ModelSettings:
-        """The defaults of every call."""
+        """The settings that every call has by default."""
         return self._settings
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r})"
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        """Ask the model and wait for its reply.
+        """Ask the model, and wait for its reply.
 
-        Raises `ModelError`, of the kind that fits, once retrying is over or pointless.
+        Raises `ModelError` or a subclass after the last attempt, or at once if a retry does not help.
         """
         self._load()
         tenacity, policy = self._retrying()
@@ -251,7 +254,7 @@ class RetriedModel(ABC):
         return reply
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
-        """Ask the model without blocking the event loop. Raises as `complete` does."""
+        """The async twin of `complete`."""
         await self._aload()
         tenacity, policy = self._retrying()
         sleep = partial(apause, request.patience)
@@ -264,10 +267,10 @@ class RetriedModel(ABC):
         return reply
 
     def stream(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
-        """Ask the model for a stream on the wire, and give what comes as it comes; the whole reply is the last item.
+        """Ask the provider for a stream, and yield each piece as it arrives. The last item is the whole reply.
 
-        Raises as `complete` does. Nothing is tried again once a piece was given out: a stream that is cut then raises
-        `ModelConnectionError`, and what came of it is no reply. Closing the generator closes the connection.
+        Raises what `complete` raises. After the first piece there is no retry: if the stream breaks off, that is a
+        `ModelConnectionError`, and the pieces are not a reply. If you close the generator, the connection is closed.
         """
         self._load()
         tenacity, policy = self._retrying()
@@ -281,7 +284,7 @@ class RetriedModel(ABC):
             raise self._raised(error) from self._told(error)
 
     async def astream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
-        """As `stream`, without blocking the event loop."""
+        """The async twin of `stream`."""
         await self._aload()
         tenacity, policy = self._retrying()
         sleep = partial(apause, request.patience)

@@ -20,37 +20,41 @@ _log = logging.getLogger("phronomy")
 
 
 class Announcements:
-    """Override what the world is to be told of, and give an instance to `Agent(announcements=[...])`.
+    """A base class for objects that tell other systems about runs. Pass instances to `Agent(announcements=[...])`.
 
-    Each method may be sync or async. It is called after what it tells of is stored, by the process that stored it, at once; if that
-    is lost first, or the method raises, by the next `recover_all`, in the same order. So it may be called again for the same
-    event: `event.key` is then the same, and is what to deduplicate by. What it raises is logged, and changes nothing in the run.
+    Override the methods that you need. Each can be sync or async. A method is called after its fact is stored, at once,
+    in the process that stored it. If that process dies first, or the method raises, the next `recover_all` calls it, in
+    the same order. So a method can be called again for the same event: `event.key` is then the same, so use it to
+    recognise a repetition. An exception is logged, and does not affect the run.
     """
 
     def on_suspended(self, event: Suspended) -> Any:
-        """The run waits for a human: `event.pending` is what for, with what an earlier stop told of. Deduplicate by the id of each."""
+        """The run waits for a human. `event.pending` has all pending requests, also those of an earlier announcement.
+
+        Use the id of each request to recognise a repetition.
+        """
 
     def on_decided(self, event: Decided) -> Any:
-        """A pending approval was decided, or lapsed."""
+        """A pending request was decided, or has expired."""
 
     def on_completed(self, event: Ended) -> Any:
-        """The run has its answer."""
+        """The run has completed."""
 
     def on_rejected(self, event: Ended) -> Any:
-        """The run was ended by a rejection."""
+        """The run has ended as rejected."""
 
     def on_cancelled(self, event: Ended) -> Any:
-        """The run was cancelled."""
+        """The run has ended as cancelled."""
 
     def on_superseded(self, event: Ended) -> Any:
-        """A new message took the run's place."""
+        """The run has ended because a newer message takes its place."""
 
     def on_skipped(self, event: Ended) -> Any:
-        """Somebody left out, at a breakpoint, what was left of the run."""
+        """The run has ended as skipped, because somebody skipped the rest of it at a breakpoint."""
 
     @property
     def is_async(self) -> bool:
-        """Whether any of the methods must be awaited."""
+        """Whether any of the methods is async."""
         return any(inspect.iscoroutinefunction(getattr(self, method)) for method in METHODS.values())
 
 

@@ -28,7 +28,7 @@ from phronomy.stores.rows import Lineage
 
 
 class _Event(Record):
-    """The fields of every event. `path` names its nested run, empty for the run itself."""
+    """The fields that every event has. `path` is the path of a nested run; it is empty for the outermost run."""
 
     wire_adds: ClassVar[tuple[str, ...]] = ("id",)
 
@@ -42,17 +42,20 @@ class _Event(Record):
 
     @property
     def id(self) -> str:
-        """The place of the event in its branch, as text: the `id:` of a server-sent event, and what `replay` goes on after."""
+        """The place of the event in its branch, as text.
+
+        Send it as the `id:` of a server-sent event, and pass it to `replay` as `after`.
+        """
         return f"{self.seq}.{self.part}"
 
     @property
     def key(self) -> str:
-        """An id of the event that is unique over all runs, and the same each time it is told."""
+        """An id of the event that is unique over all runs. It is the same each time the event is announced."""
         return f"{self.branch_id}:{self.id}"
 
 
 class RunStarted(_Event):
-    """A run began, with this input."""
+    """A run has started, with this input."""
 
     type: Literal["run_started"] = "run_started"
     agent: Text
@@ -60,28 +63,31 @@ class RunStarted(_Event):
 
 
 class ModelStarted(_Event):
-    """The model of this name is asked. Only in the live stream."""
+    """A model is asked. This event is not stored, so only a live stream has it."""
 
     type: Literal["model_started"] = "model_started"
     model: Text = ""
 
 
 class TextPiece(_Event):
-    """The next piece of the reply's text. Only in the live stream."""
+    """The next piece of the text of a reply. It is not stored, so only a live stream has it."""
 
     type: Literal["text_delta"] = "text_delta"
     text: Text
 
 
 class ReasoningPiece(_Event):
-    """The next piece of what the model lets be seen of its reasoning. Only in the live stream."""
+    """The next piece of the visible reasoning of a model. It is not stored, so only a live stream has it."""
 
     type: Literal["reasoning_delta"] = "reasoning_delta"
     text: Text
 
 
 class ToolCallPiece(_Event):
-    """The next piece of a tool call: `index` is its place in the reply. Only in the live stream."""
+    """The next piece of a tool call: `index` is its place in the reply.
+
+    It is not stored, so only a live stream has it.
+    """
 
     type: Literal["tool_call_delta"] = "tool_call_delta"
     index: int
@@ -91,9 +97,9 @@ class ToolCallPiece(_Event):
 
 
 class ModelReplied(_Event):
-    """The model replied with this message; `usage` is the run's so far, `spent` what of it this reply cost.
+    """The model has replied with this message. `usage` is the usage of the run so far, and `spent` that of this reply.
 
-    `unknown` are the ids of calls of tools that there are none of: the names of those are the model's own text.
+    `unknown` are the ids of calls of tools that do not exist; the names of such tools are the model's own text.
     """
 
     type: Literal["model_replied"] = "model_replied"
@@ -109,7 +115,7 @@ class ModelReplied(_Event):
 
 
 class ApprovalRequested(_Event):
-    """A call waits for a human: `pending` is what to show, and what the decision is bound to."""
+    """A call waits for a human. `pending` is the request to show; the decision is bound to it."""
 
     type: Literal["approval_requested"] = "approval_requested"
     pending: PendingApproval
@@ -117,14 +123,17 @@ class ApprovalRequested(_Event):
 
 
 class Decided(_Event):
-    """A pending approval was decided."""
+    """A pending request was decided."""
 
     type: Literal["decided"] = "decided"
     decision: Decision
 
 
 class ToolCallStarted(_Event):
-    """A tool is about to be entered, for the `attempt`-th time. `inside` is the path of the run inside the call, if there is one."""
+    """A tool starts next, for the `attempt`-th time.
+
+    `inside` is the path of the nested run in the call, if there is one.
+    """
 
     type: Literal["tool_call_started"] = "tool_call_started"
     call_id: Text
@@ -136,9 +145,10 @@ class ToolCallStarted(_Event):
 
 
 class NodePiece(_Event):
-    """The next piece of what a node of a graph gives, by channel. Only in the live stream.
+    """The next piece of the output of a node, by channel. It is not stored, so only a live stream has it.
 
-    What a node has given is whole once its call has settled: another `attempt` begins anew.
+    The output is complete when the call has settled. If the node is tried again, the pieces of the next `attempt` start
+    again from the beginning.
     """
 
     type: Literal["node_piece"] = "node_piece"
@@ -149,7 +159,10 @@ class NodePiece(_Event):
 
 
 class ToolCallFailed(_Event):
-    """An attempt failed; `next` says what follows: the same tool again, a fallback, the error to the model, a human."""
+    """An attempt of a call failed. `next` says what follows.
+
+    It is the same tool again, a fallback, the error to the model, a human, or the end of this drive.
+    """
 
     type: Literal["tool_call_failed"] = "tool_call_failed"
     call_id: Text
@@ -159,9 +172,9 @@ class ToolCallFailed(_Event):
 
 
 class ToolCallSettled(_Event):
-    """A call has its result: `kind` says how it ended, `content` is what the model reads.
+    """A call has its result: `kind` says how the call ended, and `content` is the text that the model reads.
 
-    `unknown` says that there is no tool of that name: it is the model's own text.
+    `unknown` means that no tool has this name, which is then the model's own text.
     """
 
     type: Literal["tool_call_settled"] = "tool_call_settled"
@@ -173,9 +186,9 @@ class ToolCallSettled(_Event):
 
 
 class GuardrailsAsked(_Event):
-    """Guardrails looked at the input, the answer, or the call `call_id`: `said` is what each said, by name.
+    """Guardrails have checked the input, the answer, or the call `call_id`. `said` has the result of each, by name.
 
-    `code` and `message` are of the one that refused it.
+    `code` and `message` are those of the guardrail that refused, if one did.
     """
 
     type: Literal["guardrail"] = "guardrail"
@@ -187,7 +200,7 @@ class GuardrailsAsked(_Event):
 
 
 class HandedOver(_Event):
-    """The conversation went from one agent to another, by a call of that id; the target is asked next."""
+    """The conversation went from one agent to another, by the call with this id. The target is asked next."""
 
     type: Literal["handoff"] = "handoff"
     source: Text
@@ -196,7 +209,7 @@ class HandedOver(_Event):
 
 
 class CheckpointSaved(_Event):
-    """A checkpoint is stored."""
+    """A checkpoint was stored."""
 
     type: Literal["checkpoint"] = "checkpoint"
     checkpoint_id: str
@@ -205,7 +218,7 @@ class CheckpointSaved(_Event):
 
 
 class Suspended(_Event):
-    """The run waits for a human: resume this checkpoint. The end of a stream."""
+    """The run waits for a human: resume this checkpoint. This is the last event of a stream."""
 
     type: Literal["suspended"] = "suspended"
     checkpoint_id: str
@@ -213,7 +226,7 @@ class Suspended(_Event):
 
 
 class Ended(_Event):
-    """The run ended: `type` says how. The end of a stream."""
+    """The run has ended; `type` says how. This is the last event of a stream."""
 
     type: Literal["completed", "rejected", "cancelled", "superseded", "skipped"]
     checkpoint_id: str
@@ -222,7 +235,10 @@ class Ended(_Event):
 
 
 class Failed(_Event):
-    """The run stopped on a failure, which the stream raises next; resume the checkpoint. Only in the live stream."""
+    """The run stopped on a failure: resume the checkpoint. The stream raises the error next.
+
+    Only a live stream has this event.
+    """
 
     type: Literal["failed"] = "failed"
     error: Text
@@ -250,13 +266,16 @@ Event: TypeAlias = (
     | Ended
     | Failed
 )
-"""Whatever a stream gives. `event.type` tells them apart; `to_wire(event)` is the form to send, `model_dump_json()` that to keep."""
+"""An event of a stream. `event.type` says which one it is.
+
+To send an event, use `to_wire(event)`. To store it, use `model_dump_json()`, and read it with `event_from`.
+"""
 
 _ANY: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
 
 
 def event_from(text: str | bytes) -> Event:
-    """The event in a text. Raises `ConfigurationError` for anything else."""
+    """Read an event from its text. Raises `ConfigurationError` for any other text."""
     try:
         return _ANY.validate_json(text)
     except ValidationError as error:
@@ -266,9 +285,10 @@ def event_from(text: str | bytes) -> Event:
 
 
 class Reader:
-    """Reads events off what is written to a branch, in order: of a live run as it is written, of a stored one afterwards.
+    """Makes events from the writes of a branch, in order.
 
-    `base` is the checkpoint that a live run goes on from, with what was journaled after it: none of that is told again.
+    It reads a live run while it is written, and a stored run afterwards. `base` is the checkpoint from which a live run
+    starts, with its journal. Its events are not given again.
     """
 
     def __init__(self, branch_id: str, base: Checkpoint | None = None, *, seq: int = 0) -> None:
@@ -483,9 +503,10 @@ def _name_of(now: Checkpoint, call_id: str) -> str:
 
 
 def replay(store: Store, branch_id: str, *, after: str | None = None) -> Iterator[Event]:
-    """The events of a branch that are in the store, oldest first; with `after`, those that follow the event of that id.
+    """Read the stored events of a branch, oldest first.
 
-    `branch_id` is a run's id, or a fork's. Raises `CheckpointNotFound`, and `ConfigurationError` for an id that is none.
+    With `after`, the id of an event, it reads only the later events. `branch_id` is the id of a run or of a fork.
+    Raises `CheckpointNotFound`, and `ConfigurationError` if `after` is not the id of an event.
     """
     if not isinstance(branch_id, str):
         raise ConfigurationError(f"events are those of the id of a branch, as text, not of {type(branch_id).__name__}")

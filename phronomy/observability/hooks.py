@@ -35,45 +35,46 @@ _log = logging.getLogger("phronomy")
 
 
 class Hooks:
-    """Override what you want to hear of, and give an instance to `Agent(hooks=[...])`.
+    """A base class for objects that are called with the events of runs. Pass instances to `Agent(hooks=[...])`.
 
-    A hook is told after what it is told of is stored, in the thread or task that drives the run: be quick. What it raises is
-    logged, and changes nothing. Events are those of `agent.stream`, without pieces of replies, and those of nested runs (`path`
-    names them), several of which may be told of at once, each in its own thread; arguments and contents in them are in the clear.
+    Override the methods that you need. A hook is called after its event is stored, in the thread or task that drives
+    the run, so it must be quick. An exception is logged, and changes nothing. The events are those of `agent.stream`,
+    except pieces of replies. They include the events of nested runs; `event.path` names the run. Nested runs that run
+    in parallel call the hooks from several threads. Events contain arguments and contents, unmasked.
     """
 
     def on_event(self, event: Event) -> None:
-        """Anything happened: called before the method for the kind of event."""
+        """Called for every event, before the method for its type."""
 
     def on_run_started(self, event: RunStarted) -> None:
-        """A run began."""
+        """A run has started."""
 
     def on_run_suspended(self, event: Suspended) -> None:
         """The run waits for a human."""
 
     def on_run_ended(self, event: Ended) -> None:
-        """The run ended: completed, rejected, cancelled, superseded or skipped, by `event.type`."""
+        """The run has ended: completed, rejected, cancelled, superseded or skipped. `event.type` says how."""
 
     def on_run_failed(self, event: Failed) -> None:
         """The run stopped on a failure, and can be resumed."""
 
     def on_model_started(self, event: ModelStarted) -> None:
-        """The model is asked."""
+        """A model is asked."""
 
     def on_model_replied(self, event: ModelReplied) -> None:
-        """The model replied."""
+        """The model has replied."""
 
     def on_tool_started(self, event: ToolCallStarted) -> None:
-        """A tool is about to be entered."""
+        """A tool starts next."""
 
     def on_tool_failed(self, event: ToolCallFailed) -> None:
-        """An attempt failed."""
+        """An attempt of a call failed."""
 
     def on_tool_settled(self, event: ToolCallSettled) -> None:
         """A call has its result."""
 
     def on_guardrail(self, event: GuardrailsAsked) -> None:
-        """Guardrails looked at the input, the answer or a call."""
+        """Guardrails have checked the input, the answer or a call."""
 
     def on_handoff(self, event: HandedOver) -> None:
         """The conversation went to another agent."""
@@ -82,22 +83,24 @@ class Hooks:
         """A call waits for a human."""
 
     def on_decided(self, event: Decided) -> None:
-        """A pending approval was decided."""
+        """A pending request was decided."""
 
     def on_checkpoint(self, event: CheckpointSaved) -> None:
-        """A checkpoint is stored."""
+        """A checkpoint was stored."""
 
     def driving(self, at: Checkpoint) -> AbstractContextManager[Mapping[str, str] | None]:
-        """A drive of a run (an invoke, a resume, a stream) from this checkpoint on is inside the manager, however it ends.
+        """A context manager around each drive of a run (an invoke, a resume, a stream) that starts at this checkpoint.
 
-        What the manager gives is put into the metadata of the checkpoints of this drive, for whoever goes on from one.
+        The values that the manager yields are put into the metadata of the checkpoints of this drive. The next drive
+        finds them there.
         """
         return nullcontext()
 
     def exchanged(self, branch_id: str, path: str, said: ModelRequest | ModelReply) -> None:
-        """What the model is asked in the run at this path, after `on_model_started`; what it replied, before that is stored.
+        """Called with each request to a model, and with each reply, for the run at this path.
 
-        The settings of a request are those that the model is asked with, its own included.
+        A request is passed after `on_model_started`, with the combined settings of the agent and the model. A reply is
+        passed before it is stored.
         """
 
     def _drives(self, at: Checkpoint, masks: Callable[[], object]) -> AbstractContextManager[Mapping[str, str] | None]:
@@ -105,7 +108,10 @@ class Hooks:
         return self.driving(at)
 
     def running(self, branch_id: str, path: str, call_id: str) -> AbstractContextManager[None]:
-        """The body of a call is inside the manager, in the thread or task that it runs in: after `on_tool_started`."""
+        """A context manager around the body of a call, in the thread or task of the body.
+
+        It is entered after `on_tool_started`.
+        """
         return nullcontext()
 
 

@@ -18,25 +18,30 @@ if TYPE_CHECKING:
     from phronomy.observability.events import Event
 
 Redact: TypeAlias = Callable[[str, Any], Any]
-"""Called with the name of an attribute and a JSON value, a copy; returns what to export instead, None to leave it out."""
+"""A function of the name of an attribute and a copy of its JSON value.
+
+It returns the value to export, or None to export nothing.
+"""
 
 
 class Telemetry(Hooks):
-    """Makes spans and metrics of runs: give an instance to `Agent(hooks=[...])`, and the same one to as many agents as you like.
+    """A hook that makes OpenTelemetry spans and metrics of runs: pass it to `Agent(hooks=[...])`. Agents can share it.
 
-    A drive (an invoke, a resume, a stream) is a span `invoke_agent`, in it are `chat` for each reply of the model and `execute_tool`
-    for each attempt at a call. A run that stops for a human ends its span without an error; whoever resumes it begins a new one,
-    which is linked to the last; with `traces="run"` it is in the first one's trace, below it, so that a run is one trace.
-    `tracer_provider` and `meter_provider` are OpenTelemetry's global ones unless given.
+    A drive of a run (an invoke, a resume, a stream) is a span `invoke_agent`. Inside it, each reply of the model is a
+    span `chat`, and each attempt of a call is a span `execute_tool`. When a run stops for a human, its span ends
+    without an error. The next drive starts a new span with a link to the last one. With `traces="run"`, each later span
+    of a run is instead a child of its first span, so that a run is one trace. Without `tracer_provider` and
+    `meter_provider`, the global ones of OpenTelemetry are used.
 
-    What was said, instructions, definitions of tools, arguments and results are left out. With `content=True` they are exported, but
-    for the values of parameters that a tool redacts; `redact(name, value)` is asked about each first, and where it raises, the
-    value is left out.
+    Messages, instructions, definitions of tools, arguments and results are not exported by default. With `content=True`
+    they are, except the values of parameters that a tool redacts. `redact(name, value)` is then called with each, and
+    returns the value to export. If it raises, the value is not exported.
 
-    Spans that tools make are in those of their calls. The trace context is in the metadata of checkpoints, under `traceparent`.
+    Spans that a tool makes are children of the span of its call. The metadata of checkpoints have the trace context, as
+    `traceparent`.
 
-    Needs OpenTelemetry's API, and its SDK to export anything. Raises `ConfigurationError` without it: `pip install
-    'phronomy[otel]'`.
+    Telemetry needs OpenTelemetry's API, and its SDK to export. Raises `ConfigurationError` without the API:
+    `pip install 'phronomy[otel]'`.
     """
 
     def __init__(
@@ -67,11 +72,14 @@ class Telemetry(Hooks):
         self._recorder = otel.Recorder(spans, meters, shown, one_trace=traces == "run")
 
     def on_event(self, event: Event) -> None:
-        """Begin and end the spans that the event is of, and count it."""
+        """Start and end the spans that belong to the event, and count it."""
         self._recorder.hear(event)
 
     def driving(self, at: Checkpoint) -> AbstractContextManager[Mapping[str, str] | None]:
-        """Opens the span of a drive, which its checkpoints note, so that the next drive can link to it."""
+        """Start the span of a drive.
+
+        The checkpoints store its trace context, so that the next drive can have a link to it.
+        """
         return self._recorder.driving(at)
 
     def _drives(self, at: Checkpoint, masks: Callable[[], Any]) -> AbstractContextManager[Mapping[str, str] | None]:
@@ -79,9 +87,9 @@ class Telemetry(Hooks):
         return self.driving(at)
 
     def exchanged(self, branch_id: str, path: str, said: ModelRequest | ModelReply) -> None:
-        """The span of a reply says what the model was asked, and how."""
+        """Record the request to the model, and its settings, in the span of the reply."""
         self._recorder.exchanged(branch_id, path, said)
 
     def running(self, branch_id: str, path: str, call_id: str) -> AbstractContextManager[None]:
-        """The span of an attempt at a call is the current one in its body."""
+        """Make the span of the attempt the current span in the body of the call."""
         return self._recorder.running(branch_id, path, call_id)

@@ -62,10 +62,10 @@ _log = logging.getLogger("phronomy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The history of a run, along one branch of it: the newest `max_events` entries, oldest first.
+    """What happened in a run, along one branch of it: the newest `max_events` entries, oldest first.
 
-    `branch_id` is the branch that it was read of; entries before its fork are of the branch that it goes on from. Nothing in it
-    can change. Raises `ConfigurationError` for entries that do not follow one another, and for a bound below 1.
+    `branch_id` is the branch. Entries from before a fork belong to the parent branch. A timeline never changes. Raises
+    `ConfigurationError` if the entries do not follow one another, or if `max_events` is below 1.
     """
 
     run_id: str
@@ -94,7 +94,7 @@ class Timeline:
 
     @property
     def dropped(self) -> int:
-        """The number of entries before the oldest that is kept."""
+        """The number of entries before the oldest one here."""
         return self.entries[0].id if self.entries else 0
 
     def query(
@@ -107,11 +107,12 @@ class Timeline:
         since: datetime | float | None = None,
         until: datetime | float | None = None,
     ) -> tuple[TimelineEntry, ...]:
-        """The entries that all that is given holds for, oldest first.
+        """The entries that match all given filters, oldest first.
 
-        `type` is one type or several; `agent` the name of an agent or graph; `checkpoint` a checkpoint, or its id; `path` that of a
-        nested run, `""` for the run itself; `since` and `until` are datetimes with a time zone, or seconds since the epoch, both
-        inclusive. Raises `ConfigurationError` for a type, a time or a text that is none.
+        `type` is one type or several. `agent` is the name of an agent or graph. `checkpoint` is a checkpoint or its id.
+        `path` is the path of a nested run; `""` is the outermost run. `since` and `until` are datetimes with a time
+        zone, or seconds since the epoch; both ends are included. Raises `ConfigurationError` for an invalid type, time
+        or text.
         """
         types = _types(type)
         agent, path = _text("agent", agent), _text("path", path)
@@ -128,9 +129,9 @@ class Timeline:
         )
 
     def fork_at(self, checkpoint: Checkpoint | str) -> Timeline:
-        """The timeline up to a checkpoint, that and what it records included: what a fork of it begins with.
+        """The timeline up to and including a checkpoint. A fork at that checkpoint starts with the same entries.
 
-        Raises `CheckpointNotFound` if the checkpoint, or its id, is not in the timeline.
+        Raises `CheckpointNotFound` if the checkpoint is not in the timeline.
         """
         id = checkpoint.id if isinstance(checkpoint, Checkpoint) else checkpoint
         for entry in self.entries:
@@ -144,7 +145,7 @@ class Timeline:
         )
 
     def export(self) -> str:
-        """The timeline as JSON text, to keep anywhere. `Timeline.load` reads it back."""
+        """The timeline as JSON text, to keep anywhere. `Timeline.load` reads it."""
         return json.dumps(
             {
                 "version": VERSION,
@@ -159,9 +160,10 @@ class Timeline:
 
     @classmethod
     def load(cls, text: str | bytes) -> Timeline:
-        """The timeline in an export, as it was. Nothing is left out: what is malformed or of an unknown type is refused.
+        """Read a timeline from the text of an export, with the same ids.
 
-        Raises `ConfigurationError` for any other text: no JSON, a repeated, missing or unknown key, another version.
+        Raises `ConfigurationError` for any other text: text that is not JSON, another version, an unknown type, an
+        invalid entry, or a repeated, missing or unknown key.
         """
         try:
             data = parse(text)
@@ -191,10 +193,11 @@ class Timeline:
 
 
 def timeline(store: Store, run: Checkpoint | str, *, max_events: int = NEWEST) -> Timeline:
-    """Read the history of a stored run, along one branch: by run id or branch id, or up to a checkpoint, or its id.
+    """Read the timeline of a stored run, by run id, branch id, checkpoint, or checkpoint id.
 
-    A run id means the run's own branch; of a fork, what its parent did up to the fork comes first. The newest `max_events` entries
-    are kept. Raises `CheckpointNotFound`, and `ConfigurationError` for a bound below 1.
+    A run id means the run's main branch. With a checkpoint, the timeline ends there. The timeline of a fork starts with
+    the entries of its parent up to the fork. The newest `max_events` entries are returned. Raises `CheckpointNotFound`,
+    and `ConfigurationError` if `max_events` is below 1.
     """
     _checked_bound(max_events)
     lineage = _lineage(store, run.id if isinstance(run, Checkpoint) else run)
@@ -203,15 +206,17 @@ def timeline(store: Store, run: Checkpoint | str, *, max_events: int = NEWEST) -
 
 
 class TimelineRecorder(Hooks):
-    """Keeps the timeline of every run that an agent or graph drives here: give one to `Agent(hooks=[...])`.
+    """A hook that keeps the timeline of every run that an agent or graph drives: pass it to `Agent(hooks=[...])`.
 
-    Each of `listeners` is called with an entry once what it tells of is stored; what one raises is logged, and changes nothing. The
-    newest `max_events` entries are kept, over all runs. With the `store` that the runs are in, all is told that `timeline` reads, and
-    under its ids: what was before, and what others wrote, runs inside this one among them. Without it, what this agent does is told,
-    counting from 0. `onto` is a timeline, as from `Timeline.load`, whose branch is told on from there.
+    Each of `listeners` is called with each entry, after the event of the entry is stored. An exception in a listener is
+    logged, and changes nothing. The newest `max_events` entries of all runs together are kept. With `store`, the store
+    of the runs, the recorder has the same entries as `timeline`, with the same ids, also those from other processes and
+    from nested runs. Without `store`, it has only the entries of its own agent, with ids from 0. `onto` is a timeline
+    to continue, for example from `Timeline.load`.
 
-    A failure of a run is told here alone, and counts. Times are those of the events, or else of hearing of them. Raises
-    `ConfigurationError` for a bound below 1 and for a listener that is async, or cannot be called.
+    Only a recorder has entries of failures. Each of them takes an id. The time of an entry is the time of its event, or
+    else the time when the recorder was called. Raises `ConfigurationError` if `max_events` is below 1, or if a listener
+    is async or cannot be called.
     """
 
     def __init__(
@@ -246,12 +251,15 @@ class TimelineRecorder(Hooks):
 
     @property
     def entries(self) -> tuple[TimelineEntry, ...]:
-        """All that is kept, of all runs, in the order in which it was heard."""
+        """All kept entries of all runs, in the order in which they were recorded."""
         with self._lock:
             return tuple(entry for _, entry in self._kept)
 
     def timeline(self, branch_id: str) -> Timeline:
-        """Give the kept entries of a branch; a run's id means its own branch. Raises `CheckpointNotFound` if that is nothing."""
+        """The timeline of a branch, from the kept entries. A run id means the run's main branch.
+
+        Raises `CheckpointNotFound` if no entry of the branch is kept.
+        """
         with self._lock:
             entries = tuple(entry for id, entry in self._kept if id == branch_id)
         if not entries:
@@ -260,7 +268,7 @@ class TimelineRecorder(Hooks):
         return Timeline(run_id=run_id, branch_id=branch_id, entries=entries, max_events=self._max_events)
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event, and tell the listeners what it says."""
+        """Record an event, and call the listeners with its entries."""
         with self._lock:
             at = datetime.fromtimestamp(self._clock(), UTC)
             line = self._lines.get(event.branch_id)

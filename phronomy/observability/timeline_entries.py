@@ -51,7 +51,7 @@ EntryType = Literal[
     "ended",
     "failed",
 ]
-"""What an entry of a timeline may be of."""
+"""The types of timeline entries."""
 
 TYPES: Final[tuple[str, ...]] = get_args(EntryType)
 
@@ -91,12 +91,13 @@ _GATES: Final = ("breakpoint", "after")
 
 
 class TimelineEntry(Record):
-    """One thing that happened in a run.
+    """One thing that happened in a run, without any content.
 
-    `id` counts from 0 along the history of the branch; `at` is in UTC; `branch_id` is where it happened, which for a fork may be the
-    branch that it goes on from. `agent` is the name of the agent or graph, `path` the nested run, empty for the run itself.
-    `checkpoint_id` is the checkpoint that records it, or for what happened between two the one before. `event` is the id of the event
-    that it was told from, in its branch. `facts` are plain values by name, without anything that was said.
+    `id` counts from 0 along the history of the branch. `at` is in UTC. `branch_id` is the branch in which it happened;
+    for an entry from before a fork, that is the parent branch. `agent` is the name of the agent or graph. `path` is the
+    path of a nested run; it is empty for the outermost run. `checkpoint_id` is the checkpoint that records the entry;
+    for an entry between two checkpoints, it is the earlier one. `event` is the id of the entry's event in its branch.
+    `facts` are plain values by name.
     """
 
     id: int = Field(ge=0)
@@ -119,7 +120,7 @@ class TimelineEntry(Record):
 
     @property
     def seq(self) -> int:
-        """The place in the log of its branch."""
+        """The number of the entry in the log of its branch."""
         return int(self.event.partition(".")[0])
 
 

@@ -20,7 +20,10 @@ from phronomy.tools.tool import Tool
 
 
 class ExternalToolOptions(TypedDict, total=False):
-    """What `ExternalTool(...)` accepts beside what it declares; the attributes of `Tool` of the same names say what each is for."""
+    """The options of `ExternalTool`, besides its declaration.
+
+    The attributes of `Tool` with the same names describe them.
+    """
 
     redact: frozenset[str]
     max_result_size: int
@@ -31,11 +34,11 @@ class ExternalToolOptions(TypedDict, total=False):
 
 
 class ExternalTool(Tool):
-    """A tool that is carried out elsewhere: each call waits, and is answered with `Respond(content=...)`.
+    """A tool that is carried out elsewhere. Each call waits, and you give its result with `Respond(content=...)`.
 
-    `parameters` are a JSON Schema or a pydantic model (None: it takes none); arguments are validated by the schema, and filled up with
-    its defaults. `returns` is what a result must be: a JSON Schema as a mapping, or a type; None: any JSON value. Of a function, write
-    `@tool(external=True)`. Raises `ToolDefinitionError`.
+    `parameters` is a JSON Schema or a pydantic model (None: no parameters). Arguments are validated by the schema, and
+    its defaults are filled in. `returns` is the form of a result: a JSON Schema as a mapping, or a type (None: any JSON
+    value). To declare an external tool by a function, use `@tool(external=True)`. Raises `ToolDefinitionError`.
     """
 
     external = True
@@ -59,7 +62,7 @@ class ExternalTool(Tool):
         super().__init__()
 
     def execute(self) -> object:
-        """Nothing here runs it. Raises `ConfigurationError`."""
+        """Never runs the tool, because the tool is carried out elsewhere. Raises `ConfigurationError`."""
         raise external_results.not_here(self.name)
 
     def _default_name(self) -> str:

@@ -24,14 +24,15 @@ MAX_TOTAL: Final = 3 * MAX_BYTES
 
 @final
 class Image:
-    """An image for the model to see, as the result of a tool or among texts in a list: PNG, JPEG, GIF or WebP.
+    """An image in the result of a tool, for the model to see: PNG, JPEG, GIF or WebP.
 
         @tool
         def chart(year: int) -> list[str | Image]:
             return [f"Sales of {year}:", Image(plot(year))]
 
-    `data` are the bytes of its file, at most 3,932,160 of them: 5 MiB in base64. `media_type` is told by the data; where it is given,
-    it must be that of the data. Raises `InvalidField` for anything else.
+    `data` are the bytes of the image file, at most 3,932,160 of them (5 MiB in base64). You need not give a
+    `media_type`: it is read from the data. Raises `InvalidField` for other data, and if the data is of another type
+    than `media_type`.
     """
 
     __slots__ = ("_data", "_media_type")
@@ -59,12 +60,12 @@ class Image:
 
     @property
     def data(self) -> bytes:
-        """The bytes of its file."""
+        """The bytes of the image file."""
         return self._data
 
     @property
     def media_type(self) -> str:
-        """Its type, such as `image/png`."""
+        """The media type of the image, such as `image/png`."""
         return self._media_type
 
     def __eq__(self, other: object) -> bool:

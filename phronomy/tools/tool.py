@@ -42,7 +42,10 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
 class OutcomeUnknown(Exception):
-    """Raised by a body that cannot tell whether it took effect: a human is asked, unless the tool is idempotent."""
+    """Raise this in the body of a tool that cannot know whether it took effect.
+
+    A human must then decide about the call. If the tool is idempotent, it runs again instead.
+    """
 
 
 class InvalidArguments(ValueError):
@@ -51,11 +54,11 @@ class InvalidArguments(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ToolContext(Generic[Deps]):
-    """What a tool may know of the call it serves. A parameter annotated with it is filled in, unseen by the model.
+    """What a tool can read about its call. A parameter annotated with it is filled in, and the model does not see it.
 
-    `call_id` is the provider's. `pending_id` names the approval that let the call run, None if none was needed.
-    `idempotency_key` is the same for every attempt, replay and resume of one call: hand it to the service you call.
-    `attempt` counts from 1. `deps` is what `invoke(deps=...)` was given.
+    `call_id` is the provider's id of the call. `pending_id` is the approval that let the call run, or None if none was
+    needed. `idempotency_key` is the same for every attempt, replay and resume of a call: pass it on to the service that
+    you call. `attempt` counts from 1. `deps` are the objects from `invoke(deps=...)`.
     """
 
     run_id: str
@@ -71,11 +74,11 @@ class ToolContext(Generic[Deps]):
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more: the run was cancelled or the tool's time is up."""
+        """Whether nobody waits for the result any more: the run was cancelled, or the timeout of the tool is over."""
         return self._cancel.is_set()
 
     def raise_if_cancelled(self) -> None:
-        """Raise `ToolCancelled` if the call was cancelled; a long body calls this between its steps."""
+        """Raise `ToolCancelled` if the call was cancelled. Call this between the steps of a long body."""
         if self._cancel.is_set():
             raise ToolCancelled(f"the call of {self.tool_name} was cancelled")
 
@@ -84,11 +87,14 @@ Predicate: TypeAlias = (
     Callable[[Mapping[str, Any]], bool | Reject | Awaitable[bool | Reject]]
     | Callable[[Mapping[str, Any], ToolContext[Any]], bool | Reject | Awaitable[bool | Reject]]
 )
-"""Says for one call whether a human is asked: True, False, or Reject to settle it unasked."""
+"""A function that says whether a call needs approval: True, False, or `Reject` to reject the call and ask nobody.
+
+It takes the arguments, or the arguments and a `ToolContext`. It can be async.
+"""
 
 
 class ToolOptions(TypedDict, total=False):
-    """What `@tool(...)` accepts: the attributes of `Tool`, for one function."""
+    """The options of `@tool(...)`. The attributes of `Tool` with the same names describe them."""
 
     name: str
     description: str
@@ -110,7 +116,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class Tool:
-    """Something a model may call. Subclass it and write `execute`; its parameters are what the model fills.
+    """A tool that a model may call. Subclass it and write `execute`; the model fills in the parameters of `execute`.
 
         class Wipe(Tool):
             name = "wipe"
@@ -118,76 +124,100 @@ class Tool:
 
             def execute(self, path: str) -> str: ...
 
-    Everything is checked when an instance is built, and fixed from then on: a subclass with an `__init__` of its own
-    calls `super().__init__()`. Raises `ToolDefinitionError`.
+    A tool is checked when an instance is built, and cannot change after that. If a subclass has an `__init__`, it must
+    call `super().__init__()`. Raises `ToolDefinitionError`.
     """
 
     name: str = ""
-    """What the model calls it: letters, digits, `_` and `-`, at most 64. The class or function name if not given."""
+    """The name of the tool for the model: letters, digits, `_` and `-`, at most 64.
+
+    Default: the name of the class or function.
+    """
 
     description: str = ""
-    """What the model reads about it. From the docstring if not given."""
+    """The description of the tool for the model. Default: from the docstring."""
 
     requires_approval: bool | Predicate = False
-    """True: a human approves every call. A predicate of the arguments, or of arguments and context: as it answers.
+    """Whether a human must approve a call: True (always), False (never), or a predicate.
 
-    In a class body write it as a method, or wrap the function in `staticmethod`.
+    A predicate is a function of the arguments, or of the arguments and the context. In a class, write it as a method,
+    or wrap the function in `staticmethod`.
     """
 
     idempotent: bool = False
-    """Whether running a call twice, with the same idempotency key, does no more than running it once."""
+    """Whether a call may run twice with the same idempotency key, and has the same effect as once."""
 
     timeout: float | None = None
-    """Seconds that one attempt may take."""
+    """The seconds that one attempt may take. None: no limit."""
 
     retries: int = 0
-    """How many more attempts follow a failed one."""
+    """How many attempts may follow after the first one has failed."""
 
     retry_on: tuple[type[Exception], ...] = ()
-    """Exceptions that the body raises only before it has any effect."""
+    """The exceptions that the body raises only before it has any effect.
+
+    Only these are retried, if the tool is not idempotent.
+    """
 
     retry_wait: float = 0.1
-    """Seconds before the first retry. They double with each, up to 5."""
+    """The seconds before the first retry. Each later pause is twice as long, up to 5 seconds."""
 
     fallback: tuple[Tool, ...] = ()
-    """Tools to try in order with the same arguments when this one has failed for good. Each has its own gate."""
+    """The tools to try in order, with the same arguments, after all attempts have failed.
+
+    Each has its own approval requirement.
+    """
 
     on_failure: Literal["model", "human", "stop"] = "model"
-    """Who hears of a failure when nothing is left to try."""
+    """What happens after all attempts have failed.
+
+    `"model"`: the model reads the error. `"human"`: a human decides. `"stop"`: the run fails.
+    """
 
     redact: frozenset[str] = frozenset()
-    """Parameters whose values stay out of logs, traces, reprs and errors."""
+    """The parameters whose values stay out of logs, traces, reprs and errors."""
 
     max_result_size: int = 100_000
-    """Characters of a result that the model is given."""
+    """How many characters of a result the model is given."""
 
     source: str = "local"
-    """Where the tool comes from. Part of its identity."""
+    """Where the tool comes from. It is part of the identity of the tool."""
 
     approval_timeout: float | None = None
-    """Seconds that a human has to decide on a call. None: as the agent says."""
+    """The seconds that a human has to decide on a call. None: as the agent says."""
 
     on_expiry: OnExpiry | None = None
-    """What follows when nobody decides in time: `"reject"` settles the call as expired, `"cancel"` ends the run as well, with `"stay"`
-    it may still be decided. None: as the agent says."""
+    """What happens if nobody decides in time. None: as the agent says.
+
+    `"reject"`: the call is settled as expired. `"cancel"`: the run ends as well. `"stay"`: the call stays pending.
+    """
 
     risk: str | None = None
-    """How much is at stake, in words of yours: shown to whoever decides, and `store.pending(risk=...)` finds it."""
+    """How much is at stake, in your words.
+
+    The person who decides sees it, and `store.pending(risk=...)` filters by it.
+    """
 
     external: bool = False
-    """Whether it is carried out elsewhere, by a page or another service: no call of it runs here, each waits for a `Respond`."""
+    """Whether the tool is carried out elsewhere, such as on a page.
+
+    Each call then waits for a `Respond`, and none runs here.
+    """
 
     is_async: bool
     """Whether `execute` is async."""
 
     may_be_left: bool = False
-    """Whether a run that is stopped from outside need not wait for it: it runs in a thread of its own then, if it is sync."""
+    """Whether a run that is paused from outside may leave this tool while it runs.
+
+    A sync tool then runs in a thread of its own.
+    """
 
     predicate_is_async: bool
     """Whether `requires_approval` is an async function."""
 
     schema_hash: str
-    """SHA-256, in hexadecimal, of the JSON Schema of the parameters, whatever the order of its keys."""
+    """The SHA-256 of the JSON Schema of the parameters, in hexadecimal. The order of keys does not change it."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -225,7 +255,10 @@ class Tool:
         self._built = True
 
     def execute(self, *args: Any, **kwargs: Any) -> Any:
-        """Do the work. Write it in a subclass, sync or async, with one hinted parameter for each argument."""
+        """Do the work of the tool.
+
+        Write this method in a subclass, sync or async, with a type hint for each parameter.
+        """
         raise NotImplementedError
 
     if not TYPE_CHECKING:  # a type checker refuses what is not declared
@@ -244,7 +277,7 @@ class Tool:
 
     @property
     def gate(self) -> Gate:
-        """When it asks for approval: always, never, or as its predicate says."""
+        """When the tool asks for approval: always, never, or when its predicate says so."""
         if isinstance(self.requires_approval, bool):
             return "always" if self.requires_approval else "never"
         return "predicate"
@@ -255,11 +288,11 @@ class Tool:
         return plain_object(self._arguments.schema)
 
     def identity(self, path: str = "") -> ToolIdentity:
-        """Which tool this is, for an agent at `path` within the run."""
+        """The identity of the tool, for an agent at `path` in the run."""
         return self._identity.evolve(path=path) if path else self._identity
 
     def definition(self) -> JsonDict:
-        """The description of the tool for the model, in the form of the chat completions protocol."""
+        """The definition of the tool for the model, in the form of the chat-completions protocol."""
         told: JsonDict = {"name": self.name, "description": self.description, "parameters": self.parameters}
         return {"type": "function", "function": told}
 
@@ -267,13 +300,13 @@ class Tool:
 
     @property
     def reads_apart(self) -> bool:
-        """Whether an async driver validates its arguments in a thread: their schema comes from elsewhere."""
+        """Whether async code validates the arguments in a thread, because the schema comes from elsewhere."""
         return self._arguments.come_from_elsewhere
 
     def read(self, arguments: str) -> JsonText:
-        """The canonical text of what the model's arguments mean: validated, with the defaults filled in.
+        """Validate the model's arguments, fill in the defaults, and return their canonical text.
 
-        What it returns it returns again for its own answer. Raises `InvalidArguments`.
+        If you pass its result to it again, it returns the same text. Raises `InvalidArguments`.
         """
         try:
             value = parse(arguments) if arguments.strip() else {}  # providers send nothing for a call without arguments
@@ -288,34 +321,34 @@ class Tool:
             raise self._invalid(self._why_invalid(error)) from None
 
     def bind(self, args_text: str) -> dict[str, object]:
-        """The Python values for canonical arguments, made afresh at each call. Raises `InvalidArguments`."""
+        """Make the Python values for canonical arguments, new at each call. Raises `InvalidArguments`."""
         try:
             return self._arguments.bind_exactly(args_text)
         except Exception as error:
             raise self._invalid(self._why_invalid(error)) from None
 
     def ask_gate(self, values: Mapping[str, object], context: ToolContext[object]) -> bool | Reject:
-        """Whether a human must approve these arguments, or that nobody need be asked because they are rejected.
+        """Whether a human must approve a call with these arguments, or a `Reject` if nobody is to be asked.
 
-        A predicate that raises, or answers with anything but True, False or a `Reject`, means that a human is asked.
-        Raises `AsyncRequired` if the predicate is async.
+        If the predicate raises, or returns anything but True, False or a `Reject`, a human must approve. Raises
+        `AsyncRequired` if the predicate is async.
         """
         if self._predicate is None:
             return self.requires_approval is True
         return self._predicate.ask(functools.partial(self.shown, values), context)
 
     async def aask_gate(self, values: Mapping[str, object], context: ToolContext[object]) -> bool | Reject:
-        """As `ask_gate`, for predicates of both kinds."""
+        """The async version of `ask_gate`. It takes sync and async predicates."""
         if self._predicate is None:
             return self.requires_approval is True
         return await self._predicate.aask(functools.partial(self.shown, values), context)
 
     def shown(self, values: Mapping[str, object]) -> Mapping[str, object]:
-        """A copy of the arguments for whoever looks at a call: nothing done to it reaches the body."""
+        """A copy of the arguments to show to people. Changes of the copy do not reach the body."""
         return MappingProxyType(self._arguments.bind(self._arguments.write(dict(values))))
 
     def call(self, values: Mapping[str, object], context: ToolContext[object]) -> object:
-        """Run the body in this thread. What it raises comes through. Raises `AsyncRequired` if the body is async."""
+        """Run the body in this thread. Raises what the body raises, and `AsyncRequired` if the body is async."""
         if self.external:
             raise external_results.not_here(self.name)
         if self.is_async:
@@ -330,31 +363,31 @@ class Tool:
         return result
 
     async def acall(self, values: Mapping[str, object], context: ToolContext[object]) -> object:
-        """Run an async body. Raises `ConfigurationError` if the body is sync, which would block the event loop."""
+        """Run an async body. Raises `ConfigurationError` if the body is sync, because it would block the event loop."""
         if not self.is_async:
             raise ConfigurationError(f"tool {self.name} is sync; run it with call, in a thread")
         return await self._body(**values, **self._injected(context))
 
     def render(self, value: object) -> CallResult:
-        """The result as the model reads it: text as it is, images as images, anything else as JSON.
+        """Turn a result into the form that the model reads: text as it is, images as images, any other value as JSON.
 
-        A result that is no JSON, or that no record can hold, settles the call as failed, with the note that it did run.
+        If a result is not JSON, or cannot be stored, the call is settled as failed, with a note that it did run.
         """
         return rendered(value, self.max_result_size)
 
     def check_response(self, content: JsonValue) -> None:
-        """Refuse what a human gives as the result in place of a call, if it is none. Raises `InvalidArguments`."""
+        """Check a result that a human gives in place of a call. Raises `InvalidArguments` if it is not valid."""
         if self.external and (wrong := external_results.fault(self, self._returns, content)) is not None:
             raise InvalidArguments(wrong)
 
     # What others may see
 
     def redacted(self, args: Mapping[str, object]) -> dict[str, object]:
-        """A copy of the arguments with the values of redacted parameters hidden."""
+        """A copy of the arguments, in which the values of redacted parameters are hidden."""
         return {name: HIDDEN if name in self.redact else value for name, value in args.items()}
 
     def describe_error(self, error: BaseException, values: Mapping[str, object]) -> str:
-        """The kind of the error and what it says, without the values of redacted parameters."""
+        """The type and the text of an error, without the values of redacted parameters."""
         try:
             told = str(error)
         except Exception:
@@ -462,7 +495,7 @@ _FIXED = frozenset(
 
 
 class FunctionTool(Tool, Generic[P, R]):
-    """A function as a tool. Calling it calls the function, so it stays as testable as it was."""
+    """A function as a tool. You can still call it like the function, for example in a test."""
 
     def __init__(self, function: Callable[P, R], /, **options: Unpack[ToolOptions]) -> None:
         spelling.check_options("a tool", options, ToolOptions.__annotations__, ToolDefinitionError)
@@ -507,7 +540,7 @@ def tool(
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Make a function a tool: `@tool`, or `@tool(requires_approval=True)` with any attribute of `Tool`.
 
-    Name, description and JSON Schema come from the signature, the type hints and the docstring. Raises
+    The name, the description and the JSON Schema come from the signature, the type hints and the docstring. Raises
     `ToolDefinitionError`.
     """
     if function is not None:

@@ -51,7 +51,7 @@ class WireFormat:
 
 
 class DirectModel(RetriedModel):
-    """The clients of a model, and one attempt at a reply, over what a protocol is."""
+    """The base of models that are reached directly over HTTP. A subclass adds the protocol."""
 
     _FORMAT: ClassVar[WireFormat]
 
@@ -81,11 +81,14 @@ class DirectModel(RetriedModel):
 
     @staticmethod
     def prepare() -> None:
-        """Begin to load what the first call needs, in a background thread, and return at once."""
+        """Start to load what the first call needs, in a background thread, and return at once."""
         _SOON.begin()
 
     def close(self) -> None:
-        """Close the connections of sync calls. Closing twice does nothing; a later call opens new ones."""
+        """Close the connections of sync calls.
+
+        You can call it more than once; a later model call opens new connections.
+        """
         self._clients.close()
 
     async def aclose(self) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 Edge: TypeAlias = tuple[str, str, str | None, bool]
-"""An edge of a graph: from which node, to which, its label, and whether it is taken on a condition."""
+"""An edge of a graph: its source node, its target node, its label, and whether it depends on a condition."""
 
 TERMINALS: Final[Mapping[str, str]] = {"__start__": "start", "__end__": "end"}
 """What stands in the boxes of a graph's beginning and end, which are no nodes."""
@@ -36,27 +36,36 @@ SEVERAL: Final = 4
 
 
 def tree_mermaid(store: Store, run_id: str) -> str:
-    """A run's checkpoints with its forks, as a Mermaid flowchart. Raises `CheckpointNotFound` if the store knows no such run."""
+    """Draw the checkpoints of a run, with its forks, as a Mermaid flowchart.
+
+    Raises `CheckpointNotFound` if the store does not know the run.
+    """
     return mermaid(_tree(store, run_id))
 
 
 def tree_svg(store: Store, run_id: str) -> str:
-    """As `tree_mermaid`, as SVG: a document by itself, or an element of a page."""
+    """Draw the checkpoints of a run, with its forks, as SVG: a whole document, or an element of a page.
+
+    Raises `CheckpointNotFound` if the store does not know the run.
+    """
     return svg(_tree(store, run_id))
 
 
 def flow_mermaid(nodes: Iterable[str], edges: Iterable[Edge], *, marked: Mapping[str, str] | None = None) -> str:
-    """Nodes and the edges between them, as a Mermaid flowchart.
+    """Draw nodes and their edges as a Mermaid flowchart.
 
-    An edge is `(source, target, label or None, conditional)`; those on a condition are dashed. `__start__` and `__end__` need not be
-    among the nodes. `marked` says something of nodes by name, as "stopped before" or "failed". Raises `ConfigurationError` for
-    an edge or a mark of a node that is not there.
+    An edge is `(source, target, label or None, conditional)`; conditional edges are dashed. `__start__` and `__end__`
+    need not be among the nodes. `marked` has texts for nodes by name, such as "stopped before" or "failed". Raises
+    `ConfigurationError` if an edge or a mark names an unknown node.
     """
     return mermaid(_flow(nodes, edges, marked or {}))
 
 
 def flow_svg(nodes: Iterable[str], edges: Iterable[Edge], *, marked: Mapping[str, str] | None = None) -> str:
-    """As `flow_mermaid`, as SVG: a document by itself, or an element of a page."""
+    """Draw nodes and their edges as SVG: a whole document, or an element of a page.
+
+    The arguments are those of `flow_mermaid`.
+    """
     return svg(_flow(nodes, edges, marked or {}))
 
 
