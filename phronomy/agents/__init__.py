@@ -1,1 +1,1 @@
-"""Agents: their configuration, and the ways between them."""
+"""Agents: their configuration, and the handoffs between them."""

@@ -1,4 +1,4 @@
-"""Approvals: policies that say who is asked about a call. What waits, the answers and the decisions are offered here too."""
+"""Approvals: policies that say which calls need approval. Requests, answers and decisions are exported here too."""
 
 from __future__ import annotations
 

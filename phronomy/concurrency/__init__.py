@@ -1,1 +1,1 @@
-"""Threads and tasks side by side: running a body, leaving it, and passing on the pieces that it gives."""
+"""Threads and tasks in parallel: running a body, leaving it, and passing on the pieces that it yields."""

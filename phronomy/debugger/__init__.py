@@ -1,1 +1,1 @@
-"""The debugger: one run, taken from stop to stop."""
+"""The debugger: stepping through one run, from stop to stop."""

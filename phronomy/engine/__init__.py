@@ -1,1 +1,1 @@
-"""Doing it: the loop that drives a run, and what it performs."""
+"""The engine: the loop that drives a run, and the work of each move."""

@@ -1,1 +1,1 @@
-"""What everything stands on: JSON as text, ids, checks of options, and how errors quote and spell names."""
+"""The base of all rooms: JSON as text, ids, checks of options, and the quoting and spelling of names in errors."""

@@ -1,4 +1,4 @@
-"""Graphs: runs of nodes over a state of channels, each wave of which is a checkpoint."""
+"""Graphs: nodes that share a state of channels, with a checkpoint after each wave of nodes."""
 
 from __future__ import annotations
 

@@ -6,15 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 START: Final = "__start__"
-"""Where a graph begins: the source of its first edges."""
+"""The start of a graph: the source of its first edges."""
 
 END: Final = "__end__"
-"""Where a graph ends: the target of its last edges."""
+"""The end of a graph: the target of its last edges."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One run of `node` in the next wave, with `arg` in place of the state: any JSON value. A route may give any number."""
+    """Run `node` once in the next wave, with `arg` (any JSON value) in place of the state.
+
+    A route can return any number.
+    """
 
     node: str
     arg: Any = field(default=None, repr=False)
@@ -22,14 +25,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Continue:
-    """Take the update, and go on along the edges, as a plain update does."""
+    """Merge the update, and follow the edges, as after a plain update."""
 
     update: Any = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Take the update, and stop before anything that follows. `resume(checkpoint)` goes on."""
+    """Merge the update, and stop before the next wave. `resume(checkpoint)` continues."""
 
     update: Any = field(default=None, repr=False)
     reason: str | None = None
@@ -37,7 +40,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """Take the update, and end the run as cancelled, for this reason."""
+    """Merge the update, and end the run as cancelled, with this reason."""
 
     update: Any = field(default=None, repr=False)
     reason: str | None = None
@@ -45,7 +48,10 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """Take the update, and go on at `to` (a node, several, or `END`) instead of along the edges. None: where the graph begins."""
+    """Merge the update, and go on at `to` (a node, several nodes, or `END`), whatever the edges say.
+
+    If `to` is None, the run goes on at the start of the graph.
+    """
 
     update: Any = field(default=None, repr=False)
     to: str | tuple[str, ...] | None = None

@@ -1,4 +1,4 @@
-"""Guardrails: what looks at an input, an answer or a tool call before it counts, and lets it pass, changes it or refuses it."""
+"""Guardrails: functions that check an input, an answer or a tool call, and let it pass, change it or refuse it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tools of MCP servers, over stdio and streamable HTTP: gated, validated and recorded as any other tool is."""
+"""Tools of MCP servers, over stdio and streamable HTTP. They are approved, validated and recorded like all tools."""

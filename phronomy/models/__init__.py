@@ -1,4 +1,4 @@
-"""Models: who answers the conversation. Nothing here loads a provider's library before the first call."""
+"""Models: the objects that answer a conversation. No provider's library is loaded before the first call."""
 
 from __future__ import annotations
 

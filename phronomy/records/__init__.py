@@ -1,1 +1,4 @@
-"""What is stored: messages, calls, decisions, checkpoints and the chain of them. A record is immutable, and none of them acts."""
+"""The stored records: messages, calls, decisions, checkpoints and their chain.
+
+A record is immutable, and does nothing.
+"""

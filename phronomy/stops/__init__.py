@@ -1,1 +1,1 @@
-"""Where a run stops for somebody: breakpoints, questions asked from inside a body, and the conditions of both."""
+"""The stops of a run for a human: breakpoints, questions from inside a body, and the conditions of breakpoints."""

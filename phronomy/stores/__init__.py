@@ -1,4 +1,4 @@
-"""Stores: where checkpoints are kept, so that another process, day or machine can go on from them."""
+"""Stores: where checkpoints are kept, so that another process, on another day or machine, can resume the runs."""
 
 from __future__ import annotations
 
@@ -87,15 +87,20 @@ if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
 
 def open_store(url: str) -> Store:
-    """Open the store that a URL names: `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`,
-    `postgresql://user:password@host:5432/database`, or `redis://user:password@host:6379/0` (`rediss://` with TLS).
+    """Open the store that a URL names, such as `sqlite:///runs.db` or `postgresql://user:password@host:5432/database`.
 
-    `?lease=` and `ttl=` (seconds) and `tenant=` can follow each, joined by `&`, and `timeout=` (seconds) that of a database;
-    a `?`, `#` or `%` in a path is percent-encoded. That of SQLite takes `synchronous`; that of PostgreSQL `schema`, `setup` (true or
-    false), `min_size`, `max_size`, and what libpq knows; that of Redis `prefix`, `require_persistence` (true or false),
-    `max_connections`, and what redis-py calls by a name that begins with `ssl_`. Raises `StoreError` for another scheme or
-    option, and for what cannot be opened. The URL is never in a message, since it may hold a password; a path may be, and
-    host and port of a server.
+    The forms are `memory://`, `sqlite:///relative.db`, `sqlite:////absolute.db`,
+    `postgresql://user:password@host:5432/database` and `redis://user:password@host:6379/0` (`rediss://` with TLS). In a
+    path, `?`, `#` and `%` are percent-encoded. Options follow a `?`, joined by `&`:
+
+    - all: `lease` and `ttl` in seconds, and `tenant`; all but memory also `timeout` in seconds
+    - SQLite: `synchronous`
+    - PostgreSQL: `schema`, `setup` (true or false), `min_size`, `max_size`, and the options of libpq
+    - Redis: `prefix`, `require_persistence` (true or false), `max_connections`, and the options of redis-py whose names
+      begin with `ssl_`
+
+    Raises `StoreError` for an unknown scheme or option, and for a store that cannot be opened. No message contains the
+    URL, because it may contain a password; a message may name a path, or the host and port of a server.
     """
     if not isinstance(url, str):
         raise StoreError(f"a store is named by a URL, which is text, not {type(url).__name__}")

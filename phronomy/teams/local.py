@@ -18,10 +18,11 @@ from phronomy.stores.rows import Lineage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberState:
-    """The work of one agent, graph or pattern of a team in a thread: `runs` counts them, `tokens` are of its own model calls.
+    """The work of one agent, graph or pattern of a team in a thread.
 
-    `status` and `last_...` are of the last run that it had a part in: `running`, `suspended`, `failed`, or how that ended.
-    `last_error` is the kind of what failed in it.
+    `runs` is the number of its runs, and `tokens` counts its own model calls. `status`, `last_input`, `last_output` and
+    `last_error` belong to the last run in which it worked. `status` is `running`, `suspended`, `failed`, or an end.
+    `last_error` is the type of the error.
     """
 
     status: str | None = None
@@ -34,7 +35,7 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandoffState:
-    """A handoff: made, or `pending` under that id until somebody lets it be."""
+    """A handoff of a team. If `pending_id` is set, it waits for a decision under this id. If not, it has been made."""
 
     source: str
     target: str
@@ -46,9 +47,10 @@ class HandoffState:
 class LocalState:
     """The state of a team in a thread.
 
-    `tokens` are of all its runs, `status` is that of the last one: `running`, `suspended`, `failed`, or how it ended. `members` are
-    by name: those of the team, and the agents inside them. `handoffs` were made, `pending_handoffs` wait for somebody. `turns` says
-    how often each pool was asked, so who of it is next; `facts` and `memory` are what the thread keeps.
+    `tokens` counts all runs, and `status` is the status of the last run: `running`, `suspended`, `failed`, or an end.
+    `members` has the members of the team and the agents inside them, by name. `handoffs` were made, and
+    `pending_handoffs` wait for a decision. `turns` says how often each pool was called, which decides which of its
+    agents is next. `facts` and `memory` are stored with the thread.
     """
 
     status: str
@@ -68,7 +70,7 @@ class LocalState:
 
     @property
     def past(self) -> Past:
-        """The part that is read off a log, to store with a branch whose log was deleted."""
+        """The part that is computed from the log, to store it with a branch whose log was deleted."""
         return Past(tokens=self.tokens, runs=self.runs, members=dict(self.members), handoffs=list(self.handoffs))
 
 
@@ -165,7 +167,10 @@ class Told:
         self._set(name, **begun, runs=self._of(name).runs + 1)
 
     def _enter(self, run_id: str) -> None:
-        """Forget who worked where, if another run of the thread begins; runs inside may be told of before it is itself."""
+        """Forget where agents worked if another run of the thread begins.
+
+        Events of nested runs may come before its own.
+        """
         if run_id != self._run_id:
             self._run_id, self._at, self._named = run_id, {}, {}
 

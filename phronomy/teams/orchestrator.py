@@ -50,10 +50,11 @@ from phronomy.tools.tool import Deps
 
 
 class TeamState(BaseModel):
-    """The state of a thread of an orchestrator: `facts`, the `memory` of what was asked and answered, whose turn it is in each pool.
+    """The state of a thread of an orchestrator.
 
-    `member` is who works in the present run, `input` what it was asked, `output` what came of it. `past` is what was done before
-    the thread was restored without its timeline.
+    `facts` are your values. `memory` has the questions and answers so far. `turns` says how often each pool was called.
+    `member` is the member of the present run, with its `input` and `output`. `past` is the earlier work, if the thread
+    was restored without its timeline.
     """
 
     member: str
@@ -136,17 +137,21 @@ class OrchestratorSpec(GraphSpec):
 
 
 class Orchestrator(Graph[Deps, Any]):
-    """A team of agents and patterns over one store: each thread of it has one conversation, one set of facts, and one checkpoint.
+    """A team of agents and patterns over one store.
+
+    Each thread has one conversation, one set of facts, and one checkpoint.
 
         desk = Orchestrator([triage, billing], handoffs=[("triage", "billing")], patterns={"letter": sequential(writer, editor)})
         result = desk.run("I was charged twice", thread_id="customer-7")
 
-    `agents` are listed, or given by name; the first is the `entry`, unless one is named. `handoffs` are pairs of names, or a name with
-    a `Handoff`, beside those that the agents have themselves. `patterns` are patterns or graphs by name; `pools` are names of agents
-    that take turns under a name of their own. `memory` bounds what of the thread's conversation an agent is given (default: the last
-    20 messages). With `on_breakpoint`, calls wait at breakpoints, and it is asked: see `Hold`. The other options are a graph's;
-    `on_approval_required`, and `approval_timeout` with `on_expiry`, are for the agents here that have none of their own.
-    It is run, stopped, resumed, forked, restored and watched as any run is. Raises `ConfigurationError`.
+    `agents` is a list, or a mapping by name. The first agent is the `entry`, unless you name another. `handoffs` are
+    pairs of names, or a name and a `Handoff`, in addition to the agents' own. `patterns` are patterns or graphs by
+    name. `pools` are lists of agents by a name of their own; the agents of a pool take turns. `memory` limits how much
+    of the thread's conversation an agent is shown (default: the last 20 messages).
+
+    With `on_breakpoint`, calls wait at breakpoints, and the function is called: see `Hold`. `on_approval_required`,
+    `approval_timeout` and `on_expiry` apply to the agents that have none of their own. The other options are those of a
+    graph. You run, stop, resume, fork, restore and watch it like any run. Raises `ConfigurationError`.
     """
 
     hold: Hold | None
@@ -201,59 +206,59 @@ class Orchestrator(Graph[Deps, Any]):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of its agents and patterns."""
+        """The names of the agents and patterns of the team."""
         return tuple(self._members)
 
     # Running
 
     def run(self, input: object, *, facts: Mapping[str, object] | None = None, **options: Any) -> Result[Any]:
-        """Have the entry work on this; the options are those of `invoke`. `facts` are added to those of the thread.
+        """Run the `entry` with this input. `facts` are added to the facts of the thread.
 
-        Raises as `invoke` does.
+        The other options are those of `invoke`. Raises what `invoke` raises.
         """
         return self.invoke(self._task(self._entry, input, facts), **options)
 
     async def arun(self, input: object, *, facts: Mapping[str, object] | None = None, **options: Any) -> Result[Any]:
-        """As `run`."""
+        """The async twin of `run`."""
         return await self.ainvoke(self._task(self._entry, input, facts), **options)
 
     def run_agent(
         self, agent: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
-        """Have this agent work on it, or whoever of a pool has its turn.
+        """Run this agent, or the next agent of this pool.
 
-        Raises as `run` does, and `ConfigurationError` for a name of none.
+        Raises what `run` raises, and `ConfigurationError` for an unknown name.
         """
         return self.invoke(self._task(agent, input, facts, of="agent"), **options)
 
     async def arun_agent(
         self, agent: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
-        """As `run_agent`."""
+        """The async twin of `run_agent`."""
         return await self.ainvoke(self._task(agent, input, facts, of="agent"), **options)
 
     def run_pattern(
         self, pattern: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
-        """Have this pattern work on it. Raises as `run` does, and `ConfigurationError` for a name of none."""
+        """Run this pattern. Raises what `run` raises, and `ConfigurationError` for an unknown name."""
         return self.invoke(self._task(pattern, input, facts, of="pattern"), **options)
 
     async def arun_pattern(
         self, pattern: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Result[Any]:
-        """As `run_pattern`."""
+        """The async twin of `run_pattern`."""
         return await self.ainvoke(self._task(pattern, input, facts, of="pattern"), **options)
 
     def stream_member(
         self, member: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> Stream[Any]:
-        """As `run_agent` and `run_pattern`, as a stream of events; `stream` is that of the entry."""
+        """Run this agent, pool or pattern as a stream of events. (`stream` does this with the entry.)"""
         return self.stream(self._task(member, input, facts), **options)
 
     def astream_member(
         self, member: str, input: object, *, facts: Mapping[str, object] | None = None, **options: Any
     ) -> AsyncStream[Any]:
-        """As `stream_member`."""
+        """The async twin of `stream_member`."""
         return self.astream(self._task(member, input, facts), **options)
 
     def _task(self, member: str, input: object, facts: Mapping[str, object] | None, *, of: str = "member") -> Task:
@@ -271,7 +276,10 @@ class Orchestrator(Graph[Deps, Any]):
     # Looking
 
     def local_state(self, at: Checkpoint | str) -> LocalState:
-        """Gives the team's state in the thread of a checkpoint, run or branch. Raises `CheckpointNotFound`, `CheckpointError`."""
+        """The state of the team in the thread of a checkpoint, run or branch.
+
+        Raises `CheckpointNotFound` or `CheckpointError`.
+        """
         store = self._store_of(at)
         if isinstance(at, Checkpoint):
             head, lineage = at, store.lineage(checkpoint_id=at.id)
@@ -281,7 +289,7 @@ class Orchestrator(Graph[Deps, Any]):
         return self._local(head, lineage)
 
     async def alocal_state(self, at: Checkpoint | str) -> LocalState:
-        """As `local_state`."""
+        """The async twin of `local_state`."""
         return await in_store(self.store, self.local_state, at)
 
     def _local(self, head: Checkpoint, lineage: Lineage) -> LocalState:

@@ -43,9 +43,10 @@ _NAMED: Final[Mapping[str, TurnKind]] = {
 class PatternState(BaseModel):
     """The state of a run of a pattern.
 
-    `pattern` is its kind, `input` what it was asked, `output` what it has come to so far, and at its end its output. `turns` are what
-    its steps have come to, in order: the `step`, the `kind` of its end (`completed`; `skipped` by a human, its input passed on;
-    `failed`; `left_out`, not needed or not possible; `cancelled`, others were faster), its `output`, and `why` it gave none.
+    `pattern` is the kind of the pattern, `input` its input, and `output` the output so far. `turns` are the results of
+    the steps, in order. Each has the `step`, its `output`, the `kind` of its end, and `why` if it has no output. The
+    kinds are `completed`, `skipped` (a human skipped it, and its input was passed on), `failed`, `left_out` (not
+    needed, or not possible) and `cancelled` (other steps were faster).
     """
 
     pattern: str
@@ -60,12 +61,12 @@ class PatternState(BaseModel):
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why each step failed that did, by name."""
+        """The reasons of the failed steps, by name."""
         return {turn["step"]: turn["why"] for turn in self.turns if turn["kind"] == "failed"}
 
     @property
     def winners(self) -> tuple[str, ...]:
-        """The steps that have completed: of a race, those that won it."""
+        """The names of the steps that have completed; in a race, these have won."""
         return tuple(dict.fromkeys(turn["step"] for turn in self.turns if turn["kind"] == "completed"))
 
 

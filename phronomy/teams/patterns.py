@@ -30,11 +30,11 @@ from phronomy.tools.tool import Deps
 
 
 class Step(spelling.Given, elsewhere=spelling.where_made("Step", NodeOptions.__annotations__)):
-    """A step of a pattern with options: an agent, a graph, another pattern, or a function of what comes to it.
+    """A step of a pattern with options: an agent, a graph, another pattern, or a function of the step's input.
 
-    `transform`, a plain function, makes the input of the step of what comes to it. The options are those of a node:
-    `requires_approval` (True, or a predicate of the step's input), `approval_timeout`, `on_expiry`, `risk`, and for functions
-    `idempotent`, `retries`, `retry_wait`, `retry_on`, `timeout` and `on_failure`.
+    `transform` is a plain function that changes the input of the step. The other options are those of a node:
+    `requires_approval` (True, or a predicate of the step's input), `approval_timeout`, `on_expiry`, `risk`, and for
+    functions `idempotent`, `retries`, `retry_wait`, `retry_on`, `timeout` and `on_failure`.
     """
 
     run: Any
@@ -51,11 +51,11 @@ class Step(spelling.Given, elsewhere=spelling.where_made("Step", NodeOptions.__a
 
 
 class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annotations__)):
-    """A step of a `dag`: it runs once all steps in `needs` are through.
+    """A step of a `dag`. It runs when all steps in `needs` have finished.
 
-    It is given a dict of what those gave, by name (without any: the input of the pattern), or what `transform` makes of that. Where
-    `when`, a plain predicate of the same, is false or raises, the step is left out. Of steps that are ready at once, those of a
-    higher `priority` begin first.
+    Its input is a dict of their outputs by name; if it needs nothing, the input of the pattern. `transform` changes the
+    input. `when` is a plain predicate of the same value: if it returns false or raises, the step is left out. Of the
+    steps that are ready at the same time, those with a higher `priority` start first.
     """
 
     needs: Sequence[str]
@@ -80,7 +80,10 @@ class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternProgress:
-    """The progress of a run of a pattern: `done` turns of `total` (None: nobody knows), in per cent, and the `tokens` used so far."""
+    """The progress of a run of a pattern: the number of turns `done` and in `total`, and the `tokens` used so far.
+
+    `total` and `percentage` are None if the number of turns is not known.
+    """
 
     done: int
     total: int | None
@@ -89,11 +92,13 @@ class PatternProgress:
 
 
 class Pattern(Graph[Deps, Any]):
-    """Agents that work together in a known way: it runs, stops, resumes, forks and is watched as a graph is.
+    """Agents that work together in a common way. A pattern is a graph, and has the methods of a graph.
 
-    `invoke` takes a plain input: text, a mapping, a model, any JSON. `result.output` is the final value; `state_of(checkpoint)` is the
-    `PatternState`: what every step has given. Made by `sequential`, `parallel`, `supervisor`, `round_robin`, `dag`, `reflect`, `race`.
-    A human's refusal ends it as rejected: nobody else does the work. A pattern may be a step of another, or a node of a graph.
+    `sequential`, `parallel`, `supervisor`, `round_robin`, `dag`, `reflect` and `race` make patterns. The input of
+    `invoke` is a text, a mapping, a model, or any JSON value. `result.output` is the final value, and
+    `state_of(checkpoint)` returns the `PatternState` with the outputs of all steps. If a human rejects a step, the
+    pattern ends as rejected, and no other step takes over its work. A pattern can be a step of another pattern, or a
+    node of a graph.
     """
 
     def __init__(
@@ -110,16 +115,16 @@ class Pattern(Graph[Deps, Any]):
 
     @property
     def kind(self) -> str:
-        """Which pattern it is, as `sequential`."""
+        """The kind of the pattern, such as `sequential`."""
         return self._scheme.kind
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The names of its steps, in order."""
+        """The names of the steps, in order."""
         return self._scheme.names
 
     def progress(self, checkpoint: Checkpoint) -> PatternProgress:
-        """Gives the progress of the run of a checkpoint of this pattern. Raises `CheckpointError` for one of something else."""
+        """The progress of a run of this pattern. Raises `CheckpointError` if the checkpoint is not of this pattern."""
         state = self.state_of(checkpoint)
         if state.pattern != self.kind:
             raise CheckpointError(f"checkpoint {checkpoint.id} is of a pattern of another kind: {state.pattern!s:.40}")
@@ -140,11 +145,12 @@ def sequential(
     on_error: Literal["fail", "skip"] = "fail",
     **options: Unpack[GraphOptions],
 ) -> Pattern:
-    """One step after another, each with what the one before gave; the output is that of the last.
+    """A pattern: one step after another, each with the output of the step before. The output is that of the last step.
 
-    Steps are agents, graphs, patterns, functions, or `Step`s; or one mapping of these by name. `transform` makes the input of each step
-    but the first of what the one before gave. With `on_error="skip"` a step that fails passes what came to it on; if all fail,
-    `NodeFailed` says why each did. Raises `GraphError`.
+    The steps are agents, graphs, patterns, functions, or `Step`s, or one mapping of these by name. `transform` is a
+    function that turns the output of a step into the input of the next. With `on_error="skip"`, the step after a failed
+    step gets the input of the failed step; if all steps fail, `NodeFailed` has the reason for each. Raises
+    `GraphError`.
     """
     where = _where("sequential", options)
     _one_of(where, "on_error", on_error, ("fail", "skip"))
@@ -162,10 +168,10 @@ def parallel(
     min_success: int | None = None,
     **options: Unpack[GraphOptions],
 ) -> Pattern:
-    """All steps side by side, each with the input; the output is a dict of what they gave, by name, or what `merge` makes of it.
+    """A pattern: all steps run in parallel, each with the input. The output is a dict of their outputs, by name.
 
-    `min_success` is how many must succeed; None: all. Once that cannot be reached, `NodeFailed` says why each failed.
-    Raises `GraphError`.
+    `merge` is a function that turns this dict into another output. `min_success` is the number of steps that must
+    succeed (None: all). If too many fail, `NodeFailed` has the reason for each. Raises `GraphError`.
     """
     where = _where("parallel", options)
     nodes = _nodes(where, _listed(where, steps), needed=min_success is None)
@@ -176,11 +182,12 @@ def parallel(
 
 
 def race(*steps: object, min_success: int = 1, **options: Unpack[GraphOptions]) -> Pattern:
-    """All steps side by side, each with the input: the first to succeed wins, and the others are cancelled.
+    """A pattern: all steps run in parallel, each with the input.
 
-    The output is what the winner gave; with `min_success` above 1, a dict of what the first so many gave, by name. Failures are
-    tolerated as long as that can be reached; then `NodeFailed` says why each failed. What a loser waits for need not be decided any
-    more. A human who refuses a step ends the race as rejected. Raises `GraphError`.
+    The first one to succeed wins, and the others are cancelled. The output is that of the winner. With `min_success=n`
+    above 1, the first n steps win, and the output is a dict of their outputs, by name. If too many steps fail,
+    `NodeFailed` has the reason for each. Pending requests of a loser need no decision any more. If a human rejects a
+    step, the race ends as rejected. Raises `GraphError`.
     """
     where = _where("race", options)
     nodes = _nodes(where, _listed(where, steps), needed=False)
@@ -195,9 +202,10 @@ def round_robin(
     until: Callable[[Any], object] | None = None,
     **options: Unpack[GraphOptions],
 ) -> Pattern:
-    """The steps take turns, each with what the one before gave, for so many `rounds`, or `until` this is true of what one gave.
+    """A pattern: the steps take turns, each with the output of the step before.
 
-    With `until` alone, `max_steps` (100) turns are the bound. Raises `GraphError`.
+    It ends after `rounds` turns of each step, or when `until`, a function of the last output, returns true. With
+    `until` alone, `max_steps` (100) limits the number of turns. Raises `GraphError`.
     """
     where = _where("round_robin", options)
     nodes = _nodes(where, _listed(where, steps))
@@ -218,11 +226,13 @@ def dag(
     merge: Callable[[dict[str, Any]], object] | None = None,
     **options: Unpack[GraphOptions],
 ) -> Pattern:
-    """Steps that need each other, by name: `DagNode`s, or plain steps that need nothing. What is ready runs side by side, in waves.
+    """A pattern: steps that need the outputs of other steps. All steps that are ready run in parallel, in waves.
 
-    The output is what the last step gave; where several are needed by no other, a dict of what these gave, or what `merge` makes of
-    it. `on_error` says what a failure does: the run fails; what needs it, at whatever remove, is left out; or it goes on without.
-    A step of which all that it needs was left out is left out too. Raises `GraphError` for a circle, and for names that are none.
+    `nodes` are `DagNode`s by name, or plain steps that need nothing. The output is that of the last step. If several
+    steps are needed by no other step, it is a dict of their outputs, or the result of `merge`. `on_error` says what
+    follows a failure. `"fail"`: the run fails. `"skip_downstream"`: all steps that need the failed one, directly or
+    indirectly, are left out. `"continue"`: the steps that need the failed one run without its output. A step is also
+    left out if all steps that it needs are left out. Raises `GraphError` for a cycle, and for an unknown name.
     """
     where = _where("dag", options)
     _one_of(where, "on_error", on_error, ("fail", "skip_downstream", "continue"))
@@ -243,12 +253,12 @@ def supervisor(
     on_error: Literal["fail", "tell"] = "fail",
     **options: Unpack[GraphOptions],
 ) -> Pattern:
-    """A manager says who works next, and on what, is told what came of it, and so on until it has the answer, which is the output.
+    """A pattern: a manager names the next worker with an instruction, until it gives the answer, which is the output.
 
-    The manager is an agent without an output type: it is asked for the name of a worker with an instruction, or for the answer. Each
-    time it is given the task, the workers with their descriptions, and all that was done. It may also be a function that returns
-    `{"worker": ..., "instruction": ...}` or `{"answer": ...}`. With `on_error="tell"` it is told of a worker that failed. When
-    `max_rounds` turns of workers are used up, a further one raises `LimitExceeded`. Raises `GraphError`.
+    The manager is an agent without an output type. Each time it gets the task, the workers with their descriptions, and
+    the work done so far. It can also be a function that returns `{"worker": ..., "instruction": ...}` or
+    `{"answer": ...}`. With `on_error="tell"`, the manager is told about a failed worker. After `max_rounds` turns of
+    workers, the next turn raises `LimitExceeded`. Raises `GraphError`.
     """
     where = _where("supervisor", options)
     _one_of(where, "on_error", on_error, ("fail", "tell"))
@@ -278,12 +288,13 @@ def reflect(
     on_exhausted: Literal["accept_last", "accept_best", "fail"] = "accept_last",
     **options: Unpack[GraphOptions],
 ) -> Pattern:
-    """A writer drafts, a critic judges the draft, and the writer drafts again with its feedback, until it passes.
+    """A pattern: a writer drafts, a critic judges the draft, and the writer drafts again, until a draft passes.
 
-    The critic answers with JSON: `passed`, `score`, `feedback`; so does an agent with such an output type, or a function. What cannot
-    be read so has not passed. A score of `threshold` or more passes as well. After `max_rounds` drafts the last is the output, or
-    the one with the best score, or `LimitExceeded` is raised. Each time the writer is given the task, its last draft and the
-    feedback on that alone. Raises `GraphError`.
+    The critic answers with JSON (`passed`, and optionally `score` and `feedback`). It can also be an agent with such an
+    output type, or a function. If its answer cannot be read, the draft has not passed. A score of `threshold` or more
+    also passes. If no draft has passed after `max_rounds` drafts, `on_exhausted` decides. `"accept_last"`: the last
+    draft is the output. `"accept_best"`: the draft with the best score. `"fail"`: `LimitExceeded` is raised. The writer
+    gets the task, its last draft, and the feedback on that draft only. Raises `GraphError`.
     """
     where = _where("reflect", options)
     _one_of(where, "on_exhausted", on_exhausted, ("accept_last", "accept_best", "fail"))

@@ -185,7 +185,7 @@ class Parallel(Scheme):
 
 
 def out_of_reach(wave: Mapping[str, TurnKind | None], least: int) -> Over | None:
-    """Whether too many steps of a wave have come to nothing for so many to give something."""
+    """Whether so many steps of a wave have failed that the least number of successes cannot be reached."""
     hopes = sum(kind is None or kind in ("completed", "skipped") for kind in wave.values())
     return Over(f"{least} of {len(wave)} steps cannot succeed any more", failed=True) if hopes < least else None
 

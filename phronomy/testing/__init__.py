@@ -1,4 +1,4 @@
-"""For tests: a model that says what it is told, a provider on the loopback interface, and what models and stores must do."""
+"""For tests: a scripted model, a provider on the loopback interface, and the contracts of models and stores."""
 
 from __future__ import annotations
 

@@ -52,30 +52,31 @@ TEXT = "It was sent [DONE], über\u2028night: “on its way”."
 
 
 class ModelContract:
-    """The tests that every model over HTTP passes. Subclass it and override `make_model`.
+    """The suite of tests that every model over HTTP passes. Subclass it and override `make_model`.
 
-    For a protocol that is not chat completions, override what stands under "The protocol", and the tests of what it says otherwise.
+    The suite expects chat completions. For another protocol, override the members under "The protocol", and the tests
+    that do not fit the protocol.
     """
 
     key = "key-canary-5Yb2"
-    """The API key that the model is to be made with. No error may tell it."""
+    """The API key for the model under test. No error may contain it."""
 
     def make_model(self, base_url: str) -> StreamingModel:
-        """The model under test, talking to `base_url` with `key`: three attempts in all, and no pause between them."""
+        """Make the model under test, for `base_url` and `key`, with three attempts in all and no pause between them."""
         raise NotImplementedError("override make_model")
 
     def run(self, work: Coroutine[object, Never, T]) -> T:
-        """Run something async to its end, in a fresh event loop."""
+        """Run a coroutine to its end, in a new event loop."""
         return asyncio.run(work)
 
     async def let_go(self, model: StreamingModel) -> None:
-        """Close what the model opened in the running loop: its `aclose`, if it has one."""
+        """Close the connections of the model in the running event loop: call its `aclose`, if it has one."""
         close: Any = getattr(model, "aclose", None)
         if close is not None:
             await close()
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        """Tell pytest the ways that each test is to go."""
+        """Tell pytest in which ways each test is run."""
         if "way" in metafunc.fixturenames:
             metafunc.parametrize("way", WAYS)
         if "streamed" in metafunc.fixturenames:
@@ -84,25 +85,25 @@ class ModelContract:
     # The protocol
 
     opening = 1
-    """The events of a stream before the first piece of its text."""
+    """The number of events in a stream before the first piece of its text."""
 
     def asked(self, body: dict[str, Any]) -> dict[str, Any]:
-        """A request, in the form of chat completions."""
+        """Turn the body of a request into the form of chat completions."""
         return body
 
     def piece(self, text: str) -> dict[str, Any]:
-        """One event of a stream, with a piece of its text."""
+        """Make an event of a stream, with a piece of text."""
         return chunk(content=text)
 
     def said(self, message: Message) -> Message:
-        """A reply without what the protocol keeps in each."""
+        """The message of a reply, without the fields that the protocol adds to every message."""
         return message
 
     # Asking
 
     @contextmanager
     def served(self, script: Any) -> Iterator[tuple[ChatServer, StreamingModel]]:
-        """A provider that follows the script, and the model that talks to it."""
+        """Start a provider that follows the script, and make a model that calls it."""
         with ChatServer(script) as server:
             model = self.make_model(server.base_url)
             try:
@@ -112,7 +113,7 @@ class ModelContract:
                     close()
 
     def ask(self, model: StreamingModel, request: ModelRequest, way: str) -> tuple[ModelReply, list[Delta]]:
-        """The reply to the request, asked for in one of the four ways, and the pieces that came before it."""
+        """Ask the model in one of the four ways. Return the reply, and the pieces that came before it."""
         given: list[Delta | ModelReply] = []
         self.collect(model, request, way, given)
         *deltas, reply = given
@@ -121,7 +122,7 @@ class ModelContract:
         return reply, [delta for delta in deltas if not isinstance(delta, ModelReply)]
 
     def collect(self, model: StreamingModel, request: ModelRequest, way: str, into: list[Delta | ModelReply]) -> None:
-        """Ask, and put everything that the model gives into the list, up to where it raises."""
+        """Ask the model, and add each item that it gives to the list `into`, until it ends or raises."""
         if way == "complete":
             into.append(model.complete(request))
         elif way == "stream":
@@ -145,7 +146,7 @@ class ModelContract:
             await self.let_go(model)
 
     def recovers(self, way: str, script: Sequence[object], *, requests: int) -> None:
-        """Ask, and expect the last reply of the script, `"Hello"`, after so many requests."""
+        """Ask the model, and check that it gives the last reply of the script, `"Hello"`, after this many requests."""
         with self.served(script) as (server, model):
             assert self.ask(model, REQUEST, way)[0].message.text == "Hello"
             assert len(server.requests) == requests
@@ -153,7 +154,7 @@ class ModelContract:
     def fails(
         self, way: str, script: object, kind: type[ModelError], *, requests: int, status: int | None
     ) -> tuple[ModelError, list[Delta | ModelReply]]:
-        """The error that asking ends in, looked at from all sides, and what was given before it."""
+        """Ask the model, and check the error that it raises. Return the error, and the items that came before it."""
         given: list[Delta | ModelReply] = []
         with self.served(script) as (server, model):
             try:

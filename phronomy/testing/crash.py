@@ -66,12 +66,13 @@ _HUNG: Final = 71
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of a sweep.
+    """The result of a sweep: what was tried, and what has gone wrong.
 
-    `places` are those that the unharmed scenario passes, `kills` the workers that were killed, `faults` those that got a typed error
-    when `strike` struck, `recoveries` the workers that carried on. `unknown` counts the calls put to a human because nobody knew their
-    outcome, `entered` the tool bodies entered, `again` those of them that were entered before, `decisions` those that were stored, and
-    kept. `broken` says what did not hold. `seconds` is how long it all took.
+    `places` is the number of places in the scenario. `kills` counts the killed workers, `faults` the workers that got a
+    typed error because of `strike`, and `recoveries` the workers that recovered. `unknown` counts the calls of unknown
+    outcome that a human had to decide. `entered` counts the tool bodies that started, and `again` those of them that
+    had started before. `decisions` counts the stored decisions, none of which was lost. `broken` lists the broken laws.
+    `seconds` is the time of the whole sweep.
     """
 
     scenario: str
@@ -96,7 +97,10 @@ class Report:
 
 
 class LawBroken(Portable, AssertionError):
-    """A law did not hold after a crash. The message says which, and at which places; `report` is the sweep's."""
+    """A law did not hold after a crash.
+
+    The message names the laws and the places; `report` is the report of the sweep.
+    """
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -117,19 +121,24 @@ def sweep(
     parallel: int = 2,
     timeout: float = 60.0,
 ) -> Report:
-    """Kill the scenario at every place, carry on after each kill, and check what must hold. Returns the counts.
+    """Kill a worker at every place of a scenario, recover after each kill, and check the laws of phronomy.
 
-    `scenario` and `recover` are functions of modules (or `functools.partial` of them), sync or async, or their names as
-    `"module:function"`; without `recover` the scenario is run once more, and must carry on from wherever it stands. `store` is a
-    URL, or such a function that opens the store: a shared and lasting one. `check(scene)` is called in this process after each
-    recovery, and raises `AssertionError` for whatever else must hold.
+    The places are before and after each write to the store, and before and after the body of each tool. Returns the
+    counts.
 
-    With `deaths=2` the worker that recovers is killed too, and so on. `every=5` takes each fifth place only. With `strike` no worker
-    is killed: when one comes to the place, `strike()` is called in this process (to kill the database, say), and `mend()` before
-    anybody recovers; the worker goes on, or ends with a typed error. `parallel` is how many places are tried side by side (one, with
-    `strike`), `timeout` how many seconds a worker may take.
+    `scenario` and `recover` are functions in a module (or `functools.partial` of them), sync or async, or their names
+    as `"module:function"`. Without `recover` the scenario runs again, and must continue the run. `store` is the URL of
+    a store that processes can share, or a function in a module that opens one. `check(scene)` is called in this process
+    after each recovery; it raises `AssertionError` if a condition of yours does not hold.
 
-    Raises `LawBroken` if anything did not hold, and `ConfigurationError` for a scenario that cannot be run elsewhere.
+    With `deaths=2` the worker that recovers is killed too, and so on. `every=5` takes only each fifth place. With
+    `strike` no worker is killed: when a worker reaches the place, `strike()` is called in this process, for example to
+    stop the database. The worker goes on or ends with a typed error, and `mend()` is called before the recovery.
+    `parallel` is the number of places that are tried at the same time (1 with `strike`). `timeout` is the number of
+    seconds that a worker may take.
+
+    Raises `LawBroken` if a law does not hold, and `ConfigurationError` for a scenario that cannot run in another
+    process.
     """
     plays = (scenario, scenario if recover is None else recover)
     _check(plays, store)

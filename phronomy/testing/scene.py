@@ -268,9 +268,9 @@ def _call_facts(tool: Tool, context: ToolContext[object]) -> dict[str, object]:
 
 
 class Scene:
-    """The argument of a scenario, its recovery and its check: a store of their own, and a record of acts outside of it.
+    """The argument of a scenario, of its recovery and of its check. It has a store, and a record outside of the store.
 
-    `recovering` says that a worker was here before, and was killed or has ended.
+    `recovering` says that another worker ran here before, and was killed or has ended.
     """
 
     def __init__(self, store: Store, witness: Witness, fuse: Fuse, *, recovering: bool) -> None:
@@ -281,22 +281,28 @@ class Scene:
 
     @property
     def entered(self) -> list[Entered]:
-        """The tool bodies that were entered so far, by any worker, in order. It does not come from the store."""
+        """The tool bodies that have started so far, in any worker, in order. The list does not come from the store."""
         return self._witness.entered()
 
     @property
     def acts(self) -> list[dict[str, Any]]:
-        """The facts that `act` was given so far, by any worker, in order."""
+        """The facts that were passed to `act` so far, by any worker, in order."""
         return [line["facts"] for line in self._witness.lines("act")]
 
     def act(self, **facts: object) -> None:
-        """Have an effect on the world: a line of JSON in a file outside of the store, with a place to die before it and after it."""
+        """Have an effect outside of the store: write a line of JSON to a file.
+
+        A worker can be killed before and after it.
+        """
         self._fuse.place("before an act")
         self._witness.say("act", facts=facts)
         self._fuse.place("after an act")
 
     def seen(self, checkpoint: Checkpoint, item: PendingApproval) -> Entered | None:
-        """The last time that the body was entered for a call that waits, None if it never was: what a human finds who looks."""
+        """The last start of the body of a call that waits, or None if it never started.
+
+        A human who looks would find the same.
+        """
         entries = self.store.lineage(branch_id=checkpoint.branch_id).entries
         ids = {
             call.id for part in (checkpoint, *checkpoint.nested) for call in part.calls if call.pending_id == item.id
@@ -309,9 +315,10 @@ class Scene:
         return next((each for each in reversed(mine) if each.key in keys), None)
 
     def answers(self, checkpoint: Checkpoint) -> dict[str, Answer]:
-        """Gives a careful human's answer to each pending approval: approve; and for an unknown outcome, look first.
+        """Answer each pending request as a careful human does.
 
-        A call whose body was not entered may run; one that was entered gets its result as it was, or a note that it was entered.
+        The answer is `Approve`, except for a call of unknown outcome whose body has started: that call gets its result,
+        or a note that it has started.
         """
         found: dict[str, Answer] = {}
         for item in checkpoint.pending:
@@ -325,7 +332,7 @@ class Scene:
     def settle(
         self, agent: Agent[Any, object], *, answers: Callable[[Checkpoint], dict[str, Answer]] | None = None
     ) -> None:
-        """Bring all runs of an agent to their end: recover what was lost, and answer whatever waits as `answers` does."""
+        """Bring all runs of an agent to their end: recover them, and answer all requests with `answers`."""
         while True:
             for each in agent.recover_all():
                 if each.error is not None:
@@ -339,7 +346,7 @@ class Scene:
     async def asettle(
         self, agent: Agent[Any, object], *, answers: Callable[[Checkpoint], dict[str, Answer]] | None = None
     ) -> None:
-        """As `settle`."""
+        """The async twin of `settle`."""
         while True:
             for each in await agent.arecover_all():
                 if each.error is not None:

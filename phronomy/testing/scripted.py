@@ -21,12 +21,12 @@ _PIECE = 8  # characters of text or arguments in one delta
 
 
 class ScriptExhausted(AssertionError):
-    """The model was asked more often than its script has replies."""
+    """The model was asked again, and its script has no reply left."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptedCall:
-    """A tool call in a script. With `id` None it gets the next free one of `call_1`, `call_2`, ..."""
+    """A tool call in a script. If `id` is None, it gets the next free one of `call_1`, `call_2`, ..."""
 
     name: str
     arguments: str
@@ -35,7 +35,7 @@ class ScriptedCall:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScriptedMessage:
-    """A whole reply in a script: text, calls, and what a provider puts beside them."""
+    """A whole reply in a script: text, calls, and the other fields of a provider."""
 
     text: str | None
     calls: tuple[ScriptedCall, ...] = ()
@@ -56,14 +56,14 @@ Reply: TypeAlias = (
     | type[BaseException]
     | Callable[[ModelRequest], Any]
 )
-"""One reply of a script: text, one call or several, a message, an error to raise, or a function of the request.
+"""A reply in a script: text, one or several calls, a message, an exception to raise, or a function of the request.
 
-The function gives any of these, and may be async where the model is asked by `acomplete`.
+The function returns any of these. It may be async if the model is asked by `acomplete`.
 """
 
 
 def call(name: str, args: Mapping[str, object] | str | None = None, *, id: str | None = None) -> ScriptedCall:
-    """A call of a tool; `args` is a mapping, or the very text that the model is to write."""
+    """A tool call for a script. `args` is a mapping, or the exact text that the model writes."""
     # No canonical text here: a script may also say what no record could hold, such as NaN.
     text = args if isinstance(args, str) else json.dumps(args or {}, ensure_ascii=False)
     return ScriptedCall(name=name, arguments=text, id=id)
@@ -77,9 +77,10 @@ def say(
     finish_reason: str | None = None,
     cut: BaseException | None = None,
 ) -> ScriptedMessage:
-    """A reply with text beside its calls, or with a provider's own fields, a usage, or a finish reason.
+    """A reply for a script, with text and calls, a provider's own fields, a usage, or a finish reason.
 
-    `cut` is raised where the reply would end: after the pieces of a stream, or instead of a whole reply.
+    `cut` is an exception that is raised at the end of the reply: after the pieces of a stream, or in place of a whole
+    reply.
     """
     return ScriptedMessage(
         cut=cut,
@@ -92,11 +93,11 @@ def say(
 
 
 class ScriptedModel:
-    """A model that gives its replies in order, or asks one function for each.
+    """A model that gives the replies of a script in order, or calls one function for each reply.
 
-    It records every request in `requests`, and raises `AssertionError` for a history that `check_history` refuses, and
-    `ScriptExhausted` when it has no reply left. Threads and tasks may share it. A reply is there at once; a function that gives
-    one is waited for as a provider is.
+    It records every request in `requests`. It raises `AssertionError` for a history that `check_history` refuses, and
+    `ScriptExhausted` if the script has no reply left. Threads and tasks can share it. It answers at once, unless a
+    function makes the reply.
     """
 
     keeps_time = True
@@ -108,10 +109,10 @@ class ScriptedModel:
 
     @classmethod
     def by_turn(cls, replies: Sequence[Reply], *, name: str = "scripted") -> ScriptedModel:
-        """A model that keeps no place in its script: each user message starts it from the top.
+        """Make a model that does not remember its place in the script. Each user message starts the script again.
 
-        The reply is picked by the number of assistant messages since the last user message, so another process goes on
-        where this one stopped.
+        The number of assistant messages since the last user message selects the reply. So a model in another process
+        continues the same script.
         """
         model = cls(replies, name=name)
         model._script = Script(replies, by_turn=True)
@@ -121,21 +122,24 @@ class ScriptedModel:
         return f"ScriptedModel({self.name!r}, {self._script})"
 
     def complete(self, request: ModelRequest) -> ModelReply:
-        """The next reply."""
+        """Return the next reply."""
         return _uncut(*self._next(request))
 
     async def acomplete(self, request: ModelRequest) -> ModelReply:
-        """The next reply, after one turn of the event loop."""
+        """Return the next reply, after one turn of the event loop."""
         return _uncut(*await self._anext(request))
 
     def stream(self, request: ModelRequest) -> Generator[Delta | ModelReply]:
-        """The next reply in pieces: reasoning, text, calls and their arguments in fragments, and then the whole of it."""
+        """Yield the next reply in pieces: reasoning, text, and calls with their arguments.
+
+        The last item is the whole reply.
+        """
         reply, cut = self._next(request)
         yield from deltas(reply)
         yield _uncut(reply, cut)
 
     async def astream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelReply]:
-        """As `stream`, with one turn of the event loop before each piece."""
+        """The async twin of `stream`, with one turn of the event loop before each piece."""
         reply, cut = await self._anext(request)
         for delta in deltas(reply):
             yield delta
@@ -246,11 +250,10 @@ def pieces(text: str) -> list[str]:
 
 
 def check_history(messages: Sequence[Message]) -> None:
-    """Refuse a history that a provider would refuse.
+    """Refuse a history that a provider would refuse. Raises `AssertionError` with the problem.
 
-    Each call has exactly one tool message, directly after the message that made it, in any order among its siblings;
-    no tool message answers anything else; no call id is empty or stands twice. Raises `AssertionError` naming what is
-    wrong.
+    Each call must have exactly one tool message, after the message with the call, in any order among the results of
+    that message. Every tool message must answer a call. No call id may be empty or occur twice.
     """
     problem = history_problem(
         (message.role, [call.id for call in message.tool_calls], message.tool_call_id) for message in messages

@@ -24,10 +24,10 @@ from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """An answer that is no reply: a status, headers, and a body (text or bytes as they are, or JSON).
+    """An answer that is not a reply: a status, headers, and a body (text or bytes unchanged, any other value as JSON).
 
-    Without a body it is an error object as providers send it. With status 200 it sends any body at all as the answer.
-    `delay` is in seconds, before anything is answered.
+    Without a body, the server sends an error object as providers do. With status 200, you can send any body as the
+    answer. `delay` is the number of seconds before the answer.
     """
 
     status: int = 500
@@ -42,27 +42,31 @@ class Fault:
 
     @classmethod
     def reset(cls) -> Fault:
-        """The connection is reset before anything is answered."""
+        """Reset the connection before any answer."""
         return cls(resets=True)
 
     @classmethod
     def stream(cls, *events: object, ends: bool = True) -> Fault:
-        """A stream of just these events: text as it is, anything else as JSON. With `ends=False` the connection is cut."""
+        """Send a stream of exactly these events: text unchanged, any other value as JSON.
+
+        With `ends=False`, the connection then breaks off.
+        """
         return cls(status=200, events=events, ends=ends)
 
     @classmethod
     def cut(cls, reply: object, *, after: int = 2) -> Fault:
-        """A reply that is cut off: a stream after so many events, a whole answer in its middle."""
+        """Break a reply off: a stream after this many events, a plain answer in the middle."""
         return cls(status=200, reply=reply, after=after, ends=False)
 
 
 class ChatServer:
-    """A server of chat completions and of the Responses API, for tests and demos.
+    """A server of chat completions and of the Responses API on the loopback interface, for tests and demos.
 
-    Use it as a context manager, or call `start` and `close`. `script` is a list of replies as for `ScriptedModel`, with `Fault`
-    among them, or a function of the parsed request body that gives one. A mapping is sent as the assistant message, as it is;
-    over the Responses API, one with `output` as the fields of the response, and any other message as its text, calls, `refusal` and
-    `reasoning_content`. `requests` holds the parsed bodies, in order of arrival.
+    Use it as a context manager, or call `start` and `close`. `script` is a list of replies, as for `ScriptedModel`,
+    which can also contain `Fault`s; or a function of the parsed body of the request that returns one. A mapping is sent
+    unchanged, as the assistant message. Over the Responses API, a mapping with `output` has the fields of the whole
+    response; for any other reply, the server sends its text, calls, `refusal` and `reasoning_content`. `requests` has
+    the parsed bodies, in the order of arrival.
     """
 
     def __init__(self, script: Sequence[object] | Callable[[dict[str, Any]], object]) -> None:
@@ -72,20 +76,20 @@ class ChatServer:
 
     @classmethod
     def by_turn(cls, replies: Sequence[object]) -> ChatServer:
-        """A server that keeps no place in its script: each user message starts it from the top."""
+        """Make a server that does not remember its place in the script. Each user message starts the script again."""
         server = cls(replies)
         server._script = Script(replies, by_turn=True)
         return server
 
     @property
     def base_url(self) -> str:
-        """The URL of the server, as a client wants it: up to and with `/v1`."""
+        """The URL of the server for a client, up to and including `/v1`."""
         if self._server is None:
             raise RuntimeError("the server is not running: use it in a `with` block, or call start()")
         return f"http://127.0.0.1:{self._server.server_port}/v1"
 
     def start(self) -> Self:
-        """Listen on a free port, in a daemon thread."""
+        """Start to listen on a free port, in a daemon thread."""
         self.close()
         self._server = _Server(self._answer)
         threading.Thread(
@@ -94,7 +98,7 @@ class ChatServer:
         return self
 
     def close(self) -> None:
-        """Stop listening and cut what is still connected. Closing twice does nothing."""
+        """Stop the server, and close its connections. You can call it more than once."""
         if self._server is not None:
             self._server.stop()
             self._server = None

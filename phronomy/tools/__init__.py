@@ -1,1 +1,1 @@
-"""Tools: what a model may call, how its arguments are checked, and how its result is told."""
+"""Tools: functions that a model may call, with the checks of their arguments and the form of their results."""

@@ -53,25 +53,25 @@ from phronomy.tools.tool import Deps, Tool, ToolOptions
 State = TypeVar("State", default=dict[str, Any], covariant=True)  # noqa: PLC0105  # as `Output`
 
 Names = str | Sequence[str]
-"""The name of a node, or those of several."""
+"""The name of a node, or several names."""
 
 
 class NodeOptions(TypedDict, total=False):
-    """The options of `add_node` for one node.
+    """The options of a node in `add_node`.
 
-    `requires_approval` (True, or a predicate of the state) has a human asked before the node runs; `on_rejection` names the
-    node to go on at if it is rejected, or expires (default: the run ends as rejected, or cancelled). `idempotent` says that it
-    may safely run again, which a node that was under way in a process that died does then, unasked. `retries` is how often it
-    is tried again after an exception (2 if it is idempotent, else 0; needs `idempotent`, or `retry_on` with the exceptions that
-    come before any effect), `retry_wait` the first pause in seconds, which doubles. `timeout` is in seconds. `fallback` are
-    functions that stand in, one after another, when all tries have failed. `on_failure`: `"stop"` (the run fails, and a resume
-    runs the node again) or `"human"` (somebody is asked). `approval_timeout` (seconds), `on_expiry` and `risk` are as for
-    tools. `destinations` are the nodes that a node without edges goes on at by `Replan`. `streams` are the channels that a
-    generator yields in pieces; any other it yields at most once.
-
-    Of a node that is an agent or a graph: `input` makes its input of the state (a function, or the name of a channel), `output`
-    the update of its output (likewise). A graph needs neither: it is given, and gives back, the channels that it shares with
-    this one. `messages` makes the conversation that an agent goes on from (a function of the state that gives messages).
+    - `requires_approval`: True, or a predicate of the state: a human must approve before the node runs. `on_rejection`:
+      the node that follows if it is rejected or expires (default: the run ends as rejected or cancelled).
+      `approval_timeout` (seconds), `on_expiry` and `risk` are as for tools.
+    - `idempotent`: the node may safely run again, and does so after a crash. `retries`: how many more attempts after an
+      exception (2 if it is idempotent, else 0); they need `idempotent`, or `retry_on` with the exceptions that come
+      before any effect. `retry_wait`: the first pause in seconds, which doubles. `timeout`: seconds for one attempt.
+    - `fallback`: functions that run, one after another, after the last attempt. `on_failure`: `"stop"` (the run fails,
+      and a resume runs the node again) or `"human"` (a human decides).
+    - `destinations`: the targets of a `Replan`, for a node without edges. `streams`: the channels that a generator
+      yields in pieces; it yields any other channel at most once.
+    - For an agent or a graph: `input` makes its input from the state, and `output` turns its output into an update.
+      Each is a function or the name of a channel. A graph needs neither: it gets and returns the channels that both
+      states have. `messages`, for an agent, is a function of the state that returns the messages with which it starts.
     """
 
     requires_approval: bool | Callable[[Any], Any]
@@ -94,7 +94,7 @@ class NodeOptions(TypedDict, total=False):
 
 
 class GraphOptions(TypedDict, total=False):
-    """The options of `compile`; the attributes of `Graph` of the same names say what each is for."""
+    """The options of `compile`. The attributes of `Graph` with the same names describe them."""
 
     name: str
     store: Store
@@ -120,10 +120,11 @@ class StateGraph(
         for option in GraphOptions.__annotations__.keys() - {"name"}
     },
 ):
-    """Builds a graph: nodes over a typed state, and the edges between them.
+    """Builds a graph: its nodes, which share a typed state, and the edges between them.
 
-    `state` is a pydantic model or a TypedDict; its fields are the channels, and `Annotated[list[str], append]` says how the
-    updates that nodes return are reduced. `compile` checks it all and gives the `Graph` to run. Errors are `GraphError`.
+    `state` is a pydantic model or a TypedDict. Its fields are the channels. `Annotated[list[str], append]` gives a
+    channel a reducer, which merges the updates of nodes. `compile` checks the whole graph, and returns the `Graph`. A
+    mistake is a `GraphError`.
     """
 
     def __init__(self, state: type[State], *, name: str | None = None) -> None:
@@ -140,10 +141,11 @@ class StateGraph(
     def add_node(
         self, name: str | Callable[..., object], node: object = None, /, **options: Unpack[NodeOptions]
     ) -> Self:
-        """Add a node: a function of the state (and, if it takes two, a `ToolContext`), an agent, or a graph; returns the builder.
+        """Add a node: a function of the state, an agent, or a graph. Returns the builder.
 
-        A function returns an update: a mapping of channels, None, or `Continue`, `Pause`, `Abort` or `Replan` with one. Its
-        name is that of the function, unless one is given. Whether it is async is decided here. Raises `GraphError`.
+        If a function has a second parameter, it also gets the `ToolContext`. It returns an update: a mapping of
+        channels, None, or a `Continue`, `Pause`, `Abort` or `Replan` with an update. The default name is that of the
+        function. Raises `GraphError`.
         """
         if node is None and not isinstance(name, str):
             node, name = name, getattr(name, "__name__", None) or getattr(name, "name", None) or ""
@@ -213,9 +215,9 @@ class StateGraph(
         return Inside(name, node, self._schema, options)
 
     def add_edge(self, start: Names, end: str) -> Self:
-        """Go on at `end` after `start`; with several starts, once all of them are through (a join). Returns the builder.
+        """Run the node `end` after `start`. With several starts (a join), it runs when all of them have finished.
 
-        Raises `GraphError`.
+        Returns the builder. Raises `GraphError`.
         """
         where = f"graph {self._name!r}"
         if not isinstance(end, str):
@@ -238,11 +240,11 @@ class StateGraph(
     def add_conditional_edges(
         self, source: str, path: Callable[[Any], object], path_map: Mapping[Hashable, str] | Sequence[str] | None = None
     ) -> Self:
-        """Go on after `source` where `path`, a function of the state, says. Returns the builder.
+        """After `source`, call `path` with the state to find the next nodes. Returns the builder.
 
-        It returns the name of a node or `END`, a `Send`, or a list of them; with `path_map`, whatever that maps to names. Without
-        one, the names that the return type lists (`Literal["a", "b"]`) are its targets; if it lists none, all nodes are.
-        Raises `GraphError`.
+        `path` returns the name of a node or `END`, a `Send`, or a list of them. `path_map` is a mapping that turns its
+        return values into names. Without it, the targets are the names in the return type (`Literal["a", "b"]`), or all
+        nodes. Raises `GraphError`.
         """
         if not isinstance(source, str):
             raise GraphError(f"graph {self._name!r}: a route follows START or a node, not {type(source).__name__}")
@@ -251,7 +253,7 @@ class StateGraph(
         return self
 
     def set_entry_point(self, node: str) -> Self:
-        """Begin at this node: an edge from `START`. Returns the builder. Raises `GraphError`."""
+        """Start at this node: an edge from `START`. Returns the builder. Raises `GraphError`."""
         return self.add_edge(START, node)
 
     def set_finish_point(self, node: str) -> Self:
@@ -259,7 +261,7 @@ class StateGraph(
         return self.add_edge(node, END)
 
     def compile(self, **options: Unpack[GraphOptions]) -> Graph[Any, State]:
-        """The graph, ready to run, once everything about it has been checked. Raises `GraphError`."""
+        """Check the whole graph, and return it ready to run. Raises `GraphError`."""
         refuse_unknown(f"graph {self._name!r}", options, GraphOptions.__annotations__)
         routes = self._checked_routes()
         return Graph(self._schema, dict(self._nodes), routes, {"name": self._name, **options})
@@ -320,29 +322,30 @@ class StateGraph(
 
 
 class Graph(Runs[Deps, State]):
-    """A graph that runs: `invoke` begins with an update of the state, and stops where a human must decide, or wants to look.
+    """A compiled graph. `invoke` takes an update of the state, and runs until the end, or until a human must decide.
 
-    Made by `StateGraph.compile`. It has the methods of an agent: `invoke`, `resume`, `stream`, `step`, `recover`, `cancel`, `fork`,
-    and their async twins. The output of a run is its final state. One graph serves any number of threads and tasks.
+    `StateGraph.compile` makes it. It has the methods of an agent: `invoke`, `resume`, `stream`, `step`, `recover`,
+    `cancel`, `fork`, and their async twins. The output of a run is its final state. A graph serves any number of
+    threads and tasks.
     """
 
     name: str
-    """What checkpoints know the graph by: the name of its state's class, unless given."""
+    """The name of the graph in checkpoints. Default: the name of the class of its state."""
 
     store: Store
-    """Where checkpoints are kept. Without one they live in this process alone."""
+    """Where checkpoints are kept. Without a store, the checkpoints exist only in this process."""
 
     interrupt_before: Sequence[str] = ()
-    """Nodes before which every run stops."""
+    """The nodes before which every run stops."""
 
     interrupt_after: Sequence[str] = ()
-    """Nodes after which every run stops, before what follows."""
+    """The nodes after which every run stops, before the next nodes run."""
 
     max_steps: int | None = 100
-    """How many waves one run may have, over all its resumes; None: any number."""
+    """The most waves of a run, over all its resumes. None: no limit."""
 
     max_parallel: int = 8
-    """How many nodes of a wave run side by side."""
+    """How many nodes of a wave run at the same time."""
 
     trust: Trust | None = None
     hooks: Sequence[Hooks] = ()
@@ -352,7 +355,10 @@ class Graph(Runs[Deps, State]):
     on_expiry: OnExpiry = "reject"
 
     approval_policy: ApprovalPolicy = ()
-    """Which calls of tools a human approves in the agents inside, beside those whose tools ask: names of tools, or a mapping."""
+    """The tool calls in nested agents that need approval, besides those whose tools ask for it.
+
+    Names of tools, or a mapping from names to rules.
+    """
 
     _spelt: ClassVar[spelling.Options]
 
@@ -443,7 +449,7 @@ class Graph(Runs[Deps, State]):
 
     @property
     def spec(self) -> GraphSpec:
-        """The configuration, checked and fixed."""
+        """The checked and fixed configuration."""
         return self._spec
 
     def _for_call(self, options: CallOptions[Deps], method: str | None) -> tuple[GraphSpec, object]:
@@ -483,9 +489,9 @@ class Graph(Runs[Deps, State]):
         return self._with_stops(spec, options, method), options.get("deps")
 
     def state_of(self, checkpoint: Checkpoint) -> State:
-        """The state at a checkpoint of this graph, as an instance of its class: a fresh copy.
+        """The state at a checkpoint of this graph, as a fresh instance of its class.
 
-        Raises `CheckpointError` for one of something else, and `StateError` for a state that its class does not hold.
+        Raises `CheckpointError` for any other checkpoint, and `StateError` for a state that does not fit its class.
         """
         if not isinstance(checkpoint, Checkpoint) or checkpoint.kind != "graph":
             raise CheckpointError("this is no checkpoint of a graph")
@@ -495,11 +501,11 @@ class Graph(Runs[Deps, State]):
     def fork(
         self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: object = None
     ) -> Checkpoint:
-        """Open another branch of a run at a checkpoint, and return its first checkpoint; the old branch stays as it is.
+        """Start a new branch of a run at a checkpoint, and return its first checkpoint. The old branch does not change.
 
-        `update` is taken into the state, as a node's would be; where the run was to go on stays as it was. A node that has
-        completed in another branch, shown the same, is not run again there: its update is used; with `rerun` it is run. To roll
-        back is to fork an earlier checkpoint. Raises `CheckpointError` for a checkpoint at which the run has ended, and
+        `update` is merged into the state, like the update of a node; the next nodes stay the same. If a node has
+        completed in another branch with the same input, its update is used. With `rerun` the node runs again. To roll
+        back, fork an earlier checkpoint. Raises `CheckpointError` if the run has ended at the checkpoint, and
         `InvalidUpdate`.
         """
         if not isinstance(rerun, bool):
@@ -512,15 +518,15 @@ class Graph(Runs[Deps, State]):
     async def afork(
         self, checkpoint: Checkpoint | str, *, label: str | None = None, rerun: bool = False, update: object = None
     ) -> Checkpoint:
-        """As `fork`."""
+        """The async twin of `fork`."""
         return await in_store(self.store, self.fork, checkpoint, label=label, rerun=rerun, update=update)
 
     def to_mermaid(self, checkpoint: Checkpoint | None = None) -> str:
-        """Draws the graph as a Mermaid flowchart; the nodes at which a checkpoint stopped are marked. Raises `CheckpointError`."""
+        """Draw the graph as a Mermaid flowchart. With a checkpoint, its place is marked. Raises `CheckpointError`."""
         return flow_mermaid(self._spec.nodes, self._spec.routes.drawn(), marked=self._marks(checkpoint))
 
     def to_svg(self, checkpoint: Checkpoint | None = None) -> str:
-        """As `to_mermaid`, as SVG."""
+        """Draw the graph as SVG. With a checkpoint, its place is marked. Raises `CheckpointError`."""
         return flow_svg(self._spec.nodes, self._spec.routes.drawn(), marked=self._marks(checkpoint))
 
     def _marks(self, checkpoint: Checkpoint | None) -> dict[str, str]:
@@ -532,9 +538,9 @@ class Graph(Runs[Deps, State]):
         return marks
 
     def stop_of(self, checkpoint: Checkpoint) -> GraphStop:
-        """Reads off a checkpoint where the graph stopped: before and after which nodes, what runs again, what is asked, at any depth.
+        """Describe where the graph has stopped at a checkpoint, what runs again, and what humans are asked.
 
-        Raises as `state_of` does.
+        Raises what `state_of` raises.
         """
         return stop_of(self._spec, checkpoint)
 

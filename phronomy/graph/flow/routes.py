@@ -200,7 +200,7 @@ def join_key(sources: Sequence[str], target: str) -> str:
 
 
 def make_failure(node: str, why: str) -> NodeFailed:
-    """The error for what a node's route, or its output, has come to."""
+    """The error for a failed route of a node, or for a wrong output of a node."""
     place = "the beginning" if node == START else f"node {node!r}"
     return NodeFailed(f"{place}: {why}; mend it and resume the checkpoint", failures={node: why})
 

@@ -167,7 +167,7 @@ class GraphSpec:
         return timeout, tool.on_expiry or self.on_expiry
 
     def tool(self, call: Call) -> Tool | None:
-        """The node that a call runs, its fallback where it has come to that, or the gate that it is."""
+        """The node that a call runs, the fallback that it has reached, or the interrupt point that it is."""
         if call.name.startswith(AFTER):
             if call.name == HALT:
                 return InterruptPoint("operator")
@@ -306,9 +306,9 @@ class GraphSpec:
         return state.evolve(calls=tuple(self._asked_anew(state, call, channels) for call in state.calls))
 
     def _asked_anew(self, state: Checkpoint, call: Call, channels: JsonText) -> Call:
-        """A node that waits, shown the state as it is now: under its new id, nobody has seen the old one.
+        """A waiting node's request with the present state, under a new id that nobody has seen.
 
-        One whose gate had nothing against the old state is judged anew.
+        If its predicate had allowed the old state, it is judged again.
         """
         node = self.nodes.get(call.name)
         if call.status != "pending" or node is None or node.gate == "never" or "state" not in (call.args or {}):
@@ -451,9 +451,9 @@ class GraphSpec:
         return state.evolve(calls=calls, passed=(*state.passed, stop_before(call)))
 
     def _is_shown_anew(self, call: Call) -> bool:
-        """Whether a call was opened with a state that has changed since, which nobody has approved of.
+        """Whether a call was opened with a state that has changed since then and that nobody has approved.
 
-        A gate that let it run has judged the old state: it is asked again.
+        If its predicate had allowed the old state, the predicate is called again.
         """
         if call.name not in self.nodes:
             return False

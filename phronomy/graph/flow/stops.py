@@ -20,9 +20,9 @@ from phronomy.stops.interrupt_points import InterruptPoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopItem:
-    """One thing that a human is asked: `path` are the nodes that lead to it, outermost first, its own node or tool last.
+    """A request in a stopped graph. `path` are the nodes that lead to it, from the outermost to its own node or tool.
 
-    A run that stands at a breakpoint of its own, as `post_run`, has the name of that last.
+    If a run stopped at a breakpoint of its own, the last name is that of the point, such as `post_run`.
     """
 
     path: tuple[str, ...]
@@ -31,14 +31,15 @@ class StopItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphStop:
-    """The place at which a run of a graph has stopped.
+    """The stop of a run of a graph.
 
-    `state` is a fresh copy. `before` are the nodes that wait to run, `after` those that are through and hold back what follows: where
-    somebody paused the run, those of its wave that had finished, whose updates are taken into the state when it goes on.
-    `rerun` the nodes whose body runs again, from its beginning, with what each is given: those that ask something, that
-    failed, or whose outcome nobody knows. `failures` is what went wrong, by node. `nested` are the stops of graphs in nodes.
-    `pending` is all that a human is asked, at any depth, in the order of the checkpoint. A graph in a node goes on from its own
-    stop, so it is in `nested`, not in `rerun`. Where several `Send`s run one node, its runs are told apart: `node[0]`, `node[1]`.
+    `state` is a fresh copy. `before` are the nodes that wait to run. `after` are the finished nodes after which the run
+    stopped; if somebody paused the run, these are the finished nodes of the wave, whose updates are merged when the run
+    goes on. `rerun` has the nodes whose bodies run again from the beginning, each with its input: nodes that ask a
+    question, have failed, or whose outcome is unknown. `failures` has the reasons by node. `nested` has the stops of
+    graphs in nodes; such a graph continues from its own stop, so it is not in `rerun`. `pending` are all requests, at
+    any depth, in the order of the checkpoint. If several `Send`s run one node, its runs are named `node[0]`, `node[1]`
+    and so on.
     """
 
     status: Status

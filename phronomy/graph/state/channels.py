@@ -36,37 +36,39 @@ ReducerName: TypeAlias = Literal["append", "replace", "merge", "add", "custom"]
 
 
 def append(old: list[T], new: list[T]) -> list[T]:
-    """Add what a node returns, which is a list, at the end of the channel, which is a `list`.
+    """A reducer that adds the list that a node returns to the end of the list in the channel.
 
-    The channel begins as an empty list, unless the field has a default. `operator.add` on a list means the same. Only the new items
-    are stored, and what is there is not read again: a long list costs no more than a short one.
+    The channel starts as an empty list, unless the field has a default. `operator.add` on a list means the same. Only
+    the new items are stored, so a wave writes no more for a long list than for a short one.
     """
     return [*old, *new]
 
 
 def replace(old: T, new: T) -> T:  # noqa: ARG001 - it is what any reducer is given
-    """Take what a node returns in place of what was there. It is what a channel does if nothing else is said.
+    """A reducer that replaces the value of the channel. It is the default.
 
-    Two nodes of one wave that write to such a channel conflict, even where they write the same value: which of them comes last is an
-    accident of how the graph was written. `ConflictingWrites` names the channel and both nodes, and the wave changes nothing.
+    If two nodes of a wave write to such a channel, they conflict, even if both write the same value.
+    `ConflictingWrites` names the channel and both nodes, and the wave changes nothing.
     """
     return new
 
 
 def merge(old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V]:
-    """Set the keys that a node returns, and keep the others of the channel, which is a `dict`. Values are not merged in turn.
+    """A reducer that sets the keys that a node returns, and keeps the other keys of the dict in the channel.
 
-    The channel begins as an empty dict, unless the field has a default. Where two nodes of one wave set one key, the later of them in
-    the order of the wave counts. `operator.or_` on a dict means the same.
+    Values are replaced as a whole; nested dicts are not merged. The channel starts as an empty dict, unless the field
+    has a default. If two nodes of a wave set the same key, the later one in the order of the wave counts.
+    `operator.or_` on a dict means the same.
     """
     return {**old, **new}
 
 
 def add(old: T, new: T) -> T:
-    """Add what a node returns to the channel, by `+`: numbers, strings, or any type that has it.
+    """A reducer that adds the value that a node returns by `+`: numbers, strings, or any type that has `+`.
 
-    A channel of `int`, `float` or `Decimal` begins at 0 and one of `str` as an empty string, unless the field has a default; one of
-    another type begins without a value. On a list it means `append`. The sum must be a value of the channel's type.
+    A channel of `int`, `float` or `Decimal` starts at 0, and a channel of `str` as an empty string, unless the field
+    has a default. A channel of another type starts without a value. For a list it means `append`. The sum must be a
+    valid value of the channel.
     """
     both: Any = old
     return both + new  # type: ignore[no-any-return]

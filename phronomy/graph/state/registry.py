@@ -41,14 +41,14 @@ T = TypeVar("T")
 
 
 def register_type(cls: type[object], name: str, aliases: Iterable[str] = ()) -> None:
-    """Let values of a class stand in untyped places of a state: a pydantic model, a dataclass or an enum.
+    """Allow values of a class in untyped places of a state: a pydantic model, a dataclass or an enum.
 
-    `name` is what is stored, so it must stay the same while stored states are to be read; `aliases` are names that were stored before,
-    and are read as this class too. Values of the class itself are meant, not of its subclasses. Call it before a state is read, best
-    where the class is defined. It may be called from any thread.
+    `name` is stored with each value, so it must stay the same while stored states are read. `aliases` are earlier
+    names, which are also read as this class. Only values of exactly this class count, not of its subclasses. Call it
+    before a state is read, best where the class is defined. You can call it from any thread.
 
-    Raises `RegistrationError` for a class or a name that is registered already, a class that is defined in a function (another process
-    could not have the same), a class of another kind, and one whose values do not survive JSON.
+    Raises `RegistrationError` if the class or a name is already registered, if the class is defined inside a function
+    (another process could not find it), if it is of another kind, or if its values do not survive JSON.
     """
     REGISTRY.register(cls, name, aliases)
 

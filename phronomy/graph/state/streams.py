@@ -44,12 +44,13 @@ Concat = Callable[[list[Any]], Any]
 
 
 def register_concat(cls: type[T], fn: Callable[[list[T]], T]) -> None:
-    """Say how pieces of a class become one value, so that a node may give a channel of that type piece by piece.
+    """Register a function that joins pieces of a class to one value.
 
-    `fn` is given the pieces in order, two at least, and returns one value of the class. It is used for subclasses too, unless they have
-    one of their own: then it should keep to the class of what it is given. Call it before `add_node` names such a channel in `streams`.
-    It may be called from any thread. Raises `RegistrationError` for what is no class, a class that has one already (`str`, `bytes`,
-    `list`, `dict` and `Message` have), and a function that is async or does not take one argument.
+    A node can then yield a channel of that type in pieces. `fn` takes the pieces in order, at least two, and returns
+    one value of the class. The function is also used for subclasses that have no function of their own; it should then
+    return the class of the pieces. Call `register_concat` before an `add_node` with such a channel in `streams`, from
+    any thread. Raises `RegistrationError` if the argument is not a class, if the class has a function already (`str`,
+    `bytes`, `list`, `dict` and `Message` have one), and if the function is async or does not take one argument.
     """
     CONCATS.register(cls, fn)
 

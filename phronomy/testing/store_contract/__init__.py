@@ -65,4 +65,4 @@ class StoreContract(
     AppendTests,
     CreateTests,
 ):
-    """The tests that every store passes. Subclass it and override `make_store`."""
+    """The suite of tests that every store passes. Subclass it and override `make_store`."""

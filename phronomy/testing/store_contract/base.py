@@ -58,18 +58,21 @@ class Clock:
 
 
 class StoreTests:
-    """The store under test, and how its tests open it. pytest makes a new object of the class for each test."""
+    """The base of the tests, which opens the store under test. pytest makes a new object of the class for each test."""
 
     durable = True
-    """Whether `make_store`, called again in the same test, gives what was stored before: not with a store in memory."""
+    """Whether a second `make_store` in the same test finds the stored data. False for a store in memory."""
 
     def make_store(self, **options: Any) -> Store:
-        """The store under test, over data of this test alone; `options` are those of `Store`: `clock`, `tenant`, `lease`, `ttl`."""
+        """Open the store under test, over data of this test alone.
+
+        `options` are options of `Store`: `clock`, `tenant`, `lease` or `ttl`.
+        """
         raise NotImplementedError("override make_store")
 
     @cached_property
     def clock(self) -> Clock:
-        """The clock of every store in this test. It stands at 1000."""
+        """The clock of all stores in this test. It starts at 1000, and moves only when the test moves it."""
         return Clock()
 
     @cached_property
@@ -82,45 +85,46 @@ class StoreTests:
         return []
 
     def opened(self, **options: object) -> Store:
-        """Another object over the data of this test; the test's end closes it."""
+        """Open another store object over the data of this test. It is closed at the end of the test."""
         store = self.make_store(clock=self.clock, **options)
         self._stores.append(store)
         return store
 
     def reopened(self) -> Store:
-        """The data of this test as another process finds it: in a new object, if the store is durable."""
+        """The data of this test as another process finds it: in a new store object, if the store is durable."""
         return self.opened() if self.durable else self.store
 
     def close_stores(self) -> None:
-        """Close what this test has opened. It is called after each test, and may be called before that."""
+        """Close all stores that this test has opened. It is called after each test; you can call it earlier."""
         while self._stores:
             self._stores.pop().close()
 
     def teardown_method(self) -> None:
-        """What pytest calls after each test."""
+        """pytest calls this after each test."""
         self.close_stores()
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        """Tell pytest the drivers that tests of whole runs go through."""
+        """Tell pytest with which drivers the tests of whole runs are run."""
         if "driver" in metafunc.fixturenames:
             metafunc.parametrize("driver", DRIVERS)
 
     # Whole runs
 
     def run(self, work: Coroutine[object, Never, T]) -> T:
-        """Run something async to its end, in a fresh event loop."""
+        """Run a coroutine to its end, in a new event loop."""
         return asyncio.run(work)
 
     def drive(self, driver: str, agent: Agent[Any, object], verb: str, *args: object, **options: object) -> Any:
-        """Calls a method of the agent, or its async twin in an event loop of its own."""
+        """Call a method of the agent, or its async twin in a new event loop."""
         if driver == "sync":
             return getattr(agent, verb)(*args, **options)
         return self.run(getattr(agent, f"a{verb}")(*args, **options))
 
     def clerk(self, *script: Any, store: Store | None = None, ran: list[Any] | None = None, **options: Any) -> Any:
-        """An agent that pays after asking (`pay`, of high risk), looks without (`look`), and says what the script says.
+        """Make an agent that follows the script.
 
-        `ran` gets the arguments of what runs.
+        Its tool `pay` (of high risk) needs approval, and its tool `look` needs none. `ran` gets the arguments of the
+        calls that run.
         """
         log: list[Any] = [] if ran is None else ran
 

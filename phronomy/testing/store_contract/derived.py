@@ -73,10 +73,10 @@ def pages(ask: Callable[..., Page[T]], limit: int, **given: object) -> list[T]:
 
 
 class LoadTests(StoreTests):
-    """Checkpoints come back as they were made, in any object over the same data."""
+    """Tests that checkpoints are loaded as they were stored, by any store object over the same data."""
 
     def paid(self, **options: Any) -> Result[Any]:
-        """A run that looked, paid after approval, and ended."""
+        """Make a run that has looked, has paid after an approval, and has ended."""
         agent = self.clerk([LOOK, PAY], "Paid.")
         waits = agent.invoke("Pay Zoë 5.0", **options)
         assert waits.suspended
@@ -175,10 +175,10 @@ class LoadTests(StoreTests):
 
 
 class ListTests(StoreTests):
-    """Pages, the trail, and waiting."""
+    """Tests of pages, of the audit trail, and of waiting for a run."""
 
     def waits(self) -> list[Waiting]:
-        """Nine runs that wait, three at a time, as they are listed."""
+        """Make nine runs that wait, three at the same time, and return them as they are listed."""
         for number in range(9):
             self.clock.now = 1000.0 + number // 3
             agent = self.clerk(PAY, name=("clerk", "other")[number % 2])
@@ -317,13 +317,13 @@ class ListTests(StoreTests):
         assert [found.n for found in store.select_audit(AuditFilter())] == [store.select_audit(AuditFilter())[0].n]
 
     def named(self, ask: Callable[[], object]) -> StoreError:
-        """The error that asking ends in."""
+        """Call a function that must raise `StoreError`, and return the error."""
         with refused(StoreError) as caught:
             ask()
         return caught.value
 
     def look(self, driver: str, run_id: str, **options: Any) -> Checkpoint:
-        """`wait`, or `await_`."""
+        """Call `wait`, or its async twin `await_`."""
         if driver == "sync":
             return self.store.wait(run_id, **options)
         return self.run(self.store.await_(run_id, **options))

@@ -34,7 +34,7 @@ MINE = claim()
 
 
 class HoldTests(StoreTests):
-    """A worker's claim on a branch, and the place up to which listeners have heard."""
+    """Tests of the claim on a branch, and of the place up to which entries are announced."""
 
     def test_a_lease_is_renewed_even_late_and_not_once_it_is_lost(self) -> None:
         """For the seconds that the store says, from now; what it returns is the branch."""
@@ -101,7 +101,7 @@ class HoldTests(StoreTests):
 
 
 class RemoveTests(StoreTests):
-    """A branch goes as a whole, or not at all, and nothing of it is left but the trail."""
+    """Tests that a branch is deleted as a whole or not at all, and that only the audit trail stays."""
 
     def test_nothing_is_left_of_a_branch_but_the_trail(self) -> None:
         """Not its log, nor what is pending in it, nor its place in any list; its ids are free again."""

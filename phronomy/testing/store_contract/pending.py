@@ -15,10 +15,10 @@ MINE = claim()
 
 
 class PendingTests(StoreTests):
-    """Pending approvals, by what is said of them, in the order of their times and numbers."""
+    """Tests that filters find pending approvals, in the order of their times and numbers."""
 
     def waiting(self, **wanted: Any) -> list[str]:
-        """The ids of the pending approvals that a filter wants; their count must agree."""
+        """The ids of the pending approvals that match a filter. Their count must be the same."""
         given = PendingFilter(**wanted)
         found = self.store.select_pending(given)
         whole = self.store.select_pending(PendingFilter(**{**wanted, "after": None, "limit": None}))
@@ -63,7 +63,7 @@ class PendingTests(StoreTests):
         assert numbers == sorted(set(numbers)), "numbers grow in the order of writing"
 
     def many(self) -> list[PendingRow]:
-        """Forty requests of all sorts in five branches, many at the same time, as they are listed."""
+        """Make forty different requests in five branches, many of the same time, and return them as they are listed."""
         store = self.store
         number = itertools.count()
         for branch in range(5):

@@ -40,7 +40,7 @@ NONE = ("", "none", "n1", "b1", "\ud800", "c1\x00", "\x00", "c1'; --", "c%", "c_
 
 
 class LineageTests(StoreTests):
-    """The entries that lead to a checkpoint, and the branches that begin there."""
+    """Tests of the entries that lead to a checkpoint, and of the branches that start there."""
 
     def test_a_lineage_leads_to_a_place_through_the_logs_that_it_goes_on_from(self) -> None:
         """To a checkpoint: with the journal after it, up to the next root row."""
@@ -192,10 +192,10 @@ class LineageTests(StoreTests):
 
 
 class BranchTests(StoreTests):
-    """Branches, by what is said of them, in the order they were made."""
+    """Tests that filters find branches, in the order in which they were made."""
 
     def branch_ids(self, **wanted: Any) -> list[str]:
-        """The ids of the branches that a filter wants."""
+        """The ids of the branches that match a filter."""
         return [branch.id for branch in self.store.select_branches(BranchFilter(**wanted))]
 
     def test_branches_are_those_of_a_run_a_thread_both_or_all_oldest_first(self) -> None:
@@ -307,14 +307,14 @@ class BranchTests(StoreTests):
 
 
 class CheckpointTests(StoreTests):
-    """Root checkpoints, in the order of their branches and logs."""
+    """Tests of root checkpoints, in the order of their branches and logs."""
 
     def kept(self, **wanted: Any) -> list[str]:
-        """The ids of the checkpoints that a filter wants."""
+        """The ids of the checkpoints that match a filter."""
         return [found.checkpoint_id for found in self.store.select_checkpoints(CheckpointFilter(**wanted))]
 
     def grown(self) -> None:
-        """The branches of `forked`, labels among them, and one of another agent; b1 is written to last."""
+        """Make the branches of `forked`, some with labels, and one of another agent. b1 is written last."""
         store = self.store
         forked(store)
         entries = (row("e1", label="gold"), row("n2", path="1.0", label="gold"), row("e2", label="büg\n☃"), row("e3"))
@@ -372,14 +372,14 @@ class CheckpointTests(StoreTests):
 
 
 class AuditTests(StoreTests):
-    """Lines of the trail, in the order they were written."""
+    """Tests of the records of the audit trail, in the order in which they were written."""
 
     def trail(self, **wanted: Any) -> list[str]:
-        """The bodies of the lines that a filter wants."""
+        """The bodies of the records that match a filter."""
         return [found.body for found in self.store.select_audit(AuditFilter(**wanted))]
 
     def told(self) -> None:
-        """Eight lines, not in the order of their times, over two branches."""
+        """Make eight records in two branches, not in the order of their times."""
         store = self.store
         first = (line(5.0, "b1", "t", "p1", "0"), line(3.0, "b1", "t", None, "1"))
         begin(store, "b1", row("c1"), take="me", audit=first)

@@ -29,26 +29,26 @@ def texts(store: Store, run_id: str) -> dict[str, str]:
 
 
 class RetentionTests(StoreTests):
-    """The branches that a deletion takes, those that stay, and the count."""
+    """Tests of which branches a deletion deletes, which stay, and how many it counts."""
 
     def ended(self, thread: str | None = None, label: str | None = None, at: float | None = None) -> str:
-        """A run that looked, paid after approval and has ended: its id."""
+        """Make a run that has looked, has paid after an approval, and has ended. Return its id."""
         self.clock.now = self.clock.now if at is None else at
         agent = self.clerk(LOOK, PAY, "Paid.")
         waits = agent.invoke("Pay", thread_id=thread, label=label).checkpoint
         return str(agent.resume(waits, approved=True).run_id)
 
     def open(self, thread: str | None = None, label: str | None = None) -> Checkpoint:
-        """A run that waits for a human."""
+        """Make a run that waits for a human."""
         waits: Checkpoint = self.clerk(PAY).invoke("Pay", thread_id=thread, label=label).checkpoint
         return waits
 
     def size(self, *run_ids: str) -> int:
-        """Counts the checkpoints of these runs."""
+        """The number of checkpoints of these runs."""
         return sum(len(self.store.list(run_id=run_id)) for run_id in run_ids)
 
     def runs(self) -> list[str]:
-        """The runs that are there."""
+        """The ids of the runs in the store."""
         return list(dict.fromkeys(branch.run_id for branch in self.store.branches()))
 
     def test_a_run_that_has_ended_is_deleted_whole_by_its_id(self) -> None:
@@ -221,7 +221,7 @@ class RetentionTests(StoreTests):
         assert texts(self.reopened(), waits.run_id) == before
 
     def nested(self) -> tuple[Checkpoint, Checkpoint]:
-        """A run in which an agent asks, made by hand, and a fork of it that has come further; both wait."""
+        """Make a run with a nested agent that asks, and a fork of it that has gone further. Both wait."""
         identity = ToolIdentity(name="pay", schema_hash="h", gate="always")
         at = datetime(2026, 3, 1, tzinfo=UTC)
         where: dict[str, Any] = {"run_id": "r1", "branch_id": "r1", "created_at": at, "agent": AgentRef(name="clerk")}

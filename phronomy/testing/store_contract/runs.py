@@ -73,7 +73,7 @@ def lose(store: Store) -> None:
 
 
 class ResumeTests(StoreTests):
-    """A run that stops is carried on, anywhere and once."""
+    """Tests that a stopped run is continued exactly once, by any process."""
 
     def test_a_run_suspends_and_is_resumed_in_another_object(self, driver: str) -> None:
         """What was approved runs once, exactly as it was shown; the run goes on to its answer."""
@@ -213,7 +213,7 @@ class ResumeTests(StoreTests):
 
 
 class ExpiryTests(StoreTests):
-    """A request that nobody decided in time."""
+    """Tests of requests that nobody decided in time."""
 
     def test_a_decision_that_comes_too_late_does_not_count(self, driver: str) -> None:
         """By the store's clock, at that very second; the call is settled as expired."""
@@ -253,7 +253,7 @@ class ExpiryTests(StoreTests):
 
 
 class AnnounceTests(StoreTests):
-    """Listeners hear of everything that is stored, at least once."""
+    """Tests that everything that is stored is announced at least once."""
 
     def test_what_happens_is_told_once_it_is_stored(self, driver: str) -> None:
         """In order; where nothing went wrong, once."""
@@ -319,10 +319,10 @@ class _Losing(_Told):
 
 
 class RecoverTests(StoreTests):
-    """Runs of lost workers are recovered."""
+    """Tests that the runs of lost workers are recovered."""
 
     def lost(self, driver: str, agent: Agent[Any, object], verb: str, *args: object, **options: object) -> str:
-        """Have the agent do something that its worker does not survive: the id of the run."""
+        """Call a method of the agent whose worker is lost during the call. Return the id of the run."""
         with refused(Lost):
             self.drive(driver, agent, verb, *args, **options)
         for name in WRITES:
@@ -332,14 +332,14 @@ class RecoverTests(StoreTests):
         return branch.id
 
     def left(self, driver: str, keys: list[Any], *, idempotent: bool = True) -> str:
-        """A run whose worker was lost in the middle of a call: its id."""
+        """Make a run whose worker was lost in the middle of a tool call. Return its id."""
         store = self.opened() if self.durable else self.store
         return self.lost(
             driver, self.worker(store, keys, call("work", {"n": 5.0}), idempotent=idempotent), "invoke", "Go"
         )
 
     def worker(self, store: Store, keys: list[Any], *script: Any, idempotent: bool = True) -> Agent[Any, Any]:
-        """An agent whose tool loses its worker the first time that it is called with these keys."""
+        """Make an agent whose tool loses its worker at the first call. `keys` gets the argument of each call."""
 
         @tool(idempotent=idempotent)
         def work(n: float) -> str:
@@ -422,7 +422,7 @@ class RecoverTests(StoreTests):
 
 
 class TrailTests(StoreTests):
-    """The audit trail says who decided what, when, through which channel and why."""
+    """Tests that the audit trail says who decided what, when, why and through which channel."""
 
     def test_each_decision_is_a_line_that_stays(self, driver: str) -> None:
         """Approved, edited, rejected; with the digest of what was shown, and without the arguments."""

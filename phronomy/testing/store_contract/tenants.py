@@ -89,10 +89,10 @@ SAID = (AuditFilter(run_id="b1"), AuditFilter(pending_id="p1"), AuditFilter(sinc
 
 
 class TenantTests(StoreTests):
-    """A store object belongs to one tenant: it sees and touches nothing of another's, even under equal ids."""
+    """Tests that a store object cannot see or change the data of another tenant, even if ids are equal."""
 
     def filled(self, store: Store) -> Everything:
-        """All that the store holds, once there is something of everything in it."""
+        """Store data of every kind, and return all that the store holds."""
         forked(store)
         opened = (asked("p1", 2.0, risk="high", label="l", expires_at=3.0), asked("p2", 2.0))
         trail = (line(1.0, pending="p1"),)
@@ -230,7 +230,7 @@ class TenantTests(StoreTests):
 
 
 class TextTests(StoreTests):
-    """Text stays as it is in every column."""
+    """Tests that every column stores text unchanged."""
 
     def test_bodies_come_back_byte_for_byte(self) -> None:
         """And paths."""
@@ -303,10 +303,10 @@ class TextTests(StoreTests):
 
 
 class RaceTests(StoreTests):
-    """Threads at once: with one store object, and with an object each where the store is durable."""
+    """Tests with several threads: with one store object, and with an object for each thread if the store is durable."""
 
     def raced(self, work: Callable[[int, Store], T]) -> list[T | Exception]:
-        """Gives what the work returned or raised for each of eight racers with their stores, by a clock that makes them meet."""
+        """Run the work in eight threads at once, each with its store. Return what each has returned or raised."""
         self.clock.yields = True
         stores = [self.store if number % 2 else self.reopened() for number in range(RACERS)]
         return race([partial(work, number, store) for number, store in enumerate(stores)])

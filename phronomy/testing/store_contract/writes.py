@@ -39,7 +39,7 @@ MINE = claim()
 
 
 class CreateTests(StoreTests):
-    """A branch is added as a whole, or not at all."""
+    """Tests that a branch is added as a whole or not at all."""
 
     def test_a_new_branch_is_there_as_it_was_created(self) -> None:
         """Its first entries, what is pending in it, and the line of the trail that came with it."""
@@ -209,7 +209,7 @@ class CreateTests(StoreTests):
 
 
 class AppendTests(StoreTests):
-    """A change is written as a whole, by a writer that has seen the last entry."""
+    """Tests that a change is written as a whole, and only by a writer that has seen the last entry."""
 
     def test_entries_are_numbered_on_and_the_branch_moves(self) -> None:
         """What it returns is the branch as it then stands; what makes it that branch does not change."""
