@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from phronomy import Agent, Limits, MemoryStore, Message, ModelReply, ModelRequest, SQLiteStore, Store, tool
-from phronomy.models.formats.chat import request_messages
+from phronomy.models.formats.chat_completions import request_messages
 from phronomy.stores import Append, Branch, Entry, PendingRow
 from phronomy.testing import ScriptedModel, call, say
 

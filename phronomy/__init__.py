@@ -75,7 +75,8 @@ from phronomy.guardrails.guardrail import (
     Transform,
     guardrail,
 )
-from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
+from phronomy.models.base import Model, ModelReply, ModelRequest, StreamingModel
+from phronomy.models.settings import ModelSettings
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.audit import AuditRecord

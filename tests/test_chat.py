@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from phronomy.errors import ModelError
 from phronomy.models import ModelRequest, ModelSettings
-from phronomy.models.formats.chat import (
+from phronomy.models.formats.chat_completions import (
     RESERVED,
     read_completion,
     reply_from,

@@ -35,7 +35,7 @@ from phronomy import (
     tool,
 )
 from phronomy.foundation.json_text import JsonText
-from phronomy.models.formats.chat import reply_from, wire_message
+from phronomy.models.formats.chat_completions import reply_from, wire_message
 from phronomy.records.calls import CallResult
 from phronomy.records.messages import ToolCall
 from phronomy.stores.base import Store

@@ -17,7 +17,7 @@ from test_images import GIF, PNG, part, text
 
 from phronomy import Agent, ChatCompletionsModel, Image, LiteLLMModel, Message, Model, ModelError, ResponsesModel, tool
 from phronomy.models import ModelRequest
-from phronomy.models.formats.chat import request_messages
+from phronomy.models.formats.chat_completions import request_messages
 from phronomy.records.messages import ToolCall
 from phronomy.testing import ChatServer, call
 

@@ -32,7 +32,7 @@ from phronomy import (
 )
 from phronomy.conversation.memory import estimate, shown
 from phronomy.conversation.views import units, whole
-from phronomy.models.formats.chat import wire_message
+from phronomy.models.formats.chat_completions import wire_message
 from phronomy.testing import ScriptedModel, call, check_history, say
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from phronomy.errors import ModelConnectionError, ModelError
 from phronomy.models import ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.models.formats.answer import Answered
-from phronomy.models.formats.chat import read_completion, wire_message
+from phronomy.models.formats.chat_completions import read_completion, wire_message
 from phronomy.models.formats.chunks import Assembler
 from phronomy.models.http.sse import pieces
 

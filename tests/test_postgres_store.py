@@ -37,6 +37,7 @@ from phronomy.stores import (
     open_store,
 )
 from phronomy.stores.sql import postgres_connections, records, select, statements
+from phronomy.stores.sql import schema as schema_of
 
 
 @pytest.fixture
@@ -218,7 +219,7 @@ def test_the_tables_are_made_when_the_store_is_first_used_unless_that_is_off(sch
         assert asking(found, f'"{schema}"') == [(0,)]
         store.setup()
         store.setup()
-        assert asking(found, f'"{schema}"') == [(len(statements.TABLES),)]
+        assert asking(found, f'"{schema}"') == [(len(schema_of.TABLES),)]
         assert store.branches() == []
 
 
@@ -288,7 +289,7 @@ def test_without_a_schema_the_search_path_says_where(schema: str) -> None:
     [
         (
             "UPDATE phronomy_schema SET version = 99",
-            f"version 99, and this release reads up to {len(statements.MIGRATIONS)}",
+            f"version 99, and this release reads up to {len(schema_of.MIGRATIONS)}",
         ),
         ("DELETE FROM phronomy_schema", "the version of its tables cannot be read"),
     ],
@@ -839,7 +840,7 @@ def test_what_is_looked_for_is_found_by_an_index_among_thousands(store: Postgres
     store.setup()
     sql = store._statements
     fill = FILL
-    for table in statements.TABLES:
+    for table in schema_of.TABLES:
         fill = fill.replace(f"<{table}>", f'"{schema}".phronomy_{table}')
     postgres().psql(fill + "ANALYZE;")
 

@@ -14,6 +14,7 @@ from servers import postgres, postgres_url
 from tables import each
 
 from phronomy import Agent, Announcements, Approve, PostgresStore, StoreError, tool
+from phronomy.stores.sql import schema as schema_of
 from phronomy.stores.sql import statements
 from phronomy.testing import ScriptedModel, call
 
@@ -105,7 +106,7 @@ def everything(database: Database) -> list[Any]:
     """All rows of all tables."""
     return [
         database.sql(database.owner, f"SELECT t::text FROM agents.phronomy_{name} t ORDER BY 1")
-        for name in statements.TABLES
+        for name in schema_of.TABLES
     ]
 
 
@@ -172,7 +173,7 @@ def test_what_a_tenant_may_not_do_fails_and_changes_nothing(database: Database, 
     assert everything(database) == before
 
 
-@each("table", [table for table in statements.TABLES if table != "schema"])
+@each("table", [table for table in schema_of.TABLES if table != "schema"])
 def test_a_tenant_sees_its_own_rows_and_reaches_no_others(database: Database, table: str) -> None:
     tenants = {tenant for (tenant,) in database.sql(database.owner, f"SELECT tenant FROM agents.phronomy_{table}")}
     assert tenants == {database.acme, database.globex}
@@ -260,7 +261,7 @@ def test_the_owner_brings_the_tables_up_to_date_and_a_tenants_role_may_not(datab
     assert everything(database) == before
 
     database.store(database.owner, "").setup()
-    assert database.sql(database.acme, sql.version) == [(len(statements.MIGRATIONS),)]
+    assert database.sql(database.acme, sql.version) == [(len(schema_of.MIGRATIONS),)]
     with pytest.raises(StoreError, match="lacks a right"):
         desk(DRIVERS[0], database.store(database.acme)).invoke("go")
     database.rule()

@@ -35,6 +35,7 @@ from phronomy.stores import (
 )
 from phronomy.stores.rows import FACETS
 from phronomy.stores.sql import records, select
+from phronomy.stores.sql import schema as schema_of
 from phronomy.stores.sql import statements as _sql
 from phronomy.stores.sql.sqlite import _SQL
 
@@ -362,7 +363,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     [
         (
             "UPDATE phronomy_schema SET version = 99",
-            f"schema version 99, and this release reads up to {len(_sql.MIGRATIONS)}",
+            f"schema version 99, and this release reads up to {len(schema_of.MIGRATIONS)}",
         ),
         ("UPDATE phronomy_schema SET version = 'x'", "the version of its schema cannot be read"),
         ("DELETE FROM phronomy_schema", "the version of its schema cannot be read"),
@@ -390,7 +391,7 @@ def test_a_file_of_the_first_schema_is_brought_up_to_date_and_keeps_what_else_is
     with opened(path) as store:
         begin(store)
     with opened(path) as store:
-        assert store._file.ready().execute(_SQL.version).fetchall() == [(len(_sql.MIGRATIONS),)]
+        assert store._file.ready().execute(_SQL.version).fetchall() == [(len(schema_of.MIGRATIONS),)]
         assert store._file.ready().execute("SELECT count(*) FROM mine").fetchall() == [(0,)]
         assert bodies(store) == []
 

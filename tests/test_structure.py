@@ -145,7 +145,7 @@ LAZY = {
     "phronomy.runs.driving": {"phronomy.observability.events"},  # where somebody listens
     "phronomy.tools.docstrings": {"docstring_parser"},
     "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
-    "phronomy.conversation.input": {"phronomy.models.formats.chat"},
+    "phronomy.conversation.input": {"phronomy.models.formats.chat_completions"},
     "phronomy.engine.judging.decide": {"phronomy.tools.json_schema.answers"},
     "phronomy.records.record": {"phronomy.foundation.spelling"},
     "phronomy.foundation.spelling": {"difflib"},

@@ -18,8 +18,9 @@ from phronomy.engine.spec import Handler
 from phronomy.errors import ConfigurationError
 from phronomy.foundation import spelling
 from phronomy.guardrails.guardrail import as_guardrails
-from phronomy.models.base import Model, ModelSettings
+from phronomy.models.base import Model
 from phronomy.models.by_name import as_model
+from phronomy.models.settings import ModelSettings
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.decisions import OnExpiry

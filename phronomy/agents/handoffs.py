@@ -10,7 +10,9 @@ from phronomy.conversation.views import whole
 from phronomy.errors import ConfigurationError, InputFilterFailed, ToolDefinitionError
 from phronomy.foundation.checks import close_unawaited, is_async, is_series
 from phronomy.foundation.spelling import Given
+from phronomy.records.calls import Call
 from phronomy.records.chain import HANDOFF
+from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
 from phronomy.records.messages import Message
 from phronomy.tools.arguments import Arguments
@@ -144,6 +146,24 @@ class HandoffTool(Tool):
         if self._takes_message:
             told = {"message": f"What {self.target} should know beside the conversation."}
         return super()._signature(body, told)
+
+
+def why_no_handoff(state: Checkpoint, call: Call, tool_of: Callable[[Call], Tool | None], most: int) -> str | None:
+    """Why a handoff is not made now, for the model; None where it is, and for a call that is none.
+
+    Of the handoffs in a reply, one is made; and of all, `most` in a run.
+    """
+    if not isinstance(tool_of(call), HandoffTool):
+        return None
+    for other in state.calls:
+        if other.id == call.id:
+            break
+        made = other.result is None or other.result.kind == "completed"
+        if made and isinstance(tool_of(other), HandoffTool):
+            return "The conversation goes to one agent at a time, so this handoff was not made."
+    if len(state.handoffs) >= most:
+        return f"There were {len(state.handoffs)} handoffs in this run, and no more are made: go on yourself."
+    return None
 
 
 def filtered(tool: HandoffTool, messages: tuple[Message, ...], call: str) -> tuple[Message, ...]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import Any, TypeVar, get_args
 
-from phronomy.agents.handoffs import HandoffTool, filtered
+from phronomy.agents.handoffs import HandoffTool, filtered, why_no_handoff
 from phronomy.approvals.policy import Handled, Rule, rules_of
 from phronomy.conversation.input import read_history, read_input
 from phronomy.conversation.instructions import CompiledInstructions, Instructions, compile_instructions
@@ -23,8 +23,9 @@ from phronomy.foundation.ids import findable
 from phronomy.foundation.json_text import canonical
 from phronomy.guardrails.guardrail import Guardrail, as_guardrails
 from phronomy.guardrails.verdict import begun_with
-from phronomy.models.base import Model, ModelSettings
+from phronomy.models.base import Model
 from phronomy.models.by_name import as_model
+from phronomy.models.settings import ModelSettings
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.calls import Call, Move, Outcome
@@ -98,18 +99,8 @@ class AgentSpec:
         return replace(self, settings=self.settings.merged(settings), team=team)
 
     def refuses(self, state: Checkpoint, call: Call) -> str | None:
-        """Of the handoffs in a reply, one is made; and so many in a run."""
-        if not isinstance(self.tool(call), HandoffTool):
-            return None
-        for other in state.calls:
-            if other.id == call.id:
-                break
-            made = other.result is None or other.result.kind == "completed"
-            if made and isinstance(self.tool(other), HandoffTool):
-                return "The conversation goes to one agent at a time, so this handoff was not made."
-        if len(state.handoffs) >= self.max_handoffs:
-            return f"There were {len(state.handoffs)} handoffs in this run, and no more are made: go on yourself."
-        return None
+        """Why a handoff is not made now; None where it is, and for any other call."""
+        return why_no_handoff(state, call, self.tool, self.max_handoffs)
 
     def seen(self, state: Checkpoint) -> tuple[Message, ...]:
         """The conversation, with what came before each handoff as its input filter leaves it. Raises `InputFilterFailed`."""

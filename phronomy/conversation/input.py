@@ -67,7 +67,7 @@ def read_history(given: History) -> tuple[Message, ...]:
 
 
 def _read_message(item: Mapping[str, Any]) -> Message:
-    from phronomy.models.formats.chat import reply_from  # noqa: PLC0415  # only where plain mappings are given
+    from phronomy.models.formats.chat_completions import reply_from  # noqa: PLC0415  # only where plain mappings are given
 
     role = item.get("role") if isinstance(item, Mapping) else None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from phronomy.foundation.json_text import canonical, object_of
-from phronomy.models.formats.chat import RESERVED
+from phronomy.models.formats.chat_completions import RESERVED
 from phronomy.records.messages import Message
 
 

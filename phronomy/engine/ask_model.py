@@ -24,8 +24,9 @@ from phronomy.errors import (
     ModelError,
     RunFailed,
 )
-from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, ModelSettings, StreamingModel
+from phronomy.models.base import DELTAS, Delta, Model, ModelReply, ModelRequest, StreamingModel
 from phronomy.models.patience import ain_time, apieces_in_time, in_time, pieces_in_time
+from phronomy.models.settings import ModelSettings
 from phronomy.records.calls import (
     Outcome,
     Replied,

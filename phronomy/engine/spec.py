@@ -11,7 +11,8 @@ from phronomy.conversation.instructions import CompiledInstructions
 from phronomy.conversation.memory import Memory
 from phronomy.conversation.output import OutputMode, OutputType
 from phronomy.guardrails.guardrail import Guardrail
-from phronomy.models.base import Model, ModelSettings
+from phronomy.models.base import Model
+from phronomy.models.settings import ModelSettings
 from phronomy.records.breakpoint_points import Point
 from phronomy.records.calls import (
     Call,

@@ -10,13 +10,13 @@ from phronomy.models.base import (
     Model,
     ModelReply,
     ModelRequest,
-    ModelSettings,
     ReasoningDelta,
     StreamingModel,
     TextDelta,
     ToolCallDelta,
 )
 from phronomy.models.by_name import as_model
+from phronomy.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     from phronomy.models.chat_completions import ChatCompletionsModel

@@ -2,50 +2,12 @@
 
 from collections.abc import AsyncGenerator, Generator
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Protocol, TypeAlias, runtime_checkable
-
-from pydantic import Field
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from phronomy.concurrency.leaving import Patience
-from phronomy.errors import ConfigurationError, InvalidField
-from phronomy.foundation.json_text import JsonError, canonical
+from phronomy.errors import ConfigurationError
+from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, Usage
-from phronomy.records.record import EMPTY, JsonObject, Record, Text
-
-
-class ModelSettings(Record):
-    """The settings of a model call. For a setting that is None, the provider decides.
-
-    `tool_choice` is `"auto"`, `"required"`, `"none"`, or the name of the one tool to call. `timeout` is the number of
-    seconds for one attempt, from the connection to the end of the answer. `extra` has provider options under their own
-    names, such as `reasoning_effort`. If an option is also in `extra`, the one outside of `extra` counts.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    max_tokens: int | None = Field(default=None, gt=0)
-    tool_choice: Annotated[Text, Field(min_length=1)] | None = None
-    parallel_tool_calls: bool | None = None
-    stop: Annotated[tuple[Text, ...], Field(strict=False)] | None = None
-    seed: int | None = None
-    timeout: float | None = Field(default=None, gt=0)
-    extra: JsonObject = Field(default=EMPTY, repr=False)  # may hold headers, so it stays out of reprs
-
-    def merged(self, other: "ModelSettings | None") -> "ModelSettings":
-        """These settings, overridden by the settings in `other`. The same holds for each option in `extra`."""
-        if other is None or other == _UNSET:
-            return self
-        if self == _UNSET:
-            return other
-        known = {name: value for name, value in vars(other).items() if value is not None}
-        try:
-            extra = canonical({**self.extra, **other.extra})
-        except JsonError as error:  # each of the two was within the limit
-            raise InvalidField(f"ModelSettings: extra: {error}") from None
-        return self.evolve(**{**known, "extra": extra})
-
-
-_UNSET: Final = ModelSettings.model_construct()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

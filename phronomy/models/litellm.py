@@ -25,7 +25,7 @@ from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError, ModelConnectionError, ModelError
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of
-from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
+from phronomy.models.base import Delta, ModelReply, ModelRequest
 from phronomy.models.formats.answer import (
     Answered,
     aread_whole,
@@ -36,7 +36,7 @@ from phronomy.models.formats.answer import (
     refused,
     seconds_of,
 )
-from phronomy.models.formats.chat import read_completion, request_options
+from phronomy.models.formats.chat_completions import read_completion, request_options
 from phronomy.models.formats.chunks import Assembler
 from phronomy.models.formats.parts import ANTHROPIC, GEMINI, Parts, wire_messages
 from phronomy.models.http.openai_client import lean_client
@@ -44,6 +44,7 @@ from phronomy.models.http.sse import adata_lines, apieces, data_lines, pieces
 from phronomy.models.patience import still
 from phronomy.models.providers import has_litellm
 from phronomy.models.retry import Background, Failure, RetriedModel, chain, of_exception, of_status
+from phronomy.models.settings import ModelSettings
 
 _KINDS = {  # litellm's names for what the provider said, as words that the policy of retries knows
     "ContentPolicyViolationError": "content_policy",

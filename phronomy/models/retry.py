@@ -33,9 +33,10 @@ from phronomy.errors import (
 )
 from phronomy.foundation.checks import is_count, is_number
 from phronomy.foundation.json_text import JsonDict, object_of
-from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
+from phronomy.models.base import Delta, ModelReply, ModelRequest
 from phronomy.models.formats.answer import Answered
 from phronomy.models.patience import ain_time, apause, apieces_in_time, in_time, pause, pieces_in_time
+from phronomy.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

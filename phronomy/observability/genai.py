@@ -11,7 +11,8 @@ from copy import deepcopy
 from typing import Any, Final, TypeGuard
 
 from phronomy.foundation.json_text import clean
-from phronomy.models.base import ModelReply, ModelSettings
+from phronomy.models.base import ModelReply
+from phronomy.models.settings import ModelSettings
 from phronomy.observability.masking import Masking
 from phronomy.records.messages import Message, Usage, told_text
 

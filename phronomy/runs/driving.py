@@ -24,7 +24,8 @@ from phronomy.engine.drive import asteps, steps
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Asking, Moment, Runner, Written
 from phronomy.errors import RunFailed
-from phronomy.models.base import Model, ModelReply, ModelRequest, ModelSettings
+from phronomy.models.base import Model, ModelReply, ModelRequest
+from phronomy.models.settings import ModelSettings
 from phronomy.observability import hooks
 from phronomy.observability.announcements import aannounce, announce
 from phronomy.observability.masking import Masking

@@ -10,7 +10,8 @@ from phronomy.conversation.instructions import Instructions
 from phronomy.conversation.memory import Memory
 from phronomy.conversation.output import OutputMode
 from phronomy.engine.spec import Handler
-from phronomy.models.base import Model, ModelSettings
+from phronomy.models.base import Model
+from phronomy.models.settings import ModelSettings
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.decisions import OnExpiry

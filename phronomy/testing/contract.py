@@ -27,12 +27,12 @@ from phronomy.models.base import (
     Delta,
     ModelReply,
     ModelRequest,
-    ModelSettings,
     ReasoningDelta,
     StreamingModel,
     TextDelta,
     ToolCallDelta,
 )
+from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, ToolCall, Usage
 from phronomy.testing.scripted import call, say
 from phronomy.testing.server import ChatServer, Fault

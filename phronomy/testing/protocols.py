@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeAlias
 
-from phronomy.models.formats.chat import is_of_tools
+from phronomy.models.formats.chat_completions import is_of_tools
 from phronomy.records.messages import Usage
 from phronomy.testing.scripted import pieces
 

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from typing import Any, Self, cast
 
-from phronomy.models.formats.chat import wire_message
+from phronomy.models.formats.chat_completions import wire_message
 from phronomy.testing.protocols import SPOKEN, Answer
 from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, reply_of
 

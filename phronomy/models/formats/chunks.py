@@ -14,7 +14,7 @@ from phronomy.errors import ModelConnectionError, ModelError
 from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, text_of
 from phronomy.models.base import Delta, ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.models.formats.answer import Answered, StreamedReply
-from phronomy.models.formats.chat import read_completion
+from phronomy.models.formats.chat_completions import read_completion
 
 _NAMES = ("format", "id", "index", "name", "object", "role", "type")
 """Strings that name something: repeated in the next chunk, they are the same again and no continuation."""

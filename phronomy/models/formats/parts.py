@@ -19,7 +19,7 @@ from typing import Final
 from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of
 from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.models.formats.answer import Answered
-from phronomy.models.formats.chat import RESERVED, record_of, request_messages
+from phronomy.models.formats.chat_completions import RESERVED, record_of, request_messages
 from phronomy.records.messages import Message, ToolCall
 
 ANTHROPIC: Final = "blocks"

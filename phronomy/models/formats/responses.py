@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from phronomy.errors import ConfigurationError, ModelError
 from phronomy.foundation.json_text import JsonDict, JsonValue, list_of, object_of, objects_of, text_of
-from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
+from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.models.formats.answer import Answered
-from phronomy.models.formats.chat import RESERVED, arguments_text, name_of, read_usage, record_of, withheld
+from phronomy.models.formats.chat_completions import RESERVED, arguments_text, name_of, read_usage, record_of, withheld
+from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, ToolCall
 
 _ENCRYPTED = "reasoning.encrypted_content"

@@ -17,13 +17,14 @@ from urllib.parse import unquote
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError
 from phronomy.foundation.json_text import JsonDict, clean
-from phronomy.models.base import Delta, ModelReply, ModelRequest, ModelSettings
+from phronomy.models.base import Delta, ModelReply, ModelRequest
 from phronomy.models.formats.answer import StreamedReply, aread_whole, is_stream, read_answer, read_whole
 from phronomy.models.http.clients import CONNECT_SECONDS, READ_SECONDS, Clients
 from phronomy.models.http.sse import apieces, pieces
 from phronomy.models.patience import still
 from phronomy.models.providers import OPENAI
 from phronomy.models.retry import Background, Failure, RetriedModel
+from phronomy.models.settings import ModelSettings
 
 if TYPE_CHECKING:
     import aiohttp

@@ -12,6 +12,7 @@ from phronomy.foundation.checks import is_number
 from phronomy.foundation.quoting import quoted
 from phronomy.stores.base import AsyncPrimitives
 from phronomy.stores.sql import statements
+from phronomy.stores.sql.schema import missing
 from phronomy.stores.sql.store import Native, SQLStore, Steps
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class PostgresStore(SQLStore):
         """Look at the version of the tables before they are used, and make them if that is wanted."""
         # Looked at first: where everything is up to date, which is nearly always, a role without any right to change
         # tables can start.
-        if statements.missing(self._version(connection), self._statements, _WHERE):
+        if missing(self._version(connection), self._statements.migrations, _WHERE):
             if not self._setup:
                 raise StoreError(
                     f"the tables in {_WHERE} are missing, or of an earlier release: run `setup()`, or the SQL that"
@@ -168,7 +169,7 @@ class PostgresStore(SQLStore):
 
     def _bring_up(self, connection: psycopg.Connection[object]) -> None:
         self._server.run(connection, _setup_text(self._schema))
-        statements.missing(self._version(connection), self._statements, _WHERE)
+        missing(self._version(connection), self._statements.migrations, _WHERE)
 
     def _version(self, connection: psycopg.Connection[object]) -> int:
         """The version of the tables, 0 if there are none."""

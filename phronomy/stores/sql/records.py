@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 
 from phronomy.stores.derived.changes import check_room
 from phronomy.stores.rows import FACETS, SIZE, Append, AuditRow, Branch, CheckpointRow, Entry, Lineage, PendingRow
-from phronomy.stores.sql.statements import BRANCH, ENTRY, Row, Statements, Values
+from phronomy.stores.sql.schema import BRANCH, ENTRY
+from phronomy.stores.sql.statements import Row, Statements, Values
 
 R = TypeVar("R", Branch, PendingRow, CheckpointRow, AuditRow)
 

@@ -17,6 +17,7 @@ from phronomy.foundation.checks import is_number
 from phronomy.foundation.quoting import quoted, quoted_word
 from phronomy.stores.alone import Alone
 from phronomy.stores.sql import statements
+from phronomy.stores.sql.schema import missing
 from phronomy.stores.sql.store import SQLStore, Steps, done
 
 T = TypeVar("T")
@@ -255,14 +256,14 @@ class _File:
         """Bring the schema up to date. Of several that open a new file one does, and the others wait for it."""
         # Looked at without a lock, since that is all that most openings need; and once more under it, as another
         # process may have been first.
-        if not statements.missing(self._version(db), _SQL, self.path):
+        if not missing(self._version(db), _SQL.migrations, self.path):
             return
         self._run(db, _SQL.begin)
         # In one transaction with the tables: a crash leaves a file with all of them or with none.
         if db.execute(_HAS_SCHEMA).fetchone() is None:
             db.execute(_SQL.schema)
             db.execute(_SQL.first_version)
-        for statement in statements.missing(self._version(db), _SQL, self.path):
+        for statement in missing(self._version(db), _SQL.migrations, self.path):
             db.execute(statement)
         db.execute(_SQL.new_version)
         self._run(db, "COMMIT")

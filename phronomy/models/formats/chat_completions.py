@@ -18,7 +18,8 @@ from typing import TypeAlias
 
 from phronomy.errors import ContentFilterError, ModelError
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, clean, list_of, object_of
-from phronomy.models.base import ModelReply, ModelRequest, ModelSettings
+from phronomy.models.base import ModelReply, ModelRequest
+from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, ToolCall, Usage, told_text
 
 RESERVED = "phronomy"

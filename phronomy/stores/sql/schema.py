@@ -1,0 +1,149 @@
+"""The tables of every SQL store, and how a database of an earlier version is brought up to date.
+
+Words in pointed brackets are filled in by `statements.py`: names of tables, and what differs between databases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from phronomy.errors import StoreError
+
+TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit")
+
+# Names of indexes are not in a schema of their own in SQLite, so all begin with the name of the product. Each index
+# here is for one question, which is said beside it; one more is a page more to write in every commit.
+MIGRATIONS: Final = (
+    # 1. The first: branches, their logs, what is pending in them, and the audit trail.
+    (
+        # A row for each branch, with all that changes while a run goes on: a step updates this row and inserts into the
+        # log, and touches nothing else.
+        """CREATE TABLE <branches> (
+            n <key>,
+            tenant <text> NOT NULL,
+            id <text> NOT NULL,
+            run_id <text> NOT NULL,
+            thread_id <text>,
+            agent <text> NOT NULL,
+            label <text>,
+            parent_branch <text>,
+            parent_seq BIGINT NOT NULL,
+            seq BIGINT NOT NULL,
+            head <text>,
+            status <text> NOT NULL,
+            owner <text>,
+            fence BIGINT NOT NULL,
+            lease_until <real> NOT NULL,
+            created_at <real> NOT NULL,
+            changed_at <real> NOT NULL,
+            announced BIGINT
+        )""",
+        # The way to a branch for every write, and what keeps two from having one id when two processes save the same
+        # checkpoint at once. The tenant comes first in each index: no query goes without it.
+        "CREATE UNIQUE INDEX phronomy_branches_id ON <branches> (tenant, id)",
+        # The branches of a run, and those of a thread, in the order they were made. Where the number of a row is not in
+        # its index by itself, it is added, so that they come in order without being sorted.
+        "CREATE INDEX phronomy_branches_run ON <branches> (tenant, run_id<numbered>)",
+        """CREATE INDEX phronomy_branches_thread ON <branches> (tenant, thread_id<numbered>)
+            WHERE thread_id IS NOT NULL""",
+        # Who goes on from a branch that is to be removed. Partial, as most branches go on from none.
+        """CREATE INDEX phronomy_branches_parent ON <branches> (tenant, parent_branch<numbered>)
+            WHERE parent_branch IS NOT NULL""",
+        # These three are what `recover_all` and `prune` ask again and again, over all that there ever was. A partial
+        # index holds the few for which it is so, and a run that ends leaves it.
+        "CREATE INDEX phronomy_branches_running ON <branches> (tenant<numbered>) WHERE status = 'running'",
+        "CREATE INDEX phronomy_branches_ended ON <branches> (tenant, changed_at) WHERE status IN (<ended>)",
+        "CREATE INDEX phronomy_branches_unannounced ON <branches> (tenant<numbered>) WHERE announced < seq",
+        # Append-only, under a number that says branch and place. The rows of a log lie side by side in the order they
+        # are read. A journal entry, of which there are most, is in no index but the key.
+        """CREATE TABLE <log> (
+            n <place>,
+            tenant <text> NOT NULL,
+            path <text> NOT NULL,
+            checkpoint_id <text>,
+            parent_id <text>,
+            label <text>,
+            body TEXT NOT NULL
+        )""",
+        # Only root rows are looked up by id: a nested one may stand in two logs, of a branch and of its saved copy.
+        """CREATE UNIQUE INDEX phronomy_log_checkpoint ON <log> (tenant, checkpoint_id)
+            WHERE path = '' AND checkpoint_id IS NOT NULL""",
+        """CREATE INDEX phronomy_log_parent ON <log> (tenant, parent_id<numbered>)
+            WHERE path = '' AND parent_id IS NOT NULL""",
+        # For lists by label. Few checkpoints have one.
+        "CREATE INDEX phronomy_log_label ON <log> (tenant, label<numbered>) WHERE path = '' AND label IS NOT NULL",
+        # What waits now. Rows go when they are decided, so however long the store lives this is as long as the queue of
+        # its humans.
+        """CREATE TABLE <pending> (
+            n <key>,
+            tenant <text> NOT NULL,
+            branch BIGINT NOT NULL,
+            pending_id <text> NOT NULL,
+            agent <text> NOT NULL,
+            tool_name <text> NOT NULL,
+            label <text>,
+            risk <text>,
+            requested_at <real> NOT NULL,
+            expires_at <real>,
+            body TEXT NOT NULL
+        )""",
+        # A request is closed by its id, within its branch: a fork of it waits under another id, and a saved copy may
+        # have the same one.
+        "CREATE UNIQUE INDEX phronomy_pending_id ON <pending> (tenant, pending_id, branch)",
+        # For what has expired. Most requests never do, and are not in it.
+        "CREATE INDEX phronomy_pending_expiry ON <pending> (tenant, expires_at) WHERE expires_at IS NOT NULL",
+        # A key of all columns and nothing else. An index for each column of `pending` could find the rows of an agent,
+        # but not in the order of their times, or not both together: a page of a hundred out of a million would sort a
+        # million.
+        """CREATE TABLE <facets> (
+            tenant <text> NOT NULL,
+            facet <text> NOT NULL,
+            value <text> NOT NULL,
+            requested_at <real> NOT NULL,
+            n BIGINT NOT NULL,
+            PRIMARY KEY (tenant, facet, value, requested_at, n)
+        )<keyed>""",
+        # No key to the branch: the trail stays when that goes.
+        """CREATE TABLE <audit> (
+            n <key>,
+            tenant <text> NOT NULL,
+            at <real> NOT NULL,
+            run_id <text> NOT NULL,
+            thread_id <text>,
+            pending_id <text>,
+            body TEXT NOT NULL
+        )""",
+        "CREATE INDEX phronomy_audit_run ON <audit> (tenant, run_id<numbered>)",
+        "CREATE INDEX phronomy_audit_pending ON <audit> (tenant, pending_id<numbered>) WHERE pending_id IS NOT NULL",
+    ),
+    # 2. What was left for a worker that then let go: before, such runs looked as if they waited, with journal after their head.
+    (
+        "ALTER TABLE <branches> ADD COLUMN handed BIGINT",
+        # Journal after the head of a branch that waits can only be a decision that was left for a worker. It is marked,
+        # so that the next `recover_all` finds what an earlier release would have left lying.
+        """UPDATE <branches> SET handed = seq WHERE status = 'suspended' AND EXISTS (
+            SELECT 1 FROM <log> entry WHERE entry.n = <branches>.n * <size> + <branches>.seq AND entry.checkpoint_id IS NULL
+        )""",
+        "CREATE INDEX phronomy_branches_handed ON <branches> (tenant<numbered>) WHERE handed IS NOT NULL",
+    ),
+)
+"""The schema, as what each version adds to the one before. Only ever appended to."""
+
+BRANCH: Final = (
+    *("id", "run_id", "thread_id", "agent", "label", "parent_branch", "parent_seq", "seq", "head", "status"),
+    *("owner", "fence", "lease_until", "created_at", "changed_at", "announced", "handed"),
+)
+ENTRY: Final = ("path", "checkpoint_id", "parent_id", "label", "body")
+
+
+def missing(version: int, migrations: Sequence[Sequence[str]], where: str) -> list[str]:
+    """The statements that bring a schema of this version up to date. Raises `StoreError` for a newer one."""
+    known = len(migrations)
+    # An older release must not write into tables whose rules it does not know. A newer one brings them up to date
+    # itself.
+    if version > known:
+        raise StoreError(
+            f"{where} has schema version {version}, and this release reads up to {known}: upgrade phronomy"
+        )
+    return [statement for migration in migrations[version:] for statement in migration]
