@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from phronomy.errors import ModelConnectionError, ModelError
 from phronomy.models import ModelReply, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.models.formats.answer import Answered
+from phronomy.models.formats.chat_completion_chunks import Assembler
 from phronomy.models.formats.chat_completions import read_completion, wire_message
-from phronomy.models.formats.chunks import Assembler
 from phronomy.models.http.sse import pieces
 
 
@@ -197,6 +197,14 @@ def test_content_in_parts_stays_in_parts() -> None:
     assert (reply.message.content, [delta.text for delta in deltas]) == ([part("a"), part("b")], ["a", "b"])
     _, reply = assembled(chunk(content=""), chunk(content="a"), chunk(content=[part("b")]), chunk("stop"))
     assert reply.message.content == [part("a"), part("b")]
+
+
+def test_the_text_of_a_part_of_another_type_is_not_streamed_as_the_answer() -> None:
+    """It is kept with the message, whose `text` leaves it out as well."""
+    parts = [{"type": "text", "text": "It is on its way."}, {"type": "aside", "text": "I had to look it up."}]
+    deltas, reply = assembled(*(chunk(content=[part]) for part in parts), chunk("stop"))
+    assert [delta.text for delta in deltas] == ["It is on its way."] == [reply.message.text]
+    assert reply.message.content == parts
 
 
 def test_calls_without_an_index_are_told_apart_by_their_id() -> None:

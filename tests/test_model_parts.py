@@ -13,7 +13,7 @@ from test_reasoning_resumed import BLOCKS, ODD, PARTS, asks, gemini, joined
 from phronomy.errors import ModelError
 from phronomy.models import LiteLLMModel, ModelReply, ModelRequest
 from phronomy.models.formats.answer import Answered
-from phronomy.models.formats.parts import ANTHROPIC, GEMINI, Parts, wire_messages
+from phronomy.models.formats.part_order import ANTHROPIC, GEMINI, Parts, wire_messages
 from phronomy.records.messages import Message, ToolCall
 
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:pydantic.warnings.PydanticDeprecatedSince211")

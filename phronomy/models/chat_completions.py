@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Self
 
 from phronomy.foundation.json_text import JsonDict
+from phronomy.models.formats.chat_completion_chunks import Assembler
 from phronomy.models.formats.chat_completions import read_completion, request_conversation, request_options
-from phronomy.models.formats.chunks import Assembler
 from phronomy.models.http.direct import DirectModel, WireFormat
 from phronomy.models.providers import provider_of
 from phronomy.models.settings import ModelSettings

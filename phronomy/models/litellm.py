@@ -36,9 +36,9 @@ from phronomy.models.formats.answer import (
     refused,
     seconds_of,
 )
+from phronomy.models.formats.chat_completion_chunks import Assembler
 from phronomy.models.formats.chat_completions import read_completion, request_options
-from phronomy.models.formats.chunks import Assembler
-from phronomy.models.formats.parts import ANTHROPIC, GEMINI, Parts, wire_messages
+from phronomy.models.formats.part_order import ANTHROPIC, GEMINI, Parts, wire_messages
 from phronomy.models.http.openai_client import lean_client
 from phronomy.models.http.sse import adata_lines, apieces, data_lines, pieces
 from phronomy.models.patience import still

@@ -1,4 +1,7 @@
-"""Limits: what one logical run may use, over all its resumes, with no human's time in it."""
+"""Limits: what one logical run may use, over all its resumes, with no human's time in it.
+
+How many handoffs there may be in a run is a rule of its own, in `agents/handoffs.py`.
+"""
 
 from __future__ import annotations
 

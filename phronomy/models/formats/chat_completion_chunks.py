@@ -88,9 +88,10 @@ class Assembler(StreamedReply):
         elif isinstance(kept, str) and isinstance(value, list):
             kept = [{"type": "text", "text": kept}] if kept else []
         self._message["content"] = _joined(kept, value, "content")
-        parts: list[JsonValue] = value if isinstance(value, list) else [{"text": value}]
+        parts = [object_of(part) for part in value] if isinstance(value, list) else [{"text": value}]
         for part in parts:
-            if text := text_of(object_of(part).get("text")):
+            # The text of a part of another type is no text of the answer: it is not in `Message.text` either.
+            if part.get("type", "text") == "text" and (text := text_of(part.get("text"))):
                 yield TextDelta(text=text)
 
     def _call(self, fragment: JsonValue) -> Iterator[Delta]:
