@@ -64,7 +64,7 @@ def call(status: CallStatus, id: str = "1.0", **fields: Any) -> Call:
     if status == "new":
         return Call(id=id, call_id=f"call-{id}", name="refund", arguments=ARGS, **fields)
     facts: dict[str, Any] = {"tool": TOOL, "args": {"amount": 5}, "digest": DIGEST, **fields}
-    if status in ("asking", "pending"):
+    if status in ("asking", "pending", "answered"):
         facts = {"pending_id": f"ask-{id}", "requested_at": AT, "why": "approval", **facts}
     if status == "nested":
         facts = {"waiting": (INNER,), **facts}
@@ -131,6 +131,8 @@ def failed(next: str) -> CallFailed:
     return CallFailed(id="1.0", error="broken", next=next, **request)
 
 
+GIVEN = Decision(pending_id="ask-1.0", kind="approve", at=AT, digest=DIGEST, args={"amount": 4}, judged=False)
+
 ADDED = Added(message=Message(role="user", content="and more"), at=AT)
 
 ENDING = Ending(status="cancelled", at=AT)
@@ -166,6 +168,11 @@ STATES = {
         state(call("pending", why="breakpoint", asked_by=("",))),
         state(gate()),
     ],
+    "call answered": [
+        state(call("answered"), decisions=(GIVEN,)),
+        state(call("answered", why="breakpoint", asked_by=("",)), decisions=(GIVEN,)),
+        state(call("answered"), decisions=(GIVEN.evolve(kind="respond"),)),
+    ],
     "call ready": [
         state(call("ready")),
         state(call("ready", waiting=(INNER,))),
@@ -195,6 +202,10 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Judged: invalid", judged("invalid")),
     ("Deferred", Deferred(pending_ids=("ask-1.0",))),
     ("Decided: approve", decided("approve")),
+    (
+        "Decided: approve other arguments, without the agent's code",
+        decided("approve", args={"amount": 4}, judged=False),
+    ),
     ("Decided: a breakpoint is passed, and the handler is asked", decided("approve", asks="next")),
     ("Decided: reject", decided("reject")),
     ("Decided: reject, and end the run", decided("reject", then="end")),

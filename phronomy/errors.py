@@ -19,6 +19,7 @@
     │   ├── NothingDecided              something is pending and no decision was given
     │   ├── UnknownPending              no pending approval with this id waits here
     │   ├── ApprovalExpired             the decision came after the request had expired
+    │   ├── RequestExpired              the same, with the store alone: nothing was recorded
     │   └── InvalidDecision             the decision is malformed, or its arguments are
     ├── ThreadBusy                      the thread has a run that has not ended
     ├── RunBusy                         another worker holds the run
@@ -243,6 +244,14 @@ class ApprovalExpired(DecisionError):
         super().__init__(message)
         self.pending_ids: tuple[str, ...] = tuple(pending_ids)
         self.result = result
+
+
+class RequestExpired(DecisionError):
+    """The decision came after the time of the request was over, and was not recorded. Whoever drives the run settles the call."""
+
+    def __init__(self, message: str, *, pending_id: str) -> None:
+        super().__init__(message)
+        self.pending_id = pending_id
 
 
 class InvalidDecision(DecisionError, ValueError):

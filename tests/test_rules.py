@@ -167,6 +167,10 @@ def test_each_state_takes_an_outcome_or_names_both_and_stays(name: str, now: Che
         legal = legal and closed(now) is None
     elif legal and name.startswith("call ") and not isinstance(outcome, Interrupted | Ending | Halted | Guarded):
         legal = type(outcome) in TABLE[name]
+    if name == "call answered" and isinstance(
+        outcome, Judged
+    ):  # an answer that is checked is decided, or asked for anew
+        legal = outcome.judgements[0].verdict == "pend"
     try:
         then = apply(now, outcome)
     except IllegalOutcome as error:

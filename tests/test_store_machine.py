@@ -178,6 +178,13 @@ class Stores(RuleBasedStateMachine):
         left = Append(branch_id=holder.branch_id, seq=seq, holder=holder, **change)
         self.both(lambda store: store.append(left))
 
+    @rule(which=which, offset=offsets, fence=st.sampled_from([0, 0, 0, 0, -1, 1]), change=changes)
+    def append_for_nobody(self, *, which: int, offset: int, fence: int, change: Any) -> None:
+        branch = self.some(which)
+        nobody = Claim(branch_id=branch.id, run_id="r", owner="", fence=branch.fence + fence)
+        left = Append(branch_id=branch.id, seq=branch.seq + offset, holder=nobody, **change)
+        self.both(lambda store: store.append(left))
+
     @rule(which=which, offset=offsets, change=changes)
     def append_without_any_right(self, which: int, offset: int, change: Any) -> None:
         branch = self.some(which)

@@ -93,6 +93,8 @@ MAY_ACT = {
     "phronomy.cli.apps": {"os", "urllib"},
     "phronomy.cli.commands.chat": {"time"},
     "phronomy.cli.commands.debug": {"asyncio"},
+    "phronomy.workers.worker": {"asyncio", "random", "threading", "time"},
+    "phronomy.cli.commands.work": {"asyncio", "signal"},
     "phronomy.cli.commands.demo": {"os"},  # no plugins of pydantic
     "phronomy.cli.commands.decide": {"os", "subprocess", "tempfile"},
     "phronomy.cli.pager": {"os", "shutil", "signal", "subprocess", "threading"},
@@ -146,7 +148,7 @@ LAZY = {
     "phronomy.tools.docstrings": {"docstring_parser"},
     "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
     "phronomy.conversation.input": {"phronomy.models.formats.chat_completions"},
-    "phronomy.engine.judging.decide": {"phronomy.tools.json_schema.answers"},
+    "phronomy.approvals.answers": {"phronomy.tools.json_schema.answers"},
     "phronomy.records.record": {"phronomy.foundation.spelling"},
     "phronomy.foundation.spelling": {"difflib"},
     "phronomy.observability.announcements": {"phronomy.observability.events"},  # where something is to be told
@@ -190,6 +192,7 @@ RECORDS = {
     "phronomy.records.messages",
     "phronomy.records.record",
     "phronomy.rules.added_messages",
+    "phronomy.rules.authorization",
     "phronomy.rules.limits",
     "phronomy.rules.table",
     "phronomy.rules.texts_for_model",

@@ -57,6 +57,7 @@ _COMMANDS: Final = {
     "reject": ("decide.reject", _DECIDING),
     "respond": ("decide.respond", _DECIDING),
     "edit": ("decide.edit", _DECIDING),
+    "work": ("work.work", _STATUSES),
     "recover": ("recover.recover", _STATUSES),
     "cancel": ("runs.cancel", _STATUSES),
 }

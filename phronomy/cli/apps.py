@@ -72,11 +72,13 @@ def open_place(
     where: Where | Here,
     *,
     makes: bool = False,
+    decides: bool = False,
     agent: Runs[Any, object] | None = None,
 ) -> Iterator[Place]:
     """The place that the options name, or the environment does. That something is loaded is shown on `screen`.
 
-    With `Here` it has an agent, and its deps; with `makes` its store may be new. `agent` stands in for an app, and its runs are
+    With `Here` it has an agent, and its deps, unless it only `decides`; with `makes` its store may be new. `agent` stands in
+    for an app, and its runs are
     kept in a file of the user's if nothing else is said. Raises `WrongUsage`, `ConfigurationError`, `StoreError`.
     """
     runs = isinstance(where, Here)
@@ -91,7 +93,7 @@ def open_place(
     if agent is None:
         app = app or os.environ.get("PHRONOMY_APP") or None
         deps = (deps or os.environ.get("PHRONOMY_DEPS") or None) if runs else None
-        if app is None and runs:
+        if app is None and runs and not (decides and url):
             raise WrongUsage("give --app module:agent, or set PHRONOMY_APP: the run is carried on here")
         if app is None and url is None:
             raise WrongUsage("give --store URL or --app module:agent, or set PHRONOMY_STORE or PHRONOMY_APP")

@@ -32,7 +32,9 @@ def _stands(call: Call) -> str:
         return "asks" if all(item.why == "question" for item in call.waiting) else "waits inside"
     if call.status in ("pending", "asking"):
         return {"approval": "waits for approval", "breakpoint": "stopped before"}.get(call.why or "", "waits for help")
-    return {"new": "to be run", "ready": "to be run", "started": "under way"}.get(call.status, call.status)
+    return {"new": "to be run", "answered": "to be run", "ready": "to be run", "started": "under way"}.get(
+        call.status, call.status
+    )
 
 
 def place_of(checkpoint: Checkpoint, path: str) -> str:

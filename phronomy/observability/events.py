@@ -471,7 +471,7 @@ def _waits(now: Checkpoint) -> bool:
     """Whether the run waits here until a human decides."""
     if now.rejecting or now.ending is not None or not now.pending:
         return False
-    return not any(call.status in ("new", "asking", "ready", "started") for call in now.calls)
+    return not any(call.status in ("new", "asking", "answered", "ready", "started") for call in now.calls)
 
 
 def _is_copy(before: Checkpoint | None, now: Checkpoint) -> bool:

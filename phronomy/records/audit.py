@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from phronomy.records.calls import Decided, Ending
-from phronomy.records.decisions import DecisionKind, Principal, Why
+from phronomy.records.decisions import Decision, DecisionKind, PendingApproval, Principal, Why
 from phronomy.records.record import Record, Text, Time, digest_of
 
 if TYPE_CHECKING:
@@ -22,8 +22,10 @@ class AuditRecord(Record):
 
     `digest` covers the tool and the arguments that were shown; for an `edit`, the new state of the graph. It is None if
     the whole run was ended. `ran_digest` covers the tool and the arguments with which the run went on, or is None if
-    nothing ran. It differs from `digest` if the arguments were `edited`. `content_digest` covers the answer that a
-    human gave in place of a tool. Old records have no `why`, `ran_digest` or `content_digest`.
+    nothing ran, or if edited arguments are still to be checked because they were decided with the store alone. It
+    differs from `digest` if the arguments were `edited`. `content_digest` covers the answer that a human gave in place
+    of a tool. `key` is the idempotency key of the decision. Old records have no `why`, `ran_digest` or
+    `content_digest`.
     """
 
     version: Literal[1] = 1
@@ -45,6 +47,7 @@ class AuditRecord(Record):
     ran_digest: str | None = None
     content_digest: str | None = None
     edited: bool = False
+    key: Text | None = None
 
 
 def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRecord:
@@ -62,10 +65,21 @@ def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[s
         )
     decision = outcome.decision
     tool_name, why, agent = _request(state, decision.pending_id)
+    facts |= {"tool_name": tool_name, "why": why, "agent": agent or inside.get(decision.path, state).speaker}
     goes_on = outcome.edited if outcome.edited is not None else decision
+    return _record(decision, goes_on.digest, facts)
+
+
+def audit_record_of(decision: Decision, request: PendingApproval, **facts: Any) -> AuditRecord:
+    """What the trail says of a decision on this request. `facts` are its agent, run, thread, branch and checkpoint."""
+    facts |= {"tool_name": request.tool_name, "why": request.why}
+    unknown = decision.args is not None and not decision.judged
+    return _record(decision, None if unknown else decision.digest, facts)
+
+
+def _record(decision: Decision, goes_on: str | None, facts: Mapping[str, Any]) -> AuditRecord:
     return AuditRecord(
         **facts,
-        agent=agent or inside.get(decision.path, state).speaker,
         at=decision.at,
         kind=decision.kind,
         by=decision.by,
@@ -73,12 +87,11 @@ def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[s
         reason=decision.reason,
         path=decision.path,
         pending_id=decision.pending_id,
-        tool_name=tool_name,
-        why=why,
         digest=decision.digest,
-        ran_digest=goes_on.digest if decision.kind == "approve" else None,
+        ran_digest=goes_on if decision.kind == "approve" else None,
         content_digest=digest_of(decision.json_text("content")) if decision.kind == "respond" else None,
         edited=decision.args is not None,
+        key=decision.key,
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from phronomy.foundation.json_text import JsonValue
 from phronomy.records.breakpoint_points import Point
 from phronomy.records.decisions import (
+    BREAKPOINT,
     Decision,
     OnExpiry,
     PendingApproval,
@@ -38,9 +39,9 @@ Unguarded = Literal["input", "output", "message"]
 Looked = Literal["input", "output"]
 """Which guardrails look at it: what a user says is an input, whenever they say it."""
 
-CallStatus = Literal["new", "asking", "pending", "ready", "started", "nested", "failed", "settled"]
-"""Where a call stands: not judged · a handler is to be asked · a human is · may run · running · what is in it waits · failed, and
-is run again when the run is resumed · done."""
+CallStatus = Literal["new", "asking", "pending", "answered", "ready", "started", "nested", "failed", "settled"]
+"""Where a call stands: not judged · a handler is to be asked · a human is · a human has answered, and the answer is to be checked · may
+run · running · what is in it waits · failed, and is run again when the run is resumed · done."""
 
 Verdict = Literal["run", "ask", "pend", "reject", "invalid"]
 """What judging said: run it; ask the handler; a human must decide; settle it as rejected; it is no valid call."""
@@ -158,17 +159,22 @@ class Call(Record):
         judged = self.tool is not None and self.args is not None and self.digest is not None
         if judged and self.digest != call_digest(self.tool, self.__dict__["args"]):  # type: ignore[arg-type]
             raise ValueError("the digest of a call is not that of its tool and arguments")
-        if self.gate and (
-            self.status not in ("pending", "settled") or not self.tool or self.tool.source != "breakpoint"
-        ):
+        if self.gate and (self.status not in ("pending", "settled") or not self.tool or self.tool.source != BREAKPOINT):
             raise ValueError("a gate waits at a breakpoint, and never runs")
         if self.status not in ("new", "settled") and not judged:
             raise ValueError(f"a call that is {self.status} has a tool, arguments and their digest")
-        if self.status in ("asking", "pending") and not (self.pending_id and self.requested_at):
+        if self.status in ("asking", "pending", "answered") and not (self.pending_id and self.requested_at):
             raise ValueError(f"a call that is {self.status} has a pending id and the time of the request")
         if (self.status == "settled") != (self.result is not None):
             raise ValueError("a call has a result exactly when it has settled")
         return self
+
+    def question(self, pending_id: str, path: str) -> PendingApproval | None:
+        """What its own body asked under this id, in the run at `path`; None if it is something else, or of a run nested in it."""
+        asked = (
+            item for item in self.waiting if item.id == pending_id and item.why == "question" and item.path == path
+        )
+        return next(asked, None)
 
     @property
     def is_pause(self) -> bool:
@@ -178,7 +184,7 @@ class Call(Record):
 
 def gate_identity(path: str, name: str) -> ToolIdentity:
     """What a decision on a gate is bound to."""
-    return ToolIdentity(path=path, source="breakpoint", name=name, schema_hash="", gate="never")
+    return ToolIdentity(path=path, source=BREAKPOINT, name=name, schema_hash="", gate="never")
 
 
 def path_inside(path: str, id: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from phronomy.records.calls import Call, HandedOver, Unguarded
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import ToolIdentity
+from phronomy.records.decisions import Decision, ToolIdentity
 from phronomy.records.messages import Message
 
 
@@ -88,6 +88,17 @@ def branch_off(
         calls.append(call)
     update = {"branch_id": branch_id, "calls": tuple(calls), "decisions": tuple(kept), "salt": salt}
     return seal(checkpoint, id=id, at=at).evolve(**update, journal=(), nested=())
+
+
+def decision_on(state: Checkpoint, pending_id: str | None) -> Decision | None:
+    """The decision that was taken under a pending id; None if there is none."""
+    return next((each for each in state.decisions if each.pending_id == pending_id), None)
+
+
+def with_decision(state: Checkpoint, decision: Decision) -> Checkpoint:
+    """The state with a decision among those taken. One that was taken before, and is now checked, takes the place of itself."""
+    others = [each for each in state.decisions if each.pending_id != decision.pending_id]
+    return state.evolve(decisions=(*others, decision))
 
 
 HANDOFF: Final = "handoff:"

@@ -105,6 +105,9 @@ Answer: TypeAlias = Approve | Reject | Respond | Skip
 """The decisions that `resume(decisions=...)` takes."""
 
 
+BREAKPOINT: Final = "breakpoint"
+"""The source of what stands where a run stops between two steps, in place of a tool."""
+
 EXTERNAL: Final = "external"
 """The source of a tool that is carried out elsewhere; a source that it was given besides follows, after a colon."""
 
@@ -174,6 +177,11 @@ class PendingApproval(Record):
         return self.tool.name
 
     @property
+    def between_steps(self) -> bool:
+        """Whether it is a stop between two steps of the run, and no call: what is decided is whether, and how, the run goes on."""
+        return self.tool.source == BREAKPOINT
+
+    @property
     def external(self) -> bool:
         """Whether the call is carried out elsewhere: it waits for a `Respond`, and cannot be approved."""
         return self.tool.external and self.why != "breakpoint"
@@ -184,7 +192,9 @@ class Decision(Record):
 
     It is bound to the pending id and to `digest`, the digest of what was shown. `args` are the edited and validated
     arguments. If the call passed a breakpoint and needs an approval next, `asks` is the pending id of that approval,
-    and `asked_by` names who asks for it if an edit changed that.
+    and `asked_by` names who asks for it if an edit changed that. `judged` is False for a decision that was made with
+    the store alone, until a worker with the agent's code has checked the edited arguments. `key` is the idempotency key
+    of the decision.
     """
 
     pending_id: str
@@ -200,6 +210,8 @@ class Decision(Record):
     by: Principal | None = None
     channel: Text | None = None
     at: Time
+    judged: bool = Field(default=True, exclude_if=bool)  # nor has it this key
+    key: Text | None = Field(default=None, exclude_if=not_)  # nor this one
 
     @property
     def ends_all(self) -> bool:

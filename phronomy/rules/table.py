@@ -100,7 +100,9 @@ TABLE: Final[Mapping[str, Row]] = {
     "ended": {},
     "call new": {Judged: ("call ready", "call asking", "call pending", "call settled")},
     "call asking": {Deferred: ("call pending",), Decided: ("call ready", "call settled")},
-    "call pending": {Decided: ("call ready", "call asking", "call settled")},
+    "call pending": {Decided: ("call ready", "call asking", "call answered", "call settled")},
+    # A human has answered where the agent's code was not. Whoever has that code checks the answer: it counts, or is asked for anew.
+    "call answered": {Decided: ("call ready", "call asking", "call settled"), Judged: ("call pending",)},
     # What a run inside the call waits for may be decided one by one; after the first of them the call is ready again.
     "call ready": {CallStarted: ("call started",), Decided: ("call ready",)},
     "call started": {

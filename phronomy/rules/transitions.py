@@ -49,11 +49,12 @@ from phronomy.records.calls import (
     is_nothing,
     place_of,
 )
-from phronomy.records.chain import handed_over
+from phronomy.records.chain import decision_on, handed_over, with_decision
 from phronomy.records.checkpoint import Checkpoint, asked_next, result_message
-from phronomy.records.decisions import PAST, Decision, PendingApproval, Then, call_digest
+from phronomy.records.decisions import PAST, Decision, Then, call_digest
 from phronomy.records.messages import Conversation, Message, Settlement, Usage, with_unique_ids
 from phronomy.rules.added_messages import added, guarded, is_ending, said_on, with_input, without_unguarded
+from phronomy.rules.authorization import needs_check
 from phronomy.rules.limits import Limits, before_acting, before_asking
 from phronomy.rules.table import TABLE, phase
 from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED, left, noted, refused_inside, told
@@ -123,7 +124,7 @@ def plan_calls(state: Checkpoint, spec: Rules) -> Move:
     # once, and nothing has run that a policy or a handler ended the run to prevent.
     if new := calls.get("new"):
         return Judge(calls=tuple(new))
-    if asking := calls.get("asking"):
+    if asking := [*calls.get("answered", ()), *calls.get("asking", ())]:
         return Consult(calls=tuple(asking))
     if ready := calls.get("ready"):
         return Run(calls=tuple(ready[: spec.max_parallel]))
@@ -214,7 +215,7 @@ def _withdrawn(state: Checkpoint, outcome: Withdrawn) -> Checkpoint:
     # in time.
     for id in outcome.ids:
         call = _call(state, id, outcome)
-        state = _with_call(state, call.evolve(status="ready", attempt=_untried(call), reason=outcome.reason))
+        state = _with_call(state, call.evolve(status="ready", attempt=max(call.attempt - 1, 0), reason=outcome.reason))
     return _settled_by_ending(state)
 
 
@@ -323,7 +324,12 @@ def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
     # Folded one by one: the first of two equal calls may be rejected for good here, and then the second is rejected too, without
     # anybody being asked twice.
     for judgement in outcome.judgements:
-        call = judged_call(_call(state, judgement.id, outcome), judgement, state.blocked)
+        call = _call(state, judgement.id, outcome)
+        if (
+            call.status == "answered" and judgement.verdict != "pend"
+        ):  # an answer that was checked is a decision, or no answer
+            raise IllegalOutcome("call answered", "Judged", "it is decided, or asked about anew")
+        call = judged_call(call, judgement, state.blocked)
         state = _with_call(state, call)
         if call.result is not None and call.result.kind == "rejected":
             state = _after_rejection(state, call, judgement.then)
@@ -348,14 +354,17 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
 def _asked_for(call: Call, judgement: Judgement) -> Call:
     request = ("pending_id", "why", "reason", "point", "label", "requested_at", "expires_at", "on_expiry", "asked_by")
     asked = {name: getattr(judgement, name) for name in request}
-    return call.evolve(status="asking" if judgement.verdict == "ask" else "pending", **asked)
+    return call.evolve(status="asking" if judgement.verdict == "ask" else "pending", approved=None, **asked)
 
 
 def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     decision = outcome.decision
     call = _asked(state, decision.pending_id, outcome)
-    state = state.evolve(decisions=(*state.decisions, decision))
-    question = _question(state, call, decision.pending_id)
+    given = decision_on(state, decision.pending_id)
+    if given is not None and (not decision.judged or decision.kind != given.kind):  # a decision counts once (law 3)
+        raise IllegalOutcome(f"call {call.status}", "Decided", "it is decided already, and that is to be checked")
+    state = with_decision(state, decision)
+    question = call.question(decision.pending_id, state.path)
     # A decision names the digest of what was shown. If another one stands there now, somebody decided on something else, and it
     # does not count (law 2).
     if (call.digest if question is None else question.digest) != decision.digest and (question or not call.waiting):
@@ -369,6 +378,10 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
         return state.evolve(rejecting=True) if decision.ends_all else _ended_by(decision, state)
     if call.gate:
         return _passed(state, call, outcome)
+    if needs_check(call, decision):
+        if call.status != "pending":
+            raise IllegalOutcome(f"call {call.status}", "Decided", "no human is asked about it")
+        return _with_call(state, call.evolve(status="answered", approved=decision.pending_id))
     if decision.kind == "approve":
         request = outcome.edited or asked_next(call, decision)
         if (edited := outcome.edited) is not None:
@@ -423,14 +436,6 @@ def _passed(state: Checkpoint, gate: Call, outcome: Decided) -> Checkpoint:
             return _ending(state, Ending(status="cancelled", reason=reason, at=decision.at))
 
 
-def _question(state: Checkpoint, call: Call, pending_id: str) -> PendingApproval | None:
-    """What the body of the call itself asked under this id; None if it is something else, or of a run nested in the call."""
-    for item in call.waiting:
-        if item.id == pending_id and item.why == "question" and item.path == state.path:
-            return item
-    return None
-
-
 def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
     if then == "block" and call.digest is not None and call.digest not in state.blocked:
         return state.evolve(blocked=(*state.blocked, call.digest))
@@ -448,12 +453,7 @@ def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
     waits = tuple(item for item in outcome.pending if item.id not in decided)
     status = "nested" if waits == outcome.pending else "ready"
     noted = {"waiting": waits, "stopped": True, "note": outcome.__dict__["note"]}
-    return _inside(call, outcome.usage).evolve(status=status, attempt=_untried(call), **noted)
-
-
-def _untried(call: Call) -> int:
-    """How many attempts there were without the one that was just begun."""
-    return max(call.attempt - 1, 0)
+    return _inside(call, outcome.usage).evolve(status=status, attempt=max(call.attempt - 1, 0), **noted)
 
 
 def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
@@ -558,7 +558,6 @@ def _with_status(state: Checkpoint, status: str) -> tuple[Call, ...]:
 
 
 def _call(state: Checkpoint, id: str, outcome: Outcome) -> Call:
-    """The open call of this id, if the outcome is legal for it."""
     # A row for a call that is not there is forged, or of a worker that has read an older log.
     if (place := place_of(state.calls, id)) is None:
         raise IllegalOutcome(phase(state), type(outcome).__name__, f"there is no open call {id}")
@@ -571,7 +570,7 @@ def _call(state: Checkpoint, id: str, outcome: Outcome) -> Call:
 def _asked(state: Checkpoint, pending_id: str, outcome: Outcome) -> Call:
     """The call that waits under this pending id, itself or a run nested in it."""
     for call in state.calls:
-        waits = call.status in ("asking", "pending") and call.pending_id == pending_id
+        waits = call.status in ("asking", "pending", "answered") and call.pending_id == pending_id
         if waits or (call.status != "settled" and any(item.id == pending_id for item in call.waiting)):
             return _call(state, call.id, outcome)
     raise IllegalOutcome(phase(state), type(outcome).__name__, f"nothing waits under {pending_id}")

@@ -13,6 +13,7 @@ from phronomy.errors import StoreError
 from phronomy.records.audit import AuditRecord
 from phronomy.stores.base import Store
 from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting
+from phronomy.stores.derived.requests import Request, RequestStatus
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import (
     Append,
@@ -61,6 +62,8 @@ __all__ = [
     "PendingRow",
     "PostgresStore",
     "RedisStore",
+    "Request",
+    "RequestStatus",
     "SQLiteStore",
     "Store",
     "Waiting",

@@ -34,10 +34,12 @@ from phronomy.foundation.quoting import quoted
 from phronomy.foundation.spelling import check_options
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Answer, Principal
 from phronomy.records.diff import CheckpointDiff, diff
 from phronomy.records.validation import checked
-from phronomy.stores.derived import adoption, changes, forking, listing, retention
+from phronomy.stores.derived import adoption, changes, deciding, forking, listing, requests, retention
 from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
+from phronomy.stores.derived.requests import Request
 from phronomy.stores.lease_keeper import Keeper
 from phronomy.stores.log.log import last_of
 from phronomy.stores.native import asked
@@ -154,9 +156,13 @@ class Store(ABC):
         """Write `change` in one transaction, and return the branch after it. The entries get the numbers after `seq`.
 
         Raises `LeaseLost` if `change.claim` is not the present owner and fence of the branch; `Behind` if `change.seq`
-        is not the branch's `seq`; `Held` if the change takes a claim and another claim has not expired;
-        `CheckpointNotFound` if the branch does not exist; and `StoreError` if a checkpoint or a pending id exists
-        already, or if the change has no right to write.
+        is not the branch's `seq`, or if `change.holder` does not hold the branch now; `Held` if the change takes a
+        claim and another claim has not expired; `CheckpointNotFound` if the branch does not exist; and `StoreError` if
+        a checkpoint or a pending id exists already, or if the change has no right to write.
+
+        A `holder` must have the fence of the branch, and be the owner of a lease that has not expired. If nobody holds
+        the branch, the owner of `holder` is the empty text. Status, owner, fence and lease do not change, and `handed`
+        becomes `seq + 1` if it was None.
         """
 
     @abstractmethod
@@ -350,6 +356,41 @@ class Store(ABC):
         check_options("Store.count", wanted, Wanted.__annotations__, TypeError)
         return self.count_pending(listing.pending_filter(self, **wanted))
 
+    def request(self, pending_id: str) -> Request:
+        """The request for a decision under this id: what a human is shown, where it waits, and what has become of it since.
+
+        Raises `UnknownPending` for an id that the store does not know, or whose run is deleted, or ended with nothing decided.
+        """
+        return requests.request(self, pending_id)
+
+    def decide(
+        self,
+        pending_id: str,
+        answer: Answer,
+        *,
+        by: str | Principal,
+        digest: str,
+        channel: str | None = None,
+        key: str | None = None,
+    ) -> Request:
+        """Record a decision, and return the request as it stands then. Nothing is run, and no agent's code is needed.
+
+        `digest` is that of the request which was shown: `store.request(id).approval.digest`. Whoever drives the run carries the
+        decision out: the worker that has it now, or else the next `recover_all` of its agent. There edited arguments are checked as
+        well; if they cannot be carried out, a human is asked again, and is told why. The same decision with the same idempotency `key`
+        is recorded once, and returns how the request stands.
+
+        Raises with nothing recorded: `InvalidDecision` for an answer or a digest that does not fit, `RequestExpired` when the time to
+        decide is over, `CheckpointAlreadyResumed` if the request was decided before, `UnknownPending`.
+        """
+        return deciding.decide(self, pending_id, answer, by=by, digest=digest, channel=channel, key=key)
+
+    def decided(self, *, limit: int | None = None) -> Sequence[Branch]:
+        """The runs, and forks, with a decision that is recorded and that nobody is carrying out, oldest first, `limit` at most."""
+        found = self.select_branches(BranchFilter(handed=True))
+        now = self.clock()
+        return [branch for branch in found if not branch.is_held(now)][:limit]
+
     # What reads, for an event loop
     #
     # Written out one by one and not made by a decorator: a type checker, an editor and a reader all see the same
@@ -412,6 +453,27 @@ class Store(ABC):
     async def acount(self, **wanted: Unpack[Wanted]) -> int:
         """The async twin of `count`."""
         return await asked(self, Store.count, None, **wanted)
+
+    async def arequest(self, pending_id: str) -> Request:
+        """The async twin of `request`."""
+        return await asked(self, Store.request, None, pending_id)
+
+    async def adecide(
+        self,
+        pending_id: str,
+        answer: Answer,
+        *,
+        by: str | Principal,
+        digest: str,
+        channel: str | None = None,
+        key: str | None = None,
+    ) -> Request:
+        """The async twin of `decide`."""
+        return await asked(self, Store.decide, None, pending_id, answer, by=by, digest=digest, channel=channel, key=key)
+
+    async def adecided(self, *, limit: int | None = None) -> Sequence[Branch]:
+        """The async twin of `decided`."""
+        return await asked(self, Store.decided, None, limit=limit)
 
     def list(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:
         """List the stored checkpoints, in the order in which their branches were made.

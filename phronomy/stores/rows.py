@@ -43,8 +43,8 @@ class Branch:
     write) and `lease_until` are seconds since the epoch, by the store's clock.
 
     `announced` is the number of the last announced entry; None means that this branch is not announced. `handed` is the
-    number of the first entry that was left for the worker that held the branch. It is None if there is none, and
-    becomes None again with the next root checkpoint.
+    number of the first entry that was left for a worker: for the one that held the branch, or for the next one if
+    nobody held it. It is None if there is none, and becomes None again with the next root checkpoint.
     """
 
     id: str
@@ -69,8 +69,8 @@ class Branch:
     created_at: float = 0.0
     changed_at: float = 0.0
     # Two outboxes in two numbers. `announced` trails behind `seq` if a worker died between writing and telling.
-    # `handed` is there if a worker let go, or died, with a decision in its log that it had not read: its status may say
-    # suspended, and still there is something to do.
+    # `handed` is there if a worker let go, or died, with a decision in its log that it had not read, or if the decision
+    # was left while nobody held the branch: its status may say suspended, and still there is something to do.
     announced: int | None = None
     handed: int | None = None
 
@@ -197,10 +197,11 @@ class Append:
     `seq` is the number of the last entry that the writer has seen. One of these gives the right to write:
 
     - `claim` is the claim of the writer.
-    - `take` names an owner that takes the claim. The branch must be free, or its lease expired. `lease` is how many
+    - `take` names an owner that takes the claim, and is not empty. The branch must be free, or its lease expired. `lease` is how many
       seconds the claim lasts.
     - `holder` is the claim of the worker that holds the branch, as the writer saw it. The journal entries are left for
-      that worker.
+      that worker. If its `owner` is the empty text, nobody holds the branch: it has no owner, or its lease has expired.
+      The entries are left for the worker that drives the branch next.
 
     `release` gives the claim up. `head` and `status` change the branch. `opened` and `closed` change its pending
     approvals. `audit` is added to the trail. `announce` says that the entries from here on are to be announced: if the
@@ -217,6 +218,10 @@ class Append:
     # A worker that holds the run cannot be interrupted by a write, only be left a note. That the note names the holder
     # closes a gap: if the worker let go meanwhile without writing anything, the log's length is as it was, and by
     # length alone the note would be left for nobody.
+    #
+    # Nobody is named for the same reason. A decision may be taken where there is no agent and its tools, such as in a
+    # page of approvals: it cannot be carried out there, so nothing is claimed. It must be in the log all the same, and
+    # found by whoever drives the run next. If somebody has begun to drive it meanwhile, that worker is the one to tell.
     holder: Claim | None = None
     lease: float = 0.0
     release: bool = False

@@ -41,6 +41,7 @@ from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject, Respond
 from phronomy.records.result import Result
+from phronomy.stores.derived.requests import Request as Recorded
 from phronomy.tools.tool import InvalidArguments, Tool
 
 CHANNEL = "cli"
@@ -128,6 +129,8 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
             else:
                 screen.say(f"Nothing was decided: {pending.id} still waits.{how}", style="bold")
             return PENDING
+        if place.agent is None:
+            return report_recorded(request, record(request, answer, by=manner.by or login_name()), manner)
         with telling(screen, mask, machine=manner.json) as hear:
             result = settle(request, answer, hear, by=manner.by or login_name(), accept_changes=manner.accept_changes)
     except (KeyboardInterrupt, EOFError) as error:
@@ -192,6 +195,27 @@ def settle(request: Request, answer: Answer, hear: Hear, *, by: str, accept_chan
     except RunFailed as error:
         error.add_note(how_it_stands(request.place, request.checkpoint.run_id, request.pending.id))
         raise
+
+
+def record(request: Request, answer: Answer, *, by: str) -> Recorded:
+    """Record a decision on what was shown, for a worker to carry out. Raises as `Store.decide` does."""
+    item = request.pending
+    return request.place.store.decide(item.id, answer, by=Principal(id=by), digest=item.digest, channel=CHANNEL)
+
+
+def report_recorded(request: Request, found: Recorded, manner: Manner) -> int:
+    """Say that a decision was recorded, and who carries it out. The exit status."""
+    decision, screen = found.decision, request.screen
+    assert decision is not None, "it was recorded a moment ago"
+    if manner.json:
+        where = {"run_id": found.run_id, "branch_id": found.branch_id, "thread_id": found.thread_id}
+        made = {"checkpoint_id": found.checkpoint_id, "status": found.status, "decision": decision_view(decision)}
+        screen.document({**where, "agent": found.agent, **made})
+        return DONE
+    screen.say(f"It was {who_decided(decision)}.", style="bold")
+    screen.say("A worker of the app carries it out. To be one:")
+    screen.place("work", request.place.command("work", "--app MODULE:AGENT"))
+    return DONE
 
 
 def _show_request(request: Request, draw: Draw, manner: Manner) -> bool:
@@ -375,8 +399,11 @@ def approve(
     here: Here,
     manner: Manner,
 ) -> int:
-    """Run what waits, as it is shown, and carry the run on."""
-    with open_place(None if manner.json else screen, here) as place:
+    """Run what waits, as it is shown, and carry the run on.
+
+    Without --app the decision is recorded, and a worker of the app carries it out: see `phronomy work`.
+    """
+    with open_place(None if manner.json else screen, here, decides=True) as place:
         return decide(screen, place, id, Approve(), "Approve it?", manner)
 
 
@@ -393,8 +420,11 @@ def reject(
     ] = After.CONTINUE,
     manner: Manner,
 ) -> int:
-    """Do not run what waits, and carry the run on."""
-    with open_place(None if manner.json else screen, here) as place:
+    """Do not run what waits, and carry the run on.
+
+    Without --app the decision is recorded, and a worker of the app carries it out: see `phronomy work`.
+    """
+    with open_place(None if manner.json else screen, here, decides=True) as place:
         return decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", manner)
 
 
@@ -414,13 +444,14 @@ def respond(
 ) -> int:
     """Give the result of what waits yourself.
 
-    It is not run: the text, or JSON, is what the model reads as its result. Then the run is carried on.
+    It is not run: the text, or JSON, is what the model reads as its result. Then the run is carried on; without --app
+    by a worker of the app: see `phronomy work`.
     """
     if (content is None) == (json_content is None):
         raise WrongUsage("give the result, either as TEXT or with --json-content")
     text = content if content is not None else json_content or ""
     text = sys.stdin.read() if text == "-" else text
-    with open_place(None if manner.json else screen, here) as place:
+    with open_place(None if manner.json else screen, here, decides=True) as place:
         answer = Respond(content=text if json_content is None else _json(text, "--json-content"))
         return decide(screen, place, id, answer, "Give this result?", manner)
 

@@ -6,8 +6,9 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
-from typing import Final
+from typing import Any
 
+from phronomy.approvals.answers import KINDS, check_answer
 from phronomy.concurrency.workers import in_either
 from phronomy.engine.judging.edits import check_edit, edited_input, judged_again
 from phronomy.engine.judging.judge import ajudge_call, handlers_of, judge_call
@@ -16,30 +17,31 @@ from phronomy.engine.run import Runner
 from phronomy.errors import ApprovalHandlerError, InvalidDecision
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
-from phronomy.records.calls import Call, Decided, Deferred, Ending, Judgement, Outcome
+from phronomy.records.calls import Call, Decided, Deferred, Ending, Judged, Judgement, Outcome
+from phronomy.records.chain import decision_on
+from phronomy.records.checkpoint import Checkpoint, pending_of
 from phronomy.records.decisions import (
     Answer,
     Approve,
     Decision,
-    DecisionKind,
     Defer,
     Principal,
     Reject,
     Respond,
-    Skip,
 )
+from phronomy.records.record import later
 from phronomy.tools.tool import InvalidArguments
-
-KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject", Respond: "respond", Skip: "skip"}
-"""What a decision is called, by the answer that it is made of."""
 
 
 def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
-    """Ask the handlers about every call, and only then let their answers count."""
+    """Check what humans have answered, ask the handlers about every other call, and only then let their answers count."""
     # All handlers are asked before any of their answers counts. If one raises, nothing is recorded, and all are asked again on
     # resume: half of a reply decided would be worse than none of it.
     outcomes: list[Outcome] = []
     for call in calls:
+        if call.status == "answered":
+            outcomes.append(check_given(runner, call))
+            continue
         answer: Approve | Reject | Respond | Defer = Defer()
         # Handlers stand for people. Several of them have to agree, and each asks by itself: the first that does not approve
         # decides.
@@ -69,6 +71,9 @@ async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outc
     """As `consult`."""
     outcomes: list[Outcome] = []
     for call in calls:
+        if call.status == "answered":
+            outcomes.append(await acheck_given(runner, call))
+            continue
         answer: Approve | Reject | Respond | Defer = Defer()
         handlers = handlers_of(runner, call)
         for handled in handlers:
@@ -89,6 +94,64 @@ async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outc
             raise handler_failed(call, uncounted(call, error)) from error
     for outcome in outcomes:
         yield outcome
+
+
+def check_given(runner: Runner, call: Call) -> Decided | Judged:
+    """The outcome of an answer that was given where the agent's code was not: as if it were given here, or the request anew."""
+    given = answer_given(runner.state, call)
+    try:
+        return as_given(given, decide(runner, call, answer_in(given), by=given.by, channel=given.channel))
+    except InvalidDecision as error:
+        return asked_anew(runner, call, error)
+
+
+async def acheck_given(runner: Runner, call: Call) -> Decided | Judged:
+    """As `check_given`."""
+    given = answer_given(runner.state, call)
+    try:
+        return as_given(given, await adecide(runner, call, answer_in(given), by=given.by, channel=given.channel))
+    except InvalidDecision as error:
+        return asked_anew(runner, call, error)
+
+
+def answer_given(state: Checkpoint, call: Call) -> Decision:
+    """The decision on a call that is answered."""
+    given = decision_on(state, call.pending_id)
+    assert given is not None, "a call is answered by a decision"
+    return given
+
+
+def answer_in(decision: Decision) -> Answer:
+    """The answer that a decision on one call was made of. Only what is to be checked is ever asked for."""
+    if decision.kind == "respond":
+        return Respond(content=decision.content)
+    return Approve(args=decision.args)
+
+
+def as_given(given: Decision, outcome: Decided) -> Decided:
+    """The outcome, taken when the human took it and not when it was checked."""
+    return outcome.evolve(decision=outcome.decision.evolve(at=given.at, key=given.key))
+
+
+def asked_anew(runner: Runner, call: Call, error: InvalidDecision) -> Judged:
+    """The same request under a new id, with what is wrong with the answer that was given; its time to be decided begins anew."""
+    at = now(runner.ledger.store)
+    tool = runner.spec.tool(call)
+    timeout, on_expiry = runner.spec.expiry(tool) if tool is not None else (None, call.on_expiry)
+    facts: dict[str, Any] = {name: getattr(call, name) for name in ("tool", "digest", "point", "label", "asked_by")}
+    request = Judgement(
+        id=call.id,
+        verdict="pend",
+        **facts,
+        repeatable=call.repeatable,
+        pending_id=new_id("pend"),
+        why=call.why or "approval",
+        reason=f"The answer that was given cannot be carried out: {error}",
+        requested_at=at,
+        expires_at=later(at, seconds=timeout) if timeout is not None else None,
+        on_expiry=on_expiry,
+    )
+    return Judged(judgements=(request.evolve(args=call.__dict__["args"]),))
 
 
 def covered(call: Call, outcome: Decided) -> Decided | Deferred:
@@ -202,49 +265,6 @@ def expiry(runner: Runner, outcomes: Mapping[str, Decided]) -> list[Outcome]:
     return [*outcomes.values(), *ending]
 
 
-def check_skip(call: Call, answer: Answer) -> None:
-    """Refuse what cannot be answered at a breakpoint, and a skip of what is none. Raises `InvalidDecision`."""
-    wrong = None
-    if isinstance(answer, Skip) and call.why != "breakpoint":
-        wrong = "is no breakpoint: reject it"
-    elif isinstance(answer, Skip) and not _can_skip(call):
-        wrong = "stands where nothing is left to skip: let it go on, or reject it to end the run"
-    elif isinstance(answer, Respond) and call.gate:
-        ways = "approve it, skip it or reject it" if _can_skip(call) else "approve it or reject it"
-        wrong = f"stands between two steps, where there is nothing to answer: {ways}"
-    if wrong is not None:
-        raise InvalidDecision(f"pending {call.pending_id} {wrong}", pending_id=call.pending_id)
-
-
-def _can_skip(call: Call) -> bool:
-    """Whether something comes next that can be left out."""
-    return not call.gate or call.point not in (None, "post_tool_call", "post_node")
-
-
-def check_reply(call: Call, answer: Answer) -> None:
-    """Refuse an answer that is not of the type which the body asked for. Raises `InvalidDecision`."""
-    # The body is not entered to find this out. A wrong answer would come back to it as an error, long after the human has left.
-    question = call.args or {}
-    schema = question.get("answer")
-    if isinstance(answer, Approve) and answer.args is not None:
-        raise InvalidDecision(
-            f"pending {call.pending_id} is a question, and has no arguments to edit: answer it with Respond",
-            pending_id=call.pending_id,
-        )
-    if isinstance(answer, Reject | Skip) or schema is None:
-        return
-    from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
-
-    value = True if isinstance(answer, Approve) else answer.content
-    foreign = call.tool is not None and call.tool.source.startswith("mcp:")
-    if (wrong := misfit(value, schema, bounded=foreign)) is not None:
-        raise InvalidDecision(
-            f"the answer to question {question.get('key')!r} (pending {call.pending_id}) is not of the type that was asked for:"
-            f" {wrong}",
-            pending_id=call.pending_id,
-        )
-
-
 def decided(
     runner: Runner,
     call: Call,
@@ -256,10 +276,8 @@ def decided(
     """The outcome of an answer whose edits, if any, have been judged."""
     # All checks that can refuse the answer come before the decision is made, so no record of it exists where it does not count.
     assert call.pending_id is not None and call.digest is not None
-    check_skip(call, answer)
-    if call.why == "question":
-        check_reply(call, answer)
-    elif isinstance(answer, Respond) and (tool := runner.spec.tool(call)) is not None:
+    check_answer(pending_of(call, runner.state.path), answer)
+    if call.why != "question" and isinstance(answer, Respond) and (tool := runner.spec.tool(call)) is not None:
         try:
             tool.check_response(answer.content)
         except InvalidArguments as error:

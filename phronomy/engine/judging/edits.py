@@ -112,7 +112,8 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
     """The judgement of arguments that a recorded decision edited in: they were validated and gated when it was taken."""
     # The judgement is put together from what the decision says, and not made again. A policy that changed since must not turn an
     # approved edit into another request.
-    if decision.args is None or call is None or call.tool is None:
+    # One that was taken without the agent's code is checked there, by the run that asked.
+    if decision.args is None or call is None or call.tool is None or not decision.judged:
         return None
     args: Any = JsonText(decision.json_text("args"))
     digest = call_digest(call.tool, args)

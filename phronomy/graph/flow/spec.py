@@ -229,7 +229,7 @@ class GraphSpec:
             f"node {call.name.removeprefix(AFTER)!r}, which {'is through' if call.result else 'is to run'}, is gone:"
             " it was removed, or renamed"
             for call in state.calls
-            if call.status not in ("asking", "pending", "ready", "failed") and self.tool(call) is None
+            if call.status not in ("asking", "pending", "answered", "ready", "failed") and self.tool(call) is None
         ]
         known = {join_key(sources, target) for sources, target in self.routes.joins}
         found += [

@@ -73,7 +73,7 @@ def _stop(spec: GraphSpec, checkpoint: Checkpoint, parts: Mapping[str, Checkpoin
         if inner is not None and isinstance(node, Inside) and isinstance(node.inner.spec, GraphSpec):
             edited = node.inner.spec.edited_by(state.decisions, inner)
             nested[names[call.id]] = _stop(node.inner.spec, edited, parts)
-    waits = [call for call in open_calls if call.status in ("pending", "asking", "ready", "new")]
+    waits = [call for call in open_calls if call.status in ("pending", "asking", "answered", "ready", "new")]
     behind = [names[call.id] for call in waits if not _is_interrupt_point(call)]
     return GraphStop(
         status=state.status,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from phronomy.approvals.answers import KINDS
 from phronomy.conversation.input import read_input
-from phronomy.engine.judging.decide import KINDS
 from phronomy.errors import InvalidDecision, UnknownPending
 from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.calls import Input

@@ -53,7 +53,7 @@ def drift_of(checkpoint: Checkpoint, spec: Spec, runners: Iterator[Runner]) -> D
                 continue
             # Only calls that may still run, or are decided: what has settled runs under no gate any more.
             found: list[str] = []
-            if call.status in ("asking", "pending", "ready", "failed") or _asks(runner, call):
+            if call.status in ("asking", "pending", "answered", "ready", "failed") or _asks(runner, call):
                 found = _call_changes(runner, call)
             changed += found or _run_changes(runner, call) or _newly_asked(runner, call, around)
         changed += runner.home.lost(runner.state)

@@ -515,10 +515,8 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
 
 def as_asked(call: Call, item: PendingApproval) -> Call:
     """The call as if it were what its body asks: a decision on that is judged as any other."""
-    args = item.__dict__["args"]
-    return call.evolve(
-        status="pending", pending_id=item.id, why="question", tool=item.tool, args=args, digest=item.digest
-    )
+    shown = {"tool": item.tool, "args": item.__dict__["args"], "digest": item.digest}
+    return call.evolve(status="pending", pending_id=item.id, why="question", requested_at=item.requested_at, **shown)
 
 
 def all_runners(runner: Runner) -> Iterator[Runner]:

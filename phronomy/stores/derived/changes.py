@@ -33,12 +33,12 @@ def check_new(branch: Branch, change: Append) -> None:
     # change is how a run begins held: there is no moment in which somebody else could take it.
     if branch.owner is not None or change.claim is not None:
         raise StoreError(f"nobody can hold new branch {branch.id} yet: name the owner in `take`")
-    _check_lease(change)
+    _check_taking(change)
 
 
 def check_change(change: Append) -> None:
     """Refuse a change that says two things at once, or more than it has the right to. Raises `StoreError`."""
-    _check_lease(change)
+    _check_taking(change)
     # One right, and exactly one. A writer without any would be a writer that no fence stops.
     rights = [change.claim, change.take, change.holder]
     if rights.count(None) != 2:
@@ -69,7 +69,10 @@ def full(branch_id: str) -> StoreError:
     return StoreError(f"the log of branch {branch_id} is full: it holds {SIZE - 1} entries at most")
 
 
-def _check_lease(change: Append) -> None:
+def _check_taking(change: Append) -> None:
+    # A note for nobody names the empty text. A worker of that name would be left notes which say that it is not there.
+    if change.take == "":
+        raise StoreError(f"a claim on branch {change.branch_id} needs an owner: the empty text means nobody")
     # Written so that nan fails as well: every comparison with it is false, and the claim would be neither held nor
     # expired.
     if not 0 <= change.lease < math.inf:
@@ -93,12 +96,13 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
     # may count; it reads what is new and decides anew.
     if change.seq != branch.seq:
         raise Behind(branch.id)
-    # The length alone does not see that the holder let go without a word, or was taken over. The note would then lie in
-    # the log of a run that nobody drives.
-    if (holder := change.holder) is not None and (
-        holder.fence != fence or holder.owner != owner or holder.branch_id != branch.id or until <= now
-    ):
-        raise Behind(branch.id)
+    if (holder := change.holder) is not None:
+        # The length alone does not see that the holder let go without a word, or was taken over: the note would lie in
+        # the log of a run that nobody drives, though its writer counts on a worker. Nor does it see that somebody took a
+        # branch that was free: that worker may go on for long without reading a note which it was not told of.
+        there = owner if branch.is_held(now) else ""
+        if holder.owner != there or holder.fence != fence or holder.branch_id != branch.id:
+            raise Behind(branch.id)
     if change.take is not None:
         # Nobody waits: the caller is told who has it and until when, and decides what that means for a human.
         if owner is not None and until > now:

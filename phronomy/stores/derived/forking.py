@@ -80,7 +80,7 @@ def forked(
         unused = [
             call
             for call in part.calls
-            if call.status in ("asking", "pending") or (call.status == "ready" and call.approved)
+            if call.status in ("asking", "pending", "answered") or (call.status == "ready" and call.approved)
         ]
         first = branch_off(
             part,

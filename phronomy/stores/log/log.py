@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from phronomy.errors import CheckpointError
 from phronomy.foundation.json_text import parse
-from phronomy.records.audit import audit_record
+from phronomy.records.audit import AuditRecord, audit_record
 from phronomy.records.calls import CallSettled, Decided, Ending
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
@@ -84,7 +84,11 @@ def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
 def audit_row(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRow:
     """The line of the trail for an outcome that is recorded in this state; `inside` are its nested runs, by path."""
     # Made from the state in which the outcome counted. Asked later, the run may have gone on, or be gone.
-    record = audit_record(state, outcome, inside)
+    return trail_row(audit_record(state, outcome, inside))
+
+
+def trail_row(record: AuditRecord) -> AuditRow:
+    """The row of a line of the trail."""
     return AuditRow(
         at=record.at.timestamp(),
         run_id=record.run_id,

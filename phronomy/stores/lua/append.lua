@@ -15,12 +15,12 @@ if noted(b.ops) then
   return {OP, 'ok', shown(b)}
 end
 -- In the order of `grown`: lost, behind, held, and an id that is taken last.
-local other = fence ~= b.fence or owner ~= b.own
-if claim == 'other own' or (claim == 'own' and other) then
+if claim == 'other own' or (claim == 'own' and (fence ~= b.fence or owner ~= b.own)) then
   return {OP, 'lost'}
 end
-local leaves = claim == 'holder'
-if seq ~= b.seq or claim == 'other holder' or (leaves and (other or not held(b, now))) then
+-- A note is for who holds the branch now. The empty text is nobody: the branch is free, or its lease is over.
+local leaves, there = claim == 'holder', held(b, now) and b.own or ''
+if seq ~= b.seq or claim == 'other holder' or (leaves and (fence ~= b.fence or owner ~= there)) then
   return {OP, 'behind', id}
 end
 if take and held(b, now) then

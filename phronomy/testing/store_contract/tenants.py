@@ -324,6 +324,17 @@ class RaceTests(StoreTests):
             assert {type(each) for each in found if each is not won} <= {Held, Behind}
             self.clock.now += 100.0
 
+    def test_of_those_that_take_a_free_branch_or_leave_a_note_on_it_one_does(self) -> None:
+        """A note beside a claim would be left for nobody, though somebody drives the run."""
+        begin(self.store, "b1", row("c1"))
+        note_left = Append(branch_id="b1", seq=1, holder=claim(owner="", fence=0), entries=(note("left"),))
+        taken = Append(branch_id="b1", seq=1, take="me")
+        found = self.raced(lambda n, store: store.append(note_left if n % 2 else taken))
+        (won,) = [each for each in found if isinstance(each, Branch)]
+        assert branch_of(self.store, "b1") == won
+        assert (won.owner, won.seq, won.handed) in (("me", 1, None), (None, 2, 2))
+        assert {type(each) for each in found if each is not won} <= {Held, Behind}
+
     def test_of_those_that_begin_a_run_on_a_thread_one_does(self) -> None:
         """The others are told which."""
         found = self.raced(lambda n, store: begin(store, f"b{n}", row(f"c{n}"), thread="t", exclusive=True))

@@ -13,6 +13,7 @@ from phronomy.stores.rows import (
     AuditFilter,
     Behind,
     Branch,
+    BranchFilter,
     CheckpointFilter,
     Entry,
     Held,
@@ -36,6 +37,7 @@ from phronomy.testing.store_contract.base import (
 )
 
 MINE = claim()
+NOBODY = claim(owner="", fence=0)
 
 
 class CreateTests(StoreTests):
@@ -407,6 +409,98 @@ class AppendTests(StoreTests):
         after = store.append(replace(yours, head="c2", entries=(row("c2"),)))
         assert (after.handed, after.seq, after.status) == (None, 5, "running")
         assert branch_of(store, "b1") == store.lineage(branch_id="b1").branch == after
+
+    def test_on_a_branch_that_nobody_holds_a_note_is_left_for_whoever_drives_it_next(self) -> None:
+        """Somebody decides where there is no agent: it is in the log, off the list, in the trail, and found by `handed`."""
+        store, wanted = self.store, BranchFilter(handed=True)
+        begin(store, "b1", row("c1"), head="c1", status="suspended", opened=(asked("p1"), asked("p2")))
+        before = branch_of(store, "b1")
+        assert store.select_branches(wanted) == []
+        self.clock.now = 1001.0
+        decided, trail = (note("decided"), note("more")), (line(7.0),)
+        left = Append(branch_id="b1", seq=1, holder=NOBODY, entries=decided, closed=("p1", "unknown"), audit=trail)
+        after = store.append(left)
+        assert after == branch_of(store, "b1") == replace(before, seq=3, handed=2, changed_at=1001.0)
+        assert [found.pending_id for found in store.pending_rows()] == ["p2"]
+        assert [found.at for found in store.select_audit(AuditFilter())] == [7.0]
+        assert store.select_branches(wanted) == [after]
+
+        assert store.append(replace(left, seq=3, entries=(note("later"),), closed=("p2",), audit=())).handed == 2
+        taken = store.append(Append(branch_id="b1", seq=4, take="me"))
+        assert (taken.owner, taken.fence, taken.handed) == ("me", 1, 2)
+        log = [(1, "b1", "c1"), (2, "b1", "decided"), (3, "b1", "more"), (4, "b1", "later")]
+        assert written(store.lineage(branch_id="b1")) == written(store.lineage(checkpoint_id="c1")) == log
+        assert store.append(Append(branch_id="b1", seq=4, claim=MINE, entries=(row("c2"),), head="c2")).handed is None
+        assert store.select_branches(wanted) == []
+
+    def test_nobody_holds_a_branch_whose_lease_is_over(self) -> None:
+        """A note is left there too, and takes nothing from the last holder, who may come back and read it."""
+        store, clock = self.store, self.clock
+        begin(store, "b1", row("c1"), head="c1", take="me", lease=5.0)
+        before = branch_of(store, "b1")
+        left = Append(branch_id="b1", seq=1, holder=claim(owner=""), entries=(note("decided"),))
+        clock.now = 1004.9
+        with refused(Behind):
+            store.append(left)
+        clock.now = 1005.0
+        after = store.append(left)
+        assert after == branch_of(store, "b1") == replace(before, seq=2, handed=2, changed_at=1005.0)
+        with refused(Behind):
+            store.append(Append(branch_id="b1", seq=1, claim=MINE, entries=(note("unread"),)))
+        assert store.append(Append(branch_id="b1", seq=2, claim=MINE, entries=(note("read"),), lease=5.0)).handed == 2
+        left = replace(left, seq=3)
+        with refused(Behind):
+            store.append(left)
+        assert store.append(replace(left, holder=MINE)).seq == 4
+
+    def test_a_note_for_nobody_is_refused_where_somebody_has_been_since(self) -> None:
+        """Who holds the branch, or has held it, or has written to it: then nothing is written."""
+        store = self.store
+        begin(store, "b1", row("c1"), head="c1", opened=(asked("p1"),))
+        decided, trail = (note("decided"),), (line(7.0),)
+        left = Append(branch_id="b1", seq=1, holder=NOBODY, entries=decided, closed=("p1",), audit=trail)
+
+        def refuses(*changes: Append) -> None:
+            before = everything(store)
+            for change in changes:
+                with refused(Behind):
+                    store.append(change)
+                assert everything(store) == before, change
+
+        ahead, mine = replace(NOBODY, fence=1), replace(MINE, fence=0)
+        elsewhere = replace(left, holder=replace(NOBODY, branch_id="b2"))
+        refuses(*(replace(left, seq=seq) for seq in (0, 2, 2**70)), elsewhere)
+        refuses(*(replace(left, holder=holder) for holder in (ahead, mine, MINE)))
+        store.append(Append(branch_id="b1", seq=1, take="me", lease=5.0))
+        refuses(left, replace(left, holder=ahead))
+        store.release(MINE, "suspended")
+        refuses(left, replace(left, holder=MINE))
+        assert store.append(replace(left, holder=ahead)).handed == 2
+
+    def test_a_note_for_nobody_can_do_no_more_than_one_for_a_holder(self) -> None:
+        """Nor can anybody take a claim as nobody."""
+        store = self.store
+        begin(store, "b1", row("c1"), head="c1", status="suspended")
+        before = everything(store)
+        more: list[dict[str, Any]] = [
+            {"entries": (note("j"), row("c2"))},
+            {"entries": (row("n", path="nested"),)},
+            {"opened": (asked("p3"),)},
+            {"head": "c1"},
+            {"status": "running"},
+            {"release": True},
+            {"lease": 5.0},
+            {"claim": MINE},
+            {"take": "me"},
+            {"holder": None, "take": ""},
+        ]
+        for change in more:
+            with refused(StoreError):
+                store.append(Append(**{"branch_id": "b1", "seq": 1, "holder": NOBODY, "audit": (line(8.0),), **change}))
+            assert everything(store) == before, change
+        with refused(StoreError):
+            begin(store, "b2", row("c2"), take="")
+        assert everything(store) == before
 
     def test_a_request_that_is_closed_and_opened_in_one_change_is_a_new_one(self) -> None:
         """With its own time, its own facets and its own number."""

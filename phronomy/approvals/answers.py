@@ -1,0 +1,74 @@
+"""Whether an answer fits the request that it is given to, as far as the request itself tells: no agent's code is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from phronomy.errors import InvalidDecision
+from phronomy.records.decisions import (
+    Answer,
+    Approve,
+    DecisionKind,
+    PendingApproval,
+    Reject,
+    Respond,
+    Skip,
+)
+
+KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject", Respond: "respond", Skip: "skip"}
+"""What a decision is called, by the answer that it is made of."""
+
+ENDS: Final = (None, "post_tool_call", "post_node")
+"""Points between two steps behind which nothing is left to skip."""
+
+
+def check_answer(item: PendingApproval, answer: Answer) -> None:
+    """Refuse an answer that does not fit the request, whatever the agent says. Raises `InvalidDecision`."""
+    check_skip(item, answer)
+    if item.why == "question":
+        check_reply(item, answer)
+    elif isinstance(answer, Approve) and item.external:
+        raise InvalidDecision(
+            f"pending {item.id}: {item.tool_name[:80]} is an external tool, which nothing here can run: give what came of the call"
+            " with Respond(content=...), or Reject it",
+            pending_id=item.id,
+        )
+
+
+def check_skip(item: PendingApproval, answer: Answer) -> None:
+    """Refuse what cannot be answered at a breakpoint, and a skip of what is none. Raises `InvalidDecision`."""
+    # A stop between two steps has no tool: what is decided there is whether the run goes on.
+    between = item.between_steps
+    can_skip = not between or item.point not in ENDS
+    wrong = None
+    if isinstance(answer, Skip) and item.why != "breakpoint":
+        wrong = "is no breakpoint: reject it"
+    elif isinstance(answer, Skip) and not can_skip:
+        wrong = "stands where nothing is left to skip: let it go on, or reject it to end the run"
+    elif isinstance(answer, Respond) and between:
+        ways = "approve it, skip it or reject it" if can_skip else "approve it or reject it"
+        wrong = f"stands between two steps, where there is nothing to answer: {ways}"
+    if wrong is not None:
+        raise InvalidDecision(f"pending {item.id} {wrong}", pending_id=item.id)
+
+
+def check_reply(item: PendingApproval, answer: Answer) -> None:
+    """Refuse an answer that is not of the type which the body asked for. Raises `InvalidDecision`."""
+    # The body is not entered to find this out. A wrong answer would come back to it as an error, long after the human has left.
+    question = item.args
+    schema = question.get("answer")
+    if isinstance(answer, Approve) and answer.args is not None:
+        raise InvalidDecision(
+            f"pending {item.id} is a question, and has no arguments to edit: answer it with Respond", pending_id=item.id
+        )
+    if isinstance(answer, Reject | Skip) or schema is None:
+        return
+    from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most runs ask nothing
+
+    value = True if isinstance(answer, Approve) else answer.content
+    if (wrong := misfit(value, schema, bounded=item.tool.source.startswith("mcp:"))) is not None:
+        raise InvalidDecision(
+            f"the answer to question {question.get('key')!r} (pending {item.id}) is not of the type that was asked for: {wrong}",
+            pending_id=item.id,
+        )

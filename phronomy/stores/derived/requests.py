@@ -1,0 +1,187 @@
+"""Requests for a decision, as whoever has the store alone sees them: what is asked, and what has become of it.
+
+As long as a request waits, the list of what is pending has it. Once it is decided, the audit trail says at which checkpoint it waited,
+and the log of that branch says the rest: who decided what, whether the call has begun, and how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, UnknownPending
+from phronomy.foundation.quoting import kept_id, quoted_id
+from phronomy.records.calls import Call, CallFailed, CallResult, CallSettled, CallStarted, CallUnknown, Decided, Outcome
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Decision, PendingApproval
+from phronomy.stores.derived.listing import Waiting, decision_on
+from phronomy.stores.log.log import rows_of
+from phronomy.stores.log.row_delta import outcome_from
+from phronomy.stores.rows import ENDED, Branch, BranchFilter, BranchStatus, PendingFilter
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import Store
+
+RequestStatus: TypeAlias = Literal["pending", "expired", "decided", "running", "settled", "asked_again"]
+"""Where a request stands: it waits; its time is over; it is decided, and nobody has begun to carry that out; the call runs; the call
+has ended, or is not run; a human was asked again, under another id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request for a decision, where it waits, and what has become of it: `store.request(pending_id)`.
+
+    `approval` is what a human is shown. `decision` is there once it was decided, `result` once the call has ended: as the model reads
+    it, of whatever kind. `asked_again` is the id of the request that stands in its place: the answer could not be carried out, or
+    nobody knows whether the call took effect. `run_status` is how its run, or fork, stands now.
+    """
+
+    approval: PendingApproval
+    status: RequestStatus
+    checkpoint_id: str
+    run_id: str
+    branch_id: str
+    thread_id: str | None
+    agent: str
+    label: str | None = None
+    decision: Decision | None = None
+    result: CallResult | None = None
+    asked_again: str | None = None
+    run_status: BranchStatus
+
+
+def request(store: Store, pending_id: str) -> Request:
+    """As `Store.request`."""
+    waiting = waiting_under(store, pending_id)
+    branch = branch_of(store, waiting) if waiting is not None else None
+    if waiting is None or branch is None:
+        return request_decided(store, pending_id)
+    return request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
+
+
+def branch_of(store: Store, waiting: Waiting) -> Branch | None:
+    """The branch on which something waits; None if it was deleted a moment ago."""
+    found = store.select_branches(BranchFilter(run_id=waiting.run_id))
+    return next((each for each in found if each.id == waiting.branch_id), None)
+
+
+def waiting_under(store: Store, pending_id: str) -> Waiting | None:
+    """What waits under this id; None if nothing does. Raises `InvalidDecision` if it is not one request alone."""
+    if not isinstance(pending_id, str):
+        raise InvalidDecision(f"the pending id is text, not {type(pending_id).__name__}")
+    rows = store.select_pending(PendingFilter(pending_id=pending_id))
+    # Several branches may wait under one id, where a checkpoint was saved beside its run. To pick one of them would be a guess.
+    if len(rows) > 1:
+        raise InvalidDecision(
+            f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row in rows)}",
+            pending_id=pending_id,
+        )
+    return Waiting.of(rows[0]) if rows else None
+
+
+def request_of(waiting: Waiting, branch: Branch, at: datetime) -> Request:
+    """The request that waits on a branch at this time."""
+    return Request(
+        approval=waiting.approval,
+        status="expired" if waiting.approval.has_lapsed(at) else "pending",
+        checkpoint_id=waiting.checkpoint_id,
+        run_id=waiting.run_id,
+        branch_id=waiting.branch_id,
+        thread_id=waiting.thread_id,
+        agent=waiting.agent,
+        label=waiting.label,
+        run_status=branch.status,
+    )
+
+
+def request_decided(store: Store, pending_id: str) -> Request:
+    """The request that was decided under this id. Raises `UnknownPending`, and `StoreError` for a log that does not hold it."""
+    record = decision_on(store, pending_id)
+    if record is None:
+        raise UnknownPending(
+            f"nothing waits under {quoted_id(pending_id)}, and no decision on it is recorded: it is of another store, or its run"
+            " was ended; store.pending() lists what waits",
+            pending_id=kept_id(pending_id),
+        )
+    try:
+        lineage = store.lineage(branch_id=record.branch_id)
+    except CheckpointNotFound:
+        by = f" by {record.by.id}" if record.by is not None else ""
+        raise UnknownPending(
+            f"pending {pending_id} was decided{by}, and its run is deleted since; store.audit(pending_id=...) says what is left",
+            pending_id=pending_id,
+        ) from None
+    journals: dict[str, list[Outcome]] = {}
+    rows = list(rows_of(lineage.entries, journals))
+    asked = next((row for row in rows if row.id == record.checkpoint_id), None)
+    shown = next((item for item in asked.pending if item.id == pending_id), None) if asked is not None else None
+    if shown is None:
+        raise StoreError(
+            f"the log of branch {record.branch_id} does not hold pending {pending_id}, which was decided there"
+        )
+    # In the log of all paths: a run inside a call has a chain of its own there, and the call that was asked about is in it.
+    past = [
+        outcome_from(entry.body)
+        for entry in lineage.entries
+        if entry.checkpoint_id is None and entry.path == shown.path
+    ]
+    found = Request(
+        approval=shown,
+        status="decided",
+        checkpoint_id=record.checkpoint_id,
+        run_id=record.run_id,
+        branch_id=record.branch_id,
+        thread_id=record.thread_id,
+        agent=lineage.branch.agent,
+        label=lineage.branch.label,
+        decision=_decision(rows, journals, pending_id),
+        run_status=lineage.branch.status,
+    )
+    return _since(found, [row for row in rows if row.path == shown.path], past)
+
+
+def _decision(rows: Iterable[Checkpoint], journals: dict[str, list[Outcome]], pending_id: str) -> Decision | None:
+    """The decision as it stands now: one that was checked has taken the place of itself."""
+    found = [each for row in rows for each in row.decisions if each.pending_id == pending_id]
+    journal = [each.decision for path in journals for each in journals[path] if isinstance(each, Decided)]
+    return next(reversed([*found, *(each for each in journal if each.pending_id == pending_id)]), None)
+
+
+def _since(request: Request, rows: list[Checkpoint], past: Iterable[Outcome]) -> Request:
+    """The request with what has become of its call, by the rows of its path and what was journaled there."""
+    pending_id = request.approval.id
+    calls = [call for row in rows for call in row.calls]
+    call = next((each for each in calls if each.pending_id == pending_id), None)
+    if call is None:  # what a body asks has no call of its own: it is answered, and the body goes on
+        return replace(request, status="settled") if request.run_status in ENDED else request
+    for outcome in past:
+        if isinstance(outcome, CallStarted) and outcome.id == call.id:
+            request = replace(request, status="running")
+        elif isinstance(outcome, CallSettled) and outcome.id == call.id:
+            request = replace(request, status="settled", result=outcome.result)
+        elif isinstance(outcome, (CallUnknown, CallFailed)) and outcome.id == call.id and outcome.pending_id:
+            request = replace(request, status="asked_again", asked_again=outcome.pending_id)
+    last = rows[-1]
+    return request if _waits(last, pending_id) else _shown_in(request, call, last)
+
+
+def _waits(row: Checkpoint, pending_id: str) -> bool:
+    """Whether the request still waits in this checkpoint."""
+    return any(call.status == "pending" and call.pending_id == pending_id for call in row.calls)
+
+
+def _shown_in(request: Request, call: Call, last: Checkpoint) -> Request:
+    """The request with what the last checkpoint says of its call: that was sealed after what was journaled before it."""
+    now = next((each for each in last.calls if each.id == call.id), None)
+    if now is not None and now.result is not None:
+        return replace(request, status="settled", result=now.result)
+    if now is not None and now.status == "pending":
+        return replace(request, status="asked_again", asked_again=now.pending_id)
+    if now is not None:
+        return request
+    told = next((each for each in last.messages if each.tool_call_id == call.call_id), None)
+    if told is not None and told.settlement is not None and request.result is None:
+        return replace(request, status="settled", result=CallResult(kind=told.settlement, content=told.text))
+    return replace(request, status="settled")  # a stop between two steps is decided, and has no result

@@ -1,0 +1,240 @@
+"""Workers: loops that carry out, in a process of their own, what was decided elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from drivers import PATIENCE
+from places import Place
+from stop_scenes import elsewhere
+
+from phronomy import Agent, Approve, Reject, tool
+from phronomy.errors import ConfigurationError, StoreError
+from phronomy.stores.base import Store
+from phronomy.testing import ScriptedModel, call
+from phronomy.workers import Worker
+from phronomy.workers import worker as module
+
+NEVER = 3600.0
+"""Seconds between two looks of a worker that is to find nothing by looking."""
+
+
+class Desk:
+    """Pays orders. Each `agent` is that of a process of its own."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.paid: Counter[int] = Counter()
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    def agent(self, name: str = "desk", *, model: Any = None, store: Store | None = None) -> Agent[Any, str]:
+        @tool(requires_approval=True)
+        def pay(order: int) -> str:
+            """Pay an order."""
+            self.entered.set()
+            assert self.go_on.wait(PATIENCE)
+            self.paid[order] += 1
+            return f"paid {order}"
+
+        said = model or ScriptedModel(self.reply)
+        return Agent(name=name, model=said, tools=[pay], store=store or self.place.open(lease=2.0))
+
+    def reply(self, request: Any) -> Any:
+        """The model: asks to pay the order that the user names, and then is done."""
+        said = request.messages[-1]
+        return call("pay", {"order": int(said.text)}) if said.role == "user" else "Done."
+
+    def asked(self, agent: Agent[Any, str], *orders: int) -> list[str]:
+        """The pending ids of runs that wait, one for each order."""
+        return [agent.invoke(str(order)).checkpoint.pending[0].id for order in orders]
+
+
+@pytest.fixture
+def desk(place: Place) -> Desk:
+    return Desk(place)
+
+
+def decide(store: Store, pending_id: str, answer: Any = None) -> str:
+    """Decide with the store alone, and give the id of the run."""
+    digest = store.request(pending_id).approval.digest
+    return store.decide(pending_id, answer or Approve(), by="rita", digest=digest).run_id
+
+
+@contextmanager
+def working(*workers: Worker, **options: Any) -> Iterator[None]:
+    """The workers at work, each in a thread of its own, until the block ends."""
+    threads = [threading.Thread(target=each.run, kwargs=options, daemon=True) for each in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for each in workers:
+            each.stop()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def test_a_worker_carries_out_at_once_what_was_decided_with_its_store(desk: Desk) -> None:
+    agent = desk.agent()
+    (pending_id,) = desk.asked(agent, 7)
+    worker = Worker(agent, poll=NEVER)
+    assert worker.health().status == "starting"
+    with working(worker):
+        run_id = decide(agent.store, pending_id)
+        assert agent.store.wait(run_id, timeout=PATIENCE).ended == "completed"
+    health = worker.health()
+    assert (health.status, health.carried_out, health.failures, health.at_work) == ("stopped", 1, 0, 0)
+    assert desk.paid == {7: 1}
+
+
+def test_a_worker_finds_by_looking_what_was_decided_in_another_process(desk: Desk) -> None:
+    pending_ids = desk.asked(desk.agent(), 1, 2)
+    with working(Worker(desk.agent(), poll=0.01)):
+        other = desk.place.open()
+        runs = [decide(other, pending_ids[0]), decide(other, pending_ids[1], Reject(reason="no"))]
+        assert [other.wait(run_id, timeout=PATIENCE).ended for run_id in runs] == ["completed", "completed"]
+    assert desk.paid == {1: 1}
+    assert desk.place.open().decided() == []
+
+
+def test_several_workers_share_what_was_decided_and_nothing_runs_twice(desk: Desk) -> None:
+    orders = range(24)
+    pending_ids = desk.asked(desk.agent(), *orders)
+    store = desk.place.open()
+    runs = [decide(store, pending_id) for pending_id in pending_ids]
+    with working(*(Worker(desk.agent(), poll=0.01, concurrency=3) for _ in range(4))):
+        assert {store.wait(run_id, timeout=PATIENCE).ended for run_id in runs} == {"completed"}
+    assert desk.paid == dict.fromkeys(orders, 1)
+
+
+def test_a_worker_serves_several_agents_each_with_its_own_tools(desk: Desk) -> None:
+    store = desk.place.open()
+    agents = [desk.agent(name, store=store) for name in ("north", "south")]
+    pending_ids = [desk.asked(agent, order)[0] for agent, order in zip(agents, (1, 2), strict=True)]
+    with working(Worker(agents, poll=NEVER)):
+        for run_id in [decide(store, pending_id) for pending_id in pending_ids]:
+            assert store.wait(run_id, timeout=PATIENCE).ended == "completed"
+    assert desk.paid == {1: 1, 2: 1}
+
+
+def test_a_worker_that_is_stopped_lets_what_runs_come_to_rest_and_begins_nothing(desk: Desk) -> None:
+    agent = desk.agent()
+    first, second = desk.asked(agent, 1, 2)
+    desk.go_on.clear()
+    worker = Worker(agent, poll=NEVER, concurrency=1)
+    with elsewhere(worker.run) as done:
+        run_id = decide(agent.store, first)
+        assert desk.entered.wait(PATIENCE)
+        worker.stop()
+        decide(agent.store, second)
+        desk.go_on.set()
+        done.result(PATIENCE)
+    assert (desk.paid, agent.store.head(run_id)[1].ended) == ({1: 1}, "completed")
+    assert len(agent.store.decided()) == 1, "that is for the next worker"
+
+
+def test_what_still_runs_after_the_grace_is_left_and_the_next_worker_recovers_it(desk: Desk) -> None:
+    agent = desk.agent()
+    (pending_id,) = desk.asked(agent, 1)
+    desk.go_on.clear()
+    worker = Worker(agent, poll=NEVER)
+    with elsewhere(lambda: worker.run(grace=0.0)) as done:
+        run_id = decide(agent.store, pending_id)
+        assert desk.entered.wait(PATIENCE)
+        worker.stop()
+        done.result(PATIENCE)
+        desk.go_on.set()
+    store = desk.place.open(lease=2.0)
+    with working(Worker(desk.agent(), poll=0.05)):
+        head = store.wait(run_id, timeout=PATIENCE, stops=True)
+    assert desk.paid == {1: 1}
+    assert head.ended == "completed" or head.pending[0].why == "outcome_unknown"
+
+
+def test_a_run_that_fails_again_and_again_is_set_aside_and_carried_out_once_it_is_mended(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LONGEST", 0.05)
+    broken = threading.Event()
+
+    def reply(request: Any) -> Any:
+        if broken.is_set() and request.messages[-1].role == "tool":
+            return ConnectionError("the provider is away, and says token=hunter2")
+        return desk.reply(request)
+
+    agent = desk.agent(model=ScriptedModel(reply))
+    (pending_id,) = desk.asked(agent, 1)
+    broken.set()
+    worker = Worker(agent, poll=0.01, retry_wait=0.01, tries=3)
+    with working(worker):
+        run_id = decide(agent.store, pending_id)
+        while not worker.health().set_aside:
+            pass
+        (aside,) = worker.health().set_aside
+        assert (aside.run_id, aside.agent, aside.tries) == (run_id, "desk", 3)
+        assert "ConnectionError" in aside.error
+        assert "hunter2" not in aside.error
+        (branch,) = agent.store.branches(run_id=run_id)
+        assert branch.status in ("failed", "running"), "it is tried now and then"
+        broken.clear()
+        assert agent.store.wait(run_id, timeout=PATIENCE).ended == "completed"
+    assert worker.health().set_aside == ()
+    assert desk.paid == {1: 1}, "the call had settled, and is not run again"
+
+
+def test_a_worker_whose_store_is_away_says_so_and_looks_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = desk.agent()
+    (pending_id,) = desk.asked(agent, 1)
+    select = agent.store.select_branches
+    away = threading.Event()
+    away.set()
+
+    def faulty(wanted: Any) -> Any:
+        if away.is_set():
+            raise StoreError("the database cannot be reached")
+        return select(wanted)
+
+    worker = Worker(agent, poll=0.01)
+    run_id = decide(agent.store, pending_id)
+    monkeypatch.setattr(agent.store, "select_branches", faulty)
+    with working(worker):
+        while worker.health().status != "failing":
+            pass
+        assert worker.health().last_look is None
+        away.clear()
+        assert agent.store.wait(run_id, timeout=PATIENCE).ended == "completed"
+        while worker.health().status != "ok":
+            pass
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"poll": 0}, "poll is a number of seconds above 0"),
+        ({"poll": None}, "poll is a number of seconds above 0"),
+        ({"retry_wait": -1}, "retry_wait is a number of seconds above 0"),
+        ({"concurrency": 0}, "concurrency is a whole number, 1 or more"),
+        ({"tries": True}, "tries is a whole number, 1 or more"),
+    ],
+)
+def test_a_wrong_option_is_refused(desk: Desk, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        Worker(desk.agent(), **options)
+
+
+def test_a_worker_needs_agents_with_names_of_their_own(desk: Desk) -> None:
+    for agents in ([], ["desk"]):
+        with pytest.raises(ConfigurationError, match="a worker needs an agent or a graph"):
+            Worker(agents)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="two agents of a worker have one name: desk, desk"):
+        Worker([desk.agent(), desk.agent()])
+    with pytest.raises(ConfigurationError, match="grace is a number of seconds"):
+        Worker(desk.agent()).run(grace=-1)
