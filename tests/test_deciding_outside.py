@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from drivers import PATIENCE, Driver
+from drivers import PATIENCE, Around, Driver
 from places import Place
 from stop_scenes import elsewhere
 
@@ -16,6 +18,7 @@ from phronomy import (
     Breakpoint,
     Checkpoint,
     Defer,
+    OutcomeUnknown,
     Principal,
     Reject,
     Respond,
@@ -25,13 +28,16 @@ from phronomy import (
 )
 from phronomy.errors import (
     CheckpointAlreadyResumed,
+    CheckpointNotFound,
     InvalidDecision,
     RequestExpired,
+    StoreError,
     UnknownPending,
 )
 from phronomy.guardrails import Refuse, guardrail
 from phronomy.stores import Request
 from phronomy.stores.base import Store
+from phronomy.stores.rows import Append, Behind, Branch
 from phronomy.testing import ScriptedModel, call, say
 
 RITA = Principal(id="rita", name="Rita")
@@ -467,6 +473,163 @@ def test_a_worker_that_holds_the_run_hears_of_it_and_checks_the_edit(desk: Desk)
         assert worker.result().status == "completed"
     assert desk.paid == [(2, 3.0)]
     assert [desk.request(item.id).result.kind for item in asked.pending] == ["completed", "completed"]
+
+
+# What comes between
+
+
+class Meanwhile(Around):
+    """A store in which something happens just before a decision is written."""
+
+    def __init__(self, inner: Store, *happens: Callable[[], object]) -> None:
+        super().__init__(inner)
+        self.happens = [*happens]
+
+    def append(self, change: Append) -> Branch:
+        if self.happens:
+            self.happens.pop(0)()
+        return super().append(change)
+
+
+def test_of_two_at_the_same_moment_one_is_first_and_the_other_is_told(desk: Desk) -> None:
+    asked = desk.asked(desk.agent())
+    first = desk.open()
+    slow = Meanwhile(desk.open(), lambda: desk.decide(Reject(), store=first, by="otto"))
+    with pytest.raises(CheckpointAlreadyResumed, match="rejected by otto") as caught:
+        desk.decide(Approve(), store=slow)
+    assert caught.value.progress == "suspended"
+    assert [line.kind for line in first.audit(pending_id=asked.pending[0].id)] == ["reject"]
+
+
+def test_what_is_written_to_the_run_meanwhile_is_read_and_the_decision_recorded_after_it(desk: Desk) -> None:
+    agent = desk.agent(say("", call("pay", {"order": 1}), call("pay", {"order": 2})), "Done.")
+    asked = desk.asked(agent)
+    slow = Meanwhile(desk.open(), lambda: desk.decide(Approve(), at=1))
+    desk.decide(Approve(), store=slow)
+    (result,) = desk.carried_out(agent)
+    assert (result.status, sorted(desk.paid)) == ("completed", [(1, 5.0), (2, 5.0)])
+    assert [desk.request(item.id).status for item in asked.pending] == ["settled", "settled"]
+
+
+def test_a_run_that_is_deleted_meanwhile_is_not_decided(desk: Desk) -> None:
+    asked = desk.asked(desk.agent())
+    store = desk.open()
+    slow = Meanwhile(desk.open(), lambda: store.delete(asked.run_id, force=True))
+    with pytest.raises((UnknownPending, CheckpointNotFound)):
+        desk.decide(Approve(), store=slow)
+    assert [*store.audit()] == []
+
+
+def test_a_store_that_contradicts_itself_is_not_asked_for_ever(desk: Desk) -> None:
+    class Contrary(Around):
+        def append(self, change: Append) -> Branch:
+            raise Behind(change.branch_id)
+
+    desk.asked(desk.agent())
+    with pytest.raises(StoreError, match="is the same as before, and the store says that it has changed"):
+        desk.decide(Approve(), store=Contrary(desk.open()))
+
+
+def test_a_trail_that_names_another_place_than_the_log_is_damage(desk: Desk) -> None:
+    asked = desk.asked(desk.agent())
+    (item,) = asked.pending
+    store = desk.open()
+    desk.decide(Approve())
+
+    class Damaged(Around):
+        def select_audit(self, wanted: Any) -> Any:
+            rows = super().select_audit(wanted)
+            return [replace(row, body=row.body.replace(asked.id, "ckpt_0")) for row in rows]
+
+    with pytest.raises(StoreError, match="does not hold pending"):
+        desk.driver.call(Damaged(store), "request", item.id)  # type: ignore[arg-type]
+
+
+# How far it is
+
+
+def test_a_request_tells_of_an_attempt_that_runs_that_failed_and_of_the_tool_that_stood_in(desk: Desk) -> None:
+    seen: list[tuple[str, str]] = []
+
+    @tool
+    def cash(order: int) -> str:
+        """Pay in cash."""
+        seen.append(("cash", desk.request(item.id).status))
+        return f"cash for {order}"
+
+    @tool(requires_approval=True, fallback=(cash,), retries=1, retry_wait=0.0, idempotent=True)
+    def wire(order: int) -> str:
+        """Pay by wire."""
+        seen.append(("wire", desk.request(item.id).status))
+        raise ConnectionError("the bank is away")
+
+    agent = desk.agent(call("wire", {"order": 1}), "Done.", more=[wire])
+    (item,) = desk.asked(agent).pending
+    desk.decide(Approve())
+    (result,) = desk.carried_out(agent)
+    assert result.status == "completed"
+    assert seen == [("wire", "running"), ("wire", "running"), ("cash", "running")]
+    found = desk.request(item.id)
+    assert (found.status, found.result.content) == ("settled", "cash for 1")
+
+
+def test_a_request_whose_call_may_have_taken_effect_names_the_one_that_asks_about_it(desk: Desk) -> None:
+    @tool(requires_approval=True)
+    def wire(order: int) -> str:
+        """Pay by wire."""
+        raise OutcomeUnknown("the line went dead")
+
+    agent = desk.agent(call("wire", {"order": 1}), "Done.", more=[wire])
+    (item,) = desk.asked(agent).pending
+    desk.decide(Approve())
+    (result,) = desk.carried_out(agent)
+    (again,) = result.checkpoint.pending
+    assert again.why == "outcome_unknown"
+    assert (desk.request(item.id).status, desk.request(item.id).asked_again) == ("asked_again", again.id)
+    desk.decide(Respond(content="It was paid."))
+    desk.carried_out(agent)
+    assert (desk.request(item.id).status, desk.request(again.id).status) == ("asked_again", "settled")
+    assert desk.request(again.id).result.content == "It was paid."
+
+
+def test_who_is_second_is_told_how_far_the_run_is(desk: Desk) -> None:
+    agent = desk.agent()
+    (item,) = desk.asked(agent).pending
+    store = desk.open()
+
+    def progress() -> str:
+        with pytest.raises(CheckpointAlreadyResumed) as caught:
+            store.decide(item.id, Approve(), by="otto", digest=item.digest)
+        return caught.value.progress
+
+    told: list[str] = []
+
+    @tool(requires_approval=True, name="pay")
+    def slow(order: int, amount: float = 5.0) -> str:
+        """Pay an order."""
+        told.append(progress())
+        raise ConnectionError("the bank is away")
+
+    desk.decide(Approve())
+    told.append(progress())
+    failing = ScriptedModel(lambda request: ConnectionError("the provider is away"))
+    worker = Agent(name="desk", model=failing, tools=[slow], store=desk.open())
+    desk.driver.call(worker, "recover_all")
+    told.append(progress())
+    desk.driver.resume(agent, store.request(item.id).checkpoint_id)
+    told.append(progress())
+    assert told == ["suspended", "running", "failed", "ended"]
+
+
+def test_an_answer_for_a_tool_that_is_gone_is_asked_for_again(desk: Desk) -> None:
+    """Whoever drives the run has accepted that the agent has changed."""
+    agent = desk.agent()
+    asked = desk.asked(agent)
+    desk.decide(Approve(args={"order": 1, "amount": 4.0}))
+    bare = Agent(name="desk", model=ScriptedModel(["Done."]), store=desk.open())
+    result = desk.driver.recover(bare, asked.run_id, accept_changes=True)
+    assert result.status == "suspended"
+    assert "There is no tool named 'pay'" in result.checkpoint.pending[0].reason
 
 
 def test_a_deleted_run_leaves_the_trail_and_says_so(desk: Desk) -> None:

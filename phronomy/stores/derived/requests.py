@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, UnknownPending
 from phronomy.foundation.quoting import kept_id, quoted_id
-from phronomy.records.calls import Call, CallFailed, CallResult, CallSettled, CallStarted, CallUnknown, Decided, Outcome
+from phronomy.records.calls import (
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallStarted,
+    CallUnknown,
+    Decided,
+    Outcome,
+    Withdrawn,
+)
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.stores.derived.listing import Waiting, decision_on
@@ -113,20 +123,19 @@ def request_decided(store: Store, pending_id: str) -> Request:
             f"pending {pending_id} was decided{by}, and its run is deleted since; store.audit(pending_id=...) says what is left",
             pending_id=pending_id,
         ) from None
-    journals: dict[str, list[Outcome]] = {}
-    rows = list(rows_of(lineage.entries, journals))
+    rows = list(rows_of(lineage.entries))
+    # A log holds rows and outcomes in the order of what happened; those of a run inside a call stand in it under their path.
+    made = iter(rows)
+    past: list[tuple[str, Checkpoint | Outcome]] = [
+        (entry.path, outcome_from(entry.body) if entry.checkpoint_id is None else next(made))
+        for entry in lineage.entries
+    ]
     asked = next((row for row in rows if row.id == record.checkpoint_id), None)
     shown = next((item for item in asked.pending if item.id == pending_id), None) if asked is not None else None
     if shown is None:
         raise StoreError(
             f"the log of branch {record.branch_id} does not hold pending {pending_id}, which was decided there"
         )
-    # In the log of all paths: a run inside a call has a chain of its own there, and the call that was asked about is in it.
-    past = [
-        outcome_from(entry.body)
-        for entry in lineage.entries
-        if entry.checkpoint_id is None and entry.path == shown.path
-    ]
     found = Request(
         approval=shown,
         status="decided",
@@ -136,52 +145,57 @@ def request_decided(store: Store, pending_id: str) -> Request:
         thread_id=record.thread_id,
         agent=lineage.branch.agent,
         label=lineage.branch.label,
-        decision=_decision(rows, journals, pending_id),
+        decision=_decision(past, pending_id),
         run_status=lineage.branch.status,
     )
-    return _since(found, [row for row in rows if row.path == shown.path], past)
+    return _since(found, [each for path, each in past if path == shown.path])
 
 
-def _decision(rows: Iterable[Checkpoint], journals: dict[str, list[Outcome]], pending_id: str) -> Decision | None:
+def _decision(past: Iterable[tuple[str, Checkpoint | Outcome]], pending_id: str) -> Decision | None:
     """The decision as it stands now: one that was checked has taken the place of itself."""
-    found = [each for row in rows for each in row.decisions if each.pending_id == pending_id]
-    journal = [each.decision for path in journals for each in journals[path] if isinstance(each, Decided)]
-    return next(reversed([*found, *(each for each in journal if each.pending_id == pending_id)]), None)
+    found: Decision | None = None
+    for _, each in past:
+        if isinstance(each, Checkpoint):
+            found = next((one for one in each.decisions if one.pending_id == pending_id), found)
+        elif isinstance(each, Decided) and each.decision.pending_id == pending_id:
+            found = each.decision
+    return found
 
 
-def _since(request: Request, rows: list[Checkpoint], past: Iterable[Outcome]) -> Request:
-    """The request with what has become of its call, by the rows of its path and what was journaled there."""
-    pending_id = request.approval.id
-    calls = [call for row in rows for call in row.calls]
-    call = next((each for each in calls if each.pending_id == pending_id), None)
-    if call is None:  # what a body asks has no call of its own: it is answered, and the body goes on
-        return replace(request, status="settled") if request.run_status in ENDED else request
-    for outcome in past:
-        if isinstance(outcome, CallStarted) and outcome.id == call.id:
-            request = replace(request, status="running")
-        elif isinstance(outcome, CallSettled) and outcome.id == call.id:
-            request = replace(request, status="settled", result=outcome.result)
-        elif isinstance(outcome, (CallUnknown, CallFailed)) and outcome.id == call.id and outcome.pending_id:
-            request = replace(request, status="asked_again", asked_again=outcome.pending_id)
-    last = rows[-1]
-    return request if _waits(last, pending_id) else _shown_in(request, call, last)
+def _since(request: Request, past: Iterable[Checkpoint | Outcome]) -> Request:
+    """The request with what has become of its call, by what stands in the log of its path, in order."""
+    call: Call | None = None
+    for each in past:
+        if isinstance(each, Checkpoint):
+            call = next((one for one in each.calls if one.pending_id == request.approval.id), call)
+            if call is not None and (ended := _shown_by(request, call, each)) is not None:
+                return ended
+        elif call is not None:
+            match each:
+                case CallSettled() if each.id == call.id:
+                    return replace(request, status="settled", result=each.result)
+                case CallUnknown() | CallFailed() if each.id == call.id and each.pending_id is not None:
+                    return replace(request, status="asked_again", asked_again=each.pending_id)
+                case CallStarted() if each.id == call.id:
+                    request = replace(request, status="running")
+                case Withdrawn() if call.id in each.ids:
+                    request = replace(request, status="decided")
+                case _:
+                    continue
+    # What a body asks has no call of its own: it is answered, and the body goes on.
+    return replace(request, status="settled") if call is None and request.run_status in ENDED else request
 
 
-def _waits(row: Checkpoint, pending_id: str) -> bool:
-    """Whether the request still waits in this checkpoint."""
-    return any(call.status == "pending" and call.pending_id == pending_id for call in row.calls)
-
-
-def _shown_in(request: Request, call: Call, last: Checkpoint) -> Request:
-    """The request with what the last checkpoint says of its call: that was sealed after what was journaled before it."""
-    now = next((each for each in last.calls if each.id == call.id), None)
+def _shown_by(request: Request, call: Call, row: Checkpoint) -> Request | None:
+    """The request with what a checkpoint says became of its call; None while it waits, runs, or has failed over to another tool."""
+    now = next((one for one in row.calls if one.id == call.id), None)
     if now is not None and now.result is not None:
         return replace(request, status="settled", result=now.result)
-    if now is not None and now.status == "pending":
+    if now is not None and now.pending_id not in (None, request.approval.id):
         return replace(request, status="asked_again", asked_again=now.pending_id)
     if now is not None:
-        return request
-    told = next((each for each in last.messages if each.tool_call_id == call.call_id), None)
-    if told is not None and told.settlement is not None and request.result is None:
-        return replace(request, status="settled", result=CallResult(kind=told.settlement, content=told.text))
-    return replace(request, status="settled")  # a stop between two steps is decided, and has no result
+        return None
+    told = next((one for one in row.messages if one.tool_call_id == call.call_id), None)
+    if told is None or told.settlement is None:  # a stop between two steps is decided, and has no result
+        return replace(request, status="settled")
+    return replace(request, status="settled", result=CallResult(kind=told.settlement, content=told.text))
