@@ -231,6 +231,9 @@ class Around(Store):
     def child_ids(self, checkpoint_id: str) -> list[str]:
         return self.inner.child_ids(checkpoint_id)
 
+    def kept_text(self, digest: str) -> str | None:
+        return self.inner.kept_text(digest)
+
 
 def rows(store: Store) -> str:
     """Everything that the store holds, as text: equal before and after means that nothing has happened."""

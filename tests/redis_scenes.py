@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -98,7 +100,8 @@ def fill(store: RedisStore) -> None:
         store.create(branch, first, exclusive=True)
         claim = Claim(branch_id=id, run_id=branch.run_id, owner="me", fence=1)
         opened, audit = (asked("p1", **facets), asked("p2", 2.0)), (told(float(-number)), told(9.0))
-        store.append(Append(branch_id=id, seq=4, claim=claim, opened=opened, audit=audit, entries=(note("y"),)))
+        noted = Append(branch_id=id, seq=4, claim=claim, opened=opened, audit=audit, entries=(note("y"),))
+        store.append(replace(noted, texts=("{}", f"{number % 2}")))
         store.append(Append(branch_id=id, seq=5, holder=claim, closed=("p2",)))
         fork = Branch(id=f"f{number}", run_id=id, thread_id=None, agent="x", parent_branch=id, parent_seq=1, seq=1)
         change = Append(branch_id=fork.id, seq=1, entries=(row(f"f{number}-0", parent=f"{id}-0"),))
@@ -122,4 +125,5 @@ def read(store: RedisStore) -> None:
     for each in ({}, {"run_id": "b1"}, {"since": -3.0}, {"until": -2.0}):
         assert store.select_audit(AuditFilter(**each))
     assert store.child_ids("b1-0") == ["b1-1", "b1-2", "f1-0"]
+    assert store.kept_text(hashlib.sha256(b"{}").hexdigest()) == "{}"
     assert store.lineage(checkpoint_id="f1-0").entries and store.lineage(branch_id="f1").entries

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import os
 import subprocess
 import sys
@@ -282,6 +284,36 @@ def test_without_a_schema_the_search_path_says_where(schema: str) -> None:
         begin(store)
     with opened(schema, setup=False) as store:
         assert len(store.branches()) == 1
+
+
+@pytest.mark.parametrize("version", range(1, len(schema_of.MIGRATIONS)))
+def test_tables_of_an_earlier_schema_are_brought_up_to_date_with_what_is_in_them(schema: str, version: int) -> None:
+    """They are then as new ones are, and what that version could not keep is kept from here on."""
+    with postgres_schema() as new, opened(new) as other:
+        other.setup()
+        sql = statements.Statements(statements.POSTGRES, f'"{schema}".')
+        made = [f'CREATE SCHEMA "{schema}"', sql.schema, sql.first_version, *itertools.chain(*sql.migrations[:version])]
+        rows = [
+            f"""INSERT INTO "{schema}".phronomy_branches (tenant, id, run_id, agent, parent_seq, seq, head, status, fence,
+                lease_until, created_at, changed_at) VALUES ('', 'b1', 'b1', 'clerk', 0, 2, 'c1', 'suspended', 1, 0, 1, 1)""",
+            f"""INSERT INTO "{schema}".phronomy_log (n, tenant, path, checkpoint_id, body)
+                VALUES ({statements.SIZE} + 1, '', '', 'c1', '{{}}'), ({statements.SIZE} + 2, '', '', NULL, 'decided')""",
+        ]
+        postgres().psql(";".join([*made, f'UPDATE "{schema}".phronomy_schema SET version = {version}', *rows, ""]))
+        with opened(schema, setup=False) as store, pytest.raises(StoreError, match="of an earlier release"):
+            store.branches()
+        with opened(schema) as store:
+            branch = store.lineage(branch_id="b1").branch
+            assert (branch.status, branch.seq, branch.handed) == ("suspended", 2, 2 if version < 2 else None)
+            assert bodies(store) == ["decided"]
+            store.append(Append(branch_id="b1", seq=2, take="w", release=True, texts=("{}",)))
+            assert store.kept_text(hashlib.sha256(b"{}").hexdigest()) == "{}"
+        columns = """SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
+            WHERE table_schema = %s ORDER BY table_name, ordinal_position"""
+        indexes = "SELECT indexname, replace(indexdef, %s, '') FROM pg_indexes WHERE schemaname = %s ORDER BY indexname"
+        assert asking(columns, schema) == asking(columns, new)
+        assert asking(indexes, schema, schema) == asking(indexes, new, new)
+        assert asking(f'SELECT version FROM "{schema}".phronomy_schema') == [(len(schema_of.MIGRATIONS),)]
 
 
 @pytest.mark.parametrize(
@@ -775,6 +807,26 @@ def test_a_load_is_one_statement_and_an_append_few(store: PostgresStore, monkeyp
     seen.clear()
     store.append(Append(branch_id="b1", seq=1, entries=(note("a"), note("b"), note("c")), claim=MINE))
     assert seen == ["BEGIN", "UPDATE", "INSERT", "COMMIT"]
+    seen.clear()
+    store.append(Append(branch_id="b1", seq=4, entries=(note("d"),), claim=MINE, texts=("{}", "[]")))
+    assert seen == ["BEGIN", "UPDATE", "INSERT", "INSERT", "COMMIT"]
+
+
+def test_of_two_who_add_the_same_texts_one_waits_for_the_other_and_not_both(store: PostgresStore, schema: str) -> None:
+    """Whatever order a change has them in, they are added in that of their digests."""
+    begin(store, take="me")
+    texts = sorted((hashlib.sha256(text.encode()).hexdigest(), text) for text in ("{}", "[]"))
+    add = f"""INSERT INTO "{schema}".phronomy_texts (tenant, digest, body) VALUES ('', %s, %s)"""
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND strpos(query, %s) > 0"
+    with psycopg.connect(postgres_url()) as other, ThreadPoolExecutor(1) as pool:
+        other.execute(add.encode(), texts[0])
+        change = Append(branch_id="b1", seq=1, claim=MINE, texts=(texts[1][1], texts[0][1]))
+        appended = pool.submit(store.append, change)
+        until(lambda: asking(waits, f'"{schema}".phronomy_texts'))
+        other.execute(add.encode(), texts[1])
+        other.commit()
+        assert appended.result(PATIENCE).seq == 1
+    assert [store.kept_text(digest) for digest, _ in texts] == [text for _, text in texts]
 
 
 MANY = 4000
@@ -795,6 +847,7 @@ LATERAL (VALUES ('run', b.run_id), ('thread', b.thread_id), ('label', p.label), 
     ('agent', p.agent), ('', '')) f (facet, value);
 INSERT INTO <audit> (tenant, at, run_id, thread_id, pending_id, body)
 SELECT '', n, run_id, thread_id, 'p' || n, '{{}}' FROM <branches>;
+INSERT INTO <texts> (tenant, digest, body) SELECT '', 'd' || n, '{{}}' FROM <branches>;
 """
 LOOKED_FOR: list[tuple[Any, str]] = [
     (PendingFilter(limit=20), "phronomy_facets_pkey"),
@@ -857,6 +910,7 @@ def test_what_is_looked_for_is_found_by_an_index_among_thousands(store: Postgres
         (sql.branch_lineage, ("", "b7", "")),
         (sql.checkpoint_lineage, ("", "c7", "")),
         (sql.children, ("", "c7", "", "c7")),
+        (sql.kept_text, ("", "d7")),
         (sql.pending_of_branch, ("", "r7", 7)),
         (sql.drop_pending, ("", "p7", 7)),
         (sql.drop_facets.of(2), ("", "run", "r7", 7.0, 7, "", "agent", "a3", 7.0, 7)),

@@ -488,7 +488,9 @@ def test_what_is_read_a_little_at_a_time_is_the_same(store: RedisStore, monkeypa
     assert answers() == whole
 
 
-def test_a_store_from_which_all_was_taken_holds_counters_and_the_trail(store: RedisStore, admin: redis.Redis) -> None:
+def test_a_store_from_which_all_was_taken_holds_counters_the_trail_and_texts(
+    store: RedisStore, admin: redis.Redis
+) -> None:
     fill(store)
     read(store)
     store.announced("b0", 5)
@@ -502,7 +504,8 @@ def test_a_store_from_which_all_was_taken_holds_counters_and_the_trail(store: Re
     assert {branch.id: branch.parent_branch for branch in store.branches()} == dict.fromkeys(forks)
     store.remove(forks, {})
     left = {key.removeprefix(store._root).split(b":")[0] for key in admin.keys("*")} - {b"{phronomy}"}
-    assert left == {b"m", b"A", b"as", b"ar"}
+    assert left == {b"m", b"A", b"as", b"ar", b"t"}
+    assert len(admin.keys(store._root + b"t:*")) == 3, "each text once"
     assert set(admin.hkeys(store._root + b"m")) == {b"b", b"p", b"a", b"latest", b"back", b"ops"}
     assert len(store.select_audit(AuditFilter())) == 14
     read_back = [*store.branches(), *store.pending_rows(), *store.select_checkpoints(CheckpointFilter())]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from servers import postgres, postgres_url
 from tables import each
 
 from phronomy import Agent, Announcements, Approve, PostgresStore, StoreError, tool
+from phronomy.stores import Append
 from phronomy.stores.sql import schema as schema_of
 from phronomy.stores.sql import statements
 from phronomy.testing import ScriptedModel, call
@@ -71,6 +73,13 @@ class Database:
         [(found,)] = self.sql(self.owner, f"SELECT max(n) FROM agents.phronomy_{table} WHERE tenant = '{tenant}'")
         return int(found)
 
+    def keep_a_text(self, role: str) -> None:
+        """Have the store of this tenant keep a text, with a change that leaves its run as it was."""
+        store = self.store(role)
+        branch = store.branches()[0]
+        store.append(Append(branch_id=branch.id, seq=branch.seq, take="texts", release=True, texts=(role,)))
+        assert store.kept_text(hashlib.sha256(role.encode()).hexdigest()) == role
+
     def store(self, role: str, tenant: str | None = None, **options: Any) -> PostgresStore:
         given = {"schema": "agents", "setup": False, "tenant": role if tenant is None else tenant, "min_size": 0}
         self.stores.append(PostgresStore(self.url(role), **{**given, **options}))
@@ -86,6 +95,7 @@ def database() -> Iterator[Database]:
             agent = desk(DRIVERS[0], found.store(role))
             for thread in ("a", "b"):
                 agent.invoke("go", thread_id=thread)
+            found.keep_a_text(role)
             agent.resume(found.store(role).pending()[0].checkpoint_id, approved=True)
         yield found
     finally:
@@ -102,11 +112,12 @@ def desk(driver: Driver, store: PostgresStore, **options: Any) -> Agent[Any, str
     return Agent(name="desk", model=model, tools=[gated], store=store, **options)
 
 
-def everything(database: Database) -> list[Any]:
-    """All rows of all tables."""
+def everything(database: Database, *, but: str = "") -> list[Any]:
+    """All rows of all tables, but for one that is not there."""
     return [
         database.sql(database.owner, f"SELECT t::text FROM agents.phronomy_{name} t ORDER BY 1")
         for name in schema_of.TABLES
+        if name != but
     ]
 
 
@@ -125,6 +136,12 @@ FORBIDDEN = {
     "the log is changed": "UPDATE agents.phronomy_log SET body = '{{}}'",
     "the log is deleted": "DELETE FROM agents.phronomy_log",
     "a run is deleted": "DELETE FROM agents.phronomy_branches",
+    "a kept text is changed": "UPDATE agents.phronomy_texts SET body = 'x'",
+    "a kept text is replaced": """INSERT INTO agents.phronomy_texts (tenant, digest, body)
+        SELECT tenant, digest, 'x' FROM agents.phronomy_texts ON CONFLICT (tenant, digest) DO UPDATE SET body = 'x'""",
+    "a kept text is deleted": "DELETE FROM agents.phronomy_texts",
+    "a text among another's": """INSERT INTO agents.phronomy_texts (tenant, digest, body)
+        VALUES ('{globex}', 'x', 'x')""",
     "a request is changed": "UPDATE agents.phronomy_pending SET tool_name = 'x'",
     "a run is given away": "UPDATE agents.phronomy_branches SET tenant = '{globex}'",
     "a run gets another number": "UPDATE agents.phronomy_branches SET n = DEFAULT",
@@ -252,17 +269,22 @@ def test_the_owner_prunes_and_deletes_for_a_tenant_whose_role_may_not(database: 
 
 def test_the_owner_brings_the_tables_up_to_date_and_a_tenants_role_may_not(database: Database) -> None:
     sql = statements.Statements(statements.POSTGRES, "agents.")
+    database.sql(database.owner, "DROP TABLE agents.phronomy_texts")
     database.sql(database.owner, "ALTER TABLE agents.phronomy_branches DROP COLUMN handed")
     database.sql(database.owner, "UPDATE agents.phronomy_schema SET version = 1")
-    before = everything(database)
+    before = everything(database, but="texts")
     for setup, says in ((False, "of an earlier release"), (True, "lacks a right")):
         with pytest.raises(StoreError, match=says):
             database.store(database.acme, setup=setup).branches()
-    assert everything(database) == before
+    assert everything(database, but="texts") == before
 
     database.store(database.owner, "").setup()
     assert database.sql(database.acme, sql.version) == [(len(schema_of.MIGRATIONS),)]
     with pytest.raises(StoreError, match="lacks a right"):
         desk(DRIVERS[0], database.store(database.acme)).invoke("go")
+    with pytest.raises(StoreError, match="lacks a right"):
+        database.keep_a_text(database.acme)
     database.rule()
+    for role in (database.acme, database.globex):
+        database.keep_a_text(role)
     assert desk(DRIVERS[0], database.store(database.acme, setup=True)).invoke("go").suspended

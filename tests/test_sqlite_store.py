@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import random
@@ -396,6 +397,38 @@ def test_a_file_of_the_first_schema_is_brought_up_to_date_and_keeps_what_else_is
         assert bodies(store) == []
 
 
+@pytest.mark.parametrize("version", range(1, len(schema_of.MIGRATIONS)))
+def test_a_file_of_an_earlier_schema_is_brought_up_to_date_with_what_is_in_it(tmp_path: Path, version: int) -> None:
+    """It is then as a new file is, and what that version could not keep is kept from here on."""
+    path, new = tmp_path / "runs.db", tmp_path / "new.db"
+    db = sqlite3.connect(path)
+    statements = [_SQL.schema, _SQL.first_version, *itertools.chain(*_SQL.migrations[:version])]
+    for statement in [*statements, f"UPDATE phronomy_schema SET version = {version}", *_sql_rows()]:
+        db.execute(statement)
+    db.commit()
+    db.close()
+    with opened(path) as store, opened(new) as other:
+        branch = store.lineage(branch_id="b1").branch
+        assert (branch.status, branch.seq, branch.handed) == ("suspended", 2, 2 if version < 2 else None)
+        assert bodies(store) == ["decided"]
+        store.append(Append(branch_id="b1", seq=2, take="w", release=True, texts=("{}",)))
+        assert store.kept_text(hashlib.sha256(b"{}").hexdigest()) == "{}"
+        ready = [each._file.ready() for each in (store, other)]
+        assert ready[0].execute(_SQL.version).fetchall() == [(len(schema_of.MIGRATIONS),)]
+        tables = [each.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall() for each in ready]
+        assert tables[0] == tables[1]
+
+
+def _sql_rows() -> list[str]:
+    """A run that waits, with an entry after its checkpoint, as every version of the schema can have it."""
+    return [
+        """INSERT INTO phronomy_branches (tenant, id, run_id, agent, parent_seq, seq, head, status, fence, lease_until,
+            created_at, changed_at) VALUES ('', 'b1', 'b1', 'clerk', 0, 2, 'c1', 'suspended', 1, 0, 1, 1)""",
+        f"INSERT INTO phronomy_log (n, tenant, path, checkpoint_id, body) VALUES ({_sql.SIZE} + 1, '', '', 'c1', '{{}}')",
+        f"INSERT INTO phronomy_log (n, tenant, path, body) VALUES ({_sql.SIZE} + 2, '', '', 'decided')",
+    ]
+
+
 def test_a_damaged_file_gives_answers_or_store_errors_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     with opened(path) as store:
@@ -546,6 +579,12 @@ def test_a_load_is_one_statement_and_an_append_few(tmp_path: Path) -> None:
         seen.clear()
         store.append(Append(branch_id="b1", seq=1, entries=(note("a"),), claim=MINE))
         assert [statement.split()[0] for statement in seen] == ["BEGIN", "UPDATE", "INSERT", "COMMIT"]
+        seen.clear()
+        store.append(Append(branch_id="b1", seq=2, entries=(note("b"),), claim=MINE, texts=("{}",)))
+        assert [statement.split()[0] for statement in seen] == ["BEGIN", "UPDATE", "INSERT", "INSERT", "COMMIT"]
+        before = store._file.ready().total_changes
+        store.append(Append(branch_id="b1", seq=3, claim=MINE, texts=("{}",)))
+        assert store._file.ready().total_changes == before + 1, "of a text that is there nothing is written"
 
 
 LOOKED_FOR: list[tuple[Any, str]] = [

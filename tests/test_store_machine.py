@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -65,6 +66,7 @@ changes = st.fixed_dictionaries(
         "opened": st.lists(asked, max_size=2).map(tuple),
         "closed": st.lists(pending_ids, max_size=2).map(tuple),
         "release": st.booleans(),
+        "texts": st.sampled_from([(), ("{}",), ("{}", "[]"), ("\ud800",)]),
     },
 )
 which = st.integers(0, 9)
@@ -226,6 +228,9 @@ class Stores(RuleBasedStateMachine):
             self.both(lambda store: store.pending_rows())
             for id in BRANCHES:
                 self.both(lambda store, id=id: store.lineage(branch_id=id))
+            for text in ("{}", "[]"):
+                digest = hashlib.sha256(text.encode()).hexdigest()
+                self.both(lambda store, digest=digest: store.kept_text(digest))
 
 
 def _answer(act: Callable[[Store], Any], store: Store) -> Any:

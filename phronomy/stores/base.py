@@ -163,6 +163,9 @@ class Store(ABC):
         A `holder` must have the fence of the branch, and be the owner of a lease that has not expired. If nobody holds
         the branch, the owner of `holder` is the empty text. Status, owner, fence and lease do not change, and `handed`
         becomes `seq + 1` if it was None.
+
+        The `texts` of a change are kept together with it. A text that is kept already is no error. A text with a lone
+        surrogate raises `StoreError`, because it has no digest.
         """
 
     @abstractmethod
@@ -191,7 +194,7 @@ class Store(ABC):
     # Branches that go on from what is removed are rewritten in the same step. Between two steps a crash would leave
     # rows that say what is new since a row that is gone.
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
-        """Delete whole branches, with their logs and pending requests. The audit trail stays.
+        """Delete whole branches, with their logs and pending requests. The audit trail and the kept texts stay.
 
         `branches` maps the id of each branch to the number of its last entry. `detached` maps the id of every other
         branch that starts from one of them to entries of its own log, which are rewritten (by their `seq`). After that,
@@ -235,6 +238,11 @@ class Store(ABC):
     @abstractmethod
     def child_ids(self, checkpoint_id: str) -> list[str]:
         """The ids of the root checkpoints that follow this one, in the order of their branches."""
+
+    @abstractmethod
+    # By its digest alone: what names a text is a row of a run, and there is nothing else to look for it by.
+    def kept_text(self, digest: str) -> str | None:
+        """Return the text that is kept under this SHA-256 (in hexadecimal), or None if there is none."""
 
     @property
     # A property that is asked anew each time, since the answer hangs on the loop that runs: a connection belongs to one
@@ -543,6 +551,11 @@ class Store(ABC):
     def diff(self, before: str, after: str) -> CheckpointDiff:
         """Compare two checkpoints by their ids. They may belong to different runs. Raises `CheckpointNotFound`."""
         return diff(self.load(before), self.load(after))
+
+    async def akept_text(self, digest: str) -> str | None:
+        """The async twin of `kept_text`."""
+        # In a thread where the store blocks, also with native primitives: a text is read to be shown, not at each step.
+        return await asked(self, Store.kept_text, None, digest)
 
     async def alist(self, **wanted: Unpack[Kept]) -> Page[CheckpointInfo]:
         """The async twin of `list`."""

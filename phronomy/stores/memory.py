@@ -23,6 +23,7 @@ from phronomy.stores.alone import Alone
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived import retention
 from phronomy.stores.derived.changes import (
+    by_digest,
     check_change,
     check_new,
     check_parent,
@@ -172,6 +173,9 @@ class MemoryStore(Store):
     def child_ids(self, checkpoint_id: str) -> list[str]:
         return self._alone(self._mine.child_ids, checkpoint_id)
 
+    def kept_text(self, digest: str) -> str | None:
+        return self._alone(lambda: self._mine.texts.get(digest))
+
     # What the primitives do, alone
 
     def _create(self, mine: Books, branch: Branch, change: Append, exclusive: bool) -> Branch:
@@ -197,6 +201,7 @@ class MemoryStore(Store):
         # Everything that can refuse comes first. Then the indexes are told, then one assignment makes the change true. An
         # interrupt before it leaves index entries that no line bears out. One right after it costs the line of the trail, the
         # note of where a run without a store lives, and the eviction, which the next write makes up for.
+        texts = by_digest(change.texts) if change.texts else {}
         rows: dict[str, Entry] = {}
         fresh: list[Entry] = []
         seq = line.branch.seq
@@ -217,6 +222,9 @@ class MemoryStore(Store):
         for id, row in rows.items():
             mine.places[id] = (after.id, row.seq)
             note_under(mine.children, row.parent_id, id)
+        # What an interrupt leaves of these is a text that no row names.
+        for digest, text in texts.items():
+            mine.texts.setdefault(digest, text)
         trail = [replace(row, n=next(self._count)) for row in change.audit] if change.audit else ()
         # Assigned to the end that counts, not appended: what an interrupted write left behind it is overwritten here.
         line.log[seq - after.parent_seq :] = fresh

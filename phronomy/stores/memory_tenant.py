@@ -91,6 +91,8 @@ class Books:
         self.waiting: dict[int, PendingRow] = {}
         self.order: dict[tuple[str, str], list[Place]] = {}
         self.audit: list[AuditRow] = []
+        # Texts that are kept once, by digest. Beside the lines, as the trail is: no branch takes one with it.
+        self.texts: dict[str, str] = {}
 
     def lineage(self, checkpoint_id: str | None, branch_id: str | None) -> Lineage:
         """The entries that lead to this checkpoint, or to the end of this branch."""

@@ -197,8 +197,8 @@ class Append:
     `seq` is the number of the last entry that the writer has seen. One of these gives the right to write:
 
     - `claim` is the claim of the writer.
-    - `take` names an owner that takes the claim, and is not empty. The branch must be free, or its lease expired. `lease` is how many
-      seconds the claim lasts.
+    - `take` names an owner that takes the claim, and is not empty. The branch must be free, or its lease
+      expired. `lease` is how many seconds the claim lasts.
     - `holder` is the claim of the worker that holds the branch, as the writer saw it. The journal entries are left for
       that worker. If its `owner` is the empty text, nobody holds the branch: it has no owner, or its lease has expired.
       The entries are left for the worker that drives the branch next.
@@ -206,6 +206,9 @@ class Append:
     `release` gives the claim up. `head` and `status` change the branch. `opened` and `closed` change its pending
     approvals. `audit` is added to the trail. `announce` says that the entries from here on are to be announced: if the
     branch's `announced` is None, it becomes `seq`.
+
+    `texts` are kept once for the tenant, each under its SHA-256, which the store computes. `Store.kept_text` returns
+    them; they stay when runs are deleted. A change for a `holder` has none.
     """
 
     branch_id: str
@@ -231,6 +234,9 @@ class Append:
     closed: tuple[str, ...] = ()
     audit: tuple[AuditRow, ...] = ()
     announce: bool = False
+    # In the same transaction as the entry that names their digest: in one of its own, a crash would leave a digest that
+    # nothing is kept under. The texts and no digests, so that nobody can have a text kept under another's.
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

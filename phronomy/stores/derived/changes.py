@@ -11,6 +11,7 @@ own language; the contract in `phronomy.testing` runs the same cases against all
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -33,12 +34,12 @@ def check_new(branch: Branch, change: Append) -> None:
     # change is how a run begins held: there is no moment in which somebody else could take it.
     if branch.owner is not None or change.claim is not None:
         raise StoreError(f"nobody can hold new branch {branch.id} yet: name the owner in `take`")
-    _check_taking(change)
+    _check_values(change)
 
 
 def check_change(change: Append) -> None:
     """Refuse a change that says two things at once, or more than it has the right to. Raises `StoreError`."""
-    _check_taking(change)
+    _check_values(change)
     # One right, and exactly one. A writer without any would be a writer that no fence stops.
     rights = [change.claim, change.take, change.holder]
     if rights.count(None) != 2:
@@ -47,10 +48,11 @@ def check_change(change: Append) -> None:
         )
     if change.holder is not None:
         # Another's run may be left a note, and what was decided may leave the list of what waits. A checkpoint, a
-        # status or a lease would pull the run from under the worker that is driving it.
+        # status or a lease would pull the run from under the worker that is driving it. Texts belong to requests of a
+        # model, which are written by that worker alone.
         rows = any(entry.checkpoint_id is not None for entry in change.entries)
         moves = change.head is not None or change.status is not None or change.release or change.lease
-        if rows or moves or change.opened:
+        if rows or moves or change.opened or change.texts:
             raise StoreError(
                 f"a change of branch {change.branch_id} needs a claim: for another holder, only journal entries can be"
                 " written and what is pending be closed"
@@ -69,10 +71,24 @@ def full(branch_id: str) -> StoreError:
     return StoreError(f"the log of branch {branch_id} is full: it holds {SIZE - 1} entries at most")
 
 
-def _check_taking(change: Append) -> None:
+def by_digest(texts: Sequence[str]) -> dict[str, str]:
+    """The texts of a change that was checked, each by the SHA-256 that it is kept under, in the order of these."""
+    found = {hashlib.sha256(text.encode()).hexdigest(): text for text in texts}
+    # In one order, whoever writes. Where two transactions add the same texts, one waits for the other at the first of
+    # them; in two orders, each would wait for the other.
+    return dict(sorted(found.items()))
+
+
+def _check_values(change: Append) -> None:
     # A note for nobody names the empty text. A worker of that name would be left notes which say that it is not there.
     if change.take == "":
         raise StoreError(f"a claim on branch {change.branch_id} needs an owner: the empty text means nobody")
+    # Here and not where they are written: a text that has no digest is wrong, however the branch stands.
+    for text in change.texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise StoreError("text with a lone surrogate cannot be stored") from None
     # Written so that nan fails as well: every comparison with it is false, and the claim would be neither held nor
     # expired.
     if not 0 <= change.lease < math.inf:

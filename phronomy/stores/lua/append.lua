@@ -1,4 +1,4 @@
--- Write a change to a branch. KEYS: its b, l, r and o, then the c of the root checkpoints in it.
+-- Write a change to a branch. KEYS: its b, l, r and o, then the c of the root checkpoints in it, then the t of the texts in it.
 local id, now, seq, most = arg(), arg(), arg(), number()
 local claim, owner, fence = arg(), arg(), arg()
 local take, lease, release = opt(), opt(), arg() == '1'

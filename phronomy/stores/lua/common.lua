@@ -26,6 +26,7 @@
 --   w, x, f:<facet>:<value>   zset: numbers of all, of those that expire (by when), and those of a facet, by when they were made
 --   A                     hash: the audit trail, by number
 --   as, ar:<run>, at:<thread>, ap:<pending>   zset: its numbers, by time (the latest up to there), run, thread and pending id
+--   t:<digest>            a text that is kept once, by its SHA-256
 local T, OP = ARGV[1], ARGV[2]
 local call = redis.call
 local at = 2

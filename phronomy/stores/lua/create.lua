@@ -1,4 +1,4 @@
--- Add a branch. KEYS: its b, l, r and o, then the c of its root checkpoints.
+-- Add a branch. KEYS: its b, l, r and o, then the c of its root checkpoints, then the t of its texts.
 local exclusive = arg() == '1'
 local b = {id = arg()}
 for i = 2, #FIELDS - 1 do

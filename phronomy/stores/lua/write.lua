@@ -130,7 +130,7 @@ end
 -- What a change adds, read from ARGV, judged, and written
 
 local function added()
-  local what = {entries = {}, closed = {}, closing = {}, opened = {}, audit = {}}
+  local what = {entries = {}, closed = {}, closing = {}, opened = {}, audit = {}, texts = {}}
   for i = 1, number() do
     local entry = {}
     if arg() == '1' then
@@ -149,6 +149,9 @@ local function added()
   end
   for i = 1, number() do
     what.audit[i] = {at = arg(), run = arg(), thread = opt(), pending = opt(), packed = arg()}
+  end
+  for i = 1, number() do
+    what.texts[i] = {digest = arg(), body = arg()}
   end
   return what
 end
@@ -216,5 +219,9 @@ local function add(b, seq, what)
       call('HSET', T .. 'm', 'latest', line.at)
       call('ZADD', T .. 'as', line.at, pad(n))
     end
+  end
+  -- One that is there stays as it is: its key says what it must be.
+  for _, text in ipairs(what.texts) do
+    call('SET', T .. 't:' .. text.digest, text.body, 'NX')
   end
 end

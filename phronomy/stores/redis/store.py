@@ -25,6 +25,7 @@ from phronomy.foundation.checks import is_number
 from phronomy.foundation.quoting import quoted
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived.changes import (
+    by_digest,
     check_change,
     check_new,
     check_parent,
@@ -150,9 +151,9 @@ class RedisStore(Store):
         # A new branch is judged by nobody but the rules, so what it will be is worked out here. `append` has to do that
         # inside the script, where the branch is.
         after = grown(branch, change, now=self.clock(), lease=self.lease)
-        fields = [_opt(text) for text in _branch_texts(after, start=branch.seq)]
-        args = [b"1" if exclusive else b"0", _bytes(branch.id), *fields, *_added(change)]
-        kind, *rest = self._call(lua.CREATE, self._own(branch.id, change), args)
+        fields, texts = [_opt(text) for text in _branch_texts(after, start=branch.seq)], by_digest(change.texts)
+        args = [b"1" if exclusive else b"0", _bytes(branch.id), *fields, *_added(change, texts)]
+        kind, *rest = self._call(lua.CREATE, self._own(branch.id, change, texts), args)
         match kind:
             case b"occupied":
                 raise Occupied(_branch(rest[0]))
@@ -172,6 +173,7 @@ class RedisStore(Store):
         # leases are judged by the clock that set them.
         now, claim, kind = self.clock(), change.claim or change.holder, b"own" if change.holder is None else b"holder"
         lease = change.lease or (self.lease if change.take is not None else 0.0)
+        texts = by_digest(change.texts)
         args = [
             *(_bytes(change.branch_id), _time(now), b"%d" % change.seq, b"%d" % SIZE),
             # Whether the claim is of this branch at all is seen here; owner and fence are compared in the script.
@@ -179,9 +181,9 @@ class RedisStore(Store):
             *(_bytes(claim.owner if claim else ""), b"%d" % (claim.fence if claim else 0)),
             *(_opt(change.take), b"=" + _time(now + lease) if lease else b"", b"1" if change.release else b"0"),
             *(_opt(change.head), _opt(change.status), b"1" if change.announce else b"0"),
-            *_added(change),
+            *_added(change, texts),
         ]
-        kind, *rest = self._call(lua.APPEND, self._own(change.branch_id, change), args)
+        kind, *rest = self._call(lua.APPEND, self._own(change.branch_id, change, texts), args)
         match kind:
             case b"ok":
                 return _branch(rest[0])
@@ -323,6 +325,9 @@ class RedisStore(Store):
         # Sets have no order. Their places give it: the number of the branch, then that in its log.
         return [id.decode() for *_, id in sorted(found, key=lambda row: (int(row[0]), float(row[1])))]
 
+    def kept_text(self, digest: str) -> str | None:
+        return _kept(self._call(lua.KEPT, [self._key("t", digest)], ())[1])
+
     # What they are made of
 
     def _call(self, script: lua.Script, keys: Sequence[bytes], args: Sequence[bytes]) -> list[Any]:
@@ -336,12 +341,13 @@ class RedisStore(Store):
         # A NUL, a colon or a space in an id changes nothing: whatever follows the second colon is the id.
         return self._root + kind.encode() + (b"" if id is None else b":" + _bytes(id, read=True))
 
-    def _own(self, branch_id: str, change: Append) -> list[bytes]:
-        """The keys of a branch that a change may touch, and those of the checkpoints in it."""
+    def _own(self, branch_id: str, change: Append, texts: Iterable[str]) -> list[bytes]:
+        """The keys of a branch that a change may touch, those of the checkpoints in it, and those of texts, by their digests."""
         # Named beforehand where that is possible, as Redis asks. The other keys hang on what the script finds; all lie
         # in the same slot.
         roots = [entry.checkpoint_id for entry in change.entries if entry.checkpoint_id is not None and not entry.path]
-        return [*(self._key(kind, branch_id) for kind in "blro"), *(self._key("c", id) for id in roots)]
+        own = [*(self._key(kind, branch_id) for kind in "blro"), *(self._key("c", id) for id in roots)]
+        return [*own, *(self._key("t", digest) for digest in texts)]
 
     def _list(self, rest: str, **ids: str | None) -> bytes:
         """The key of the first list whose id is given, else of the one named first."""
@@ -449,8 +455,8 @@ def _packed(entry: Entry) -> bytes:
     return line + b"\n" + _bytes(entry.body)
 
 
-def _added(change: Append) -> list[bytes]:
-    """The additions of a change, in the order in which `added` in the scripts reads them."""
+def _added(change: Append, texts: Mapping[str, str]) -> list[bytes]:
+    """The additions of a change, with its texts by digest, in the order in which `added` in the scripts reads them."""
     args = [b"%d" % len(change.entries)]
     for entry in change.entries:
         if entry.checkpoint_id is not None and not entry.path:
@@ -466,6 +472,9 @@ def _added(change: Append) -> list[bytes]:
     for line in change.audit:
         packed = _json(float(line.at), line.run_id, line.thread_id, line.pending_id) + b"\n" + _bytes(line.body)
         args += [_time(line.at), _bytes(line.run_id), _opt(line.thread_id), _opt(line.pending_id), packed]
+    args.append(b"%d" % len(texts))
+    for digest, text in texts.items():
+        args += [_bytes(digest), _bytes(text)]
     return args
 
 
@@ -524,6 +533,11 @@ def _branch(values: Sequence[Any]) -> Branch:
 
 def _text(value: bytes | None) -> str | None:
     return None if value is None else value.decode()
+
+
+@_whole
+def _kept(value: bytes | None) -> str | None:
+    return _text(value)
 
 
 @_whole

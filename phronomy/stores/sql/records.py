@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Final, TypeVar
 
-from phronomy.stores.derived.changes import check_room
+from phronomy.stores.derived.changes import by_digest, check_room
 from phronomy.stores.rows import FACETS, SIZE, Append, AuditRow, Branch, CheckpointRow, Entry, Lineage, PendingRow
 from phronomy.stores.sql.schema import BRANCH, ENTRY
 from phronomy.stores.sql.statements import Row, Statements, Values
@@ -108,6 +108,11 @@ def facet_values(tenant: str, branch: Branch, found: Row) -> list[Values]:
 def audit_values(tenant: str, row: AuditRow) -> Values:
     """The values of a new line of the audit trail."""
     return tenant, row.at, row.run_id, row.thread_id, row.pending_id, row.body
+
+
+def text_values(tenant: str, texts: Sequence[str]) -> list[Values]:
+    """The values of texts that are to be kept once."""
+    return [(tenant, digest, text) for digest, text in by_digest(texts).items()]
 
 
 def lineage_of(rows: Iterable[Row]) -> Lineage | None:

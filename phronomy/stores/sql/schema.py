@@ -10,7 +10,7 @@ from typing import Final
 
 from phronomy.errors import StoreError
 
-TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit")
+TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit", "texts")
 
 # Names of indexes are not in a schema of their own in SQLite, so all begin with the name of the product. Each index
 # here is for one question, which is said beside it; one more is a page more to write in every commit.
@@ -126,6 +126,18 @@ MIGRATIONS: Final = (
             SELECT 1 FROM <log> entry WHERE entry.n = <branches>.n * <size> + <branches>.seq AND entry.checkpoint_id IS NULL
         )""",
         "CREATE INDEX phronomy_branches_handed ON <branches> (tenant<numbered>) WHERE handed IS NOT NULL",
+    ),
+    # 3. Texts that are kept once: before, there were none.
+    (
+        # Found by the whole key and by nothing else. No key to a branch, and no count of those that name a text: all
+        # runs of a tenant share the few that there are, and none takes one away. Not `<keyed>`: in SQLite a body of
+        # some pages would lie in the index that is searched.
+        """CREATE TABLE <texts> (
+            tenant <text> NOT NULL,
+            digest <text> NOT NULL,
+            body TEXT NOT NULL,
+            PRIMARY KEY (tenant, digest)
+        )""",
     ),
 )
 """The schema, as what each version adds to the one before. Only ever appended to."""

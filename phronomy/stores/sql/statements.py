@@ -191,19 +191,19 @@ _CHILDREN: Final = """
 
 
 class Many:
-    """A statement for rows of values: what it begins with, what stands for one row, and what joins rows.
+    """A statement for rows of values: what it begins with, what stands for one row, what joins rows, and what it ends with.
 
     A driver that is fast at running a prepared statement often runs it once for each row; where each is a journey, one for all.
     """
 
-    def __init__(self, head: str, row: str, joint: str) -> None:
-        self._parts = head, row, joint
-        self.one: Final = head + row
+    def __init__(self, head: str, row: str, joint: str, end: str) -> None:
+        self._parts = head, row, joint, end
+        self.one: Final = head + row + end
 
     def of(self, count: int) -> str:
         """The statement for this many rows."""
-        head, row, joint = self._parts
-        return head + joint.join([row] * count)
+        head, row, joint, end = self._parts
+        return head + joint.join([row] * count) + end
 
 
 def _words(dialect: Dialect) -> dict[str, str]:
@@ -257,9 +257,9 @@ class Texts:
         """The statement for a text without values, as it can be printed."""
         return _filled(cleandoc(text), self._bare)
 
-    def rows(self, head: str, row: str, joint: str = ", ") -> Many:
+    def rows(self, head: str, row: str, joint: str = ", ", end: str = "") -> Many:
         """The statement for rows of values."""
-        return Many(self.sql(head) + " ", self.sql(row), joint)
+        return Many(self.sql(head) + " ", self.sql(row), joint, end)
 
 
 def _filled(text: str, words: Mapping[str, str]) -> str:
@@ -341,6 +341,12 @@ class Statements(Texts):
         self.add_audit: Final = rows(
             "INSERT INTO <audit> (tenant, at, run_id, thread_id, pending_id, body) VALUES", "(?, ?, ?, ?, ?, ?)"
         )
+        # Most texts are there already: then nothing is written, and no row is locked. Where another transaction is
+        # adding the same one, this waits until it has, or has failed to.
+        self.add_texts: Final = rows(
+            "INSERT INTO <texts> (tenant, digest, body) VALUES", "(?, ?, ?)", end=" ON CONFLICT DO NOTHING"
+        )
+        self.kept_text: Final = sql("SELECT body FROM <texts> WHERE tenant = ? AND digest = ?")
         self.children: Final = sql(_CHILDREN)
         self.checkpoint_lineage: Final = sql(_LINEAGE.replace("<place>", _CHECKPOINT_PLACE))
         self.branch_lineage: Final = sql(_LINEAGE.replace("<place>", _BRANCH_PLACE))

@@ -174,6 +174,10 @@ class SQLStore(Store):
         place = (self.tenant, checkpoint_id)
         return self._each((self._statements.children, (*place, *place)), lambda row: row[1])
 
+    def kept_text(self, digest: str) -> str | None:
+        found: list[str] = self._each((self._statements.kept_text, (self.tenant, digest)), lambda row: row[0])
+        return found[0] if found else None
+
     def _each(self, select: tuple[str, statements.Values], make: Callable[[statements.Row], T]) -> list[T]:
         return self._made(lambda rows: [make(row) for row in rows], self._read(*select))
 
@@ -246,7 +250,7 @@ class SQLStore(Store):
             yield "run", self._statements.change_branch, records.changed_values(after, n)
         if change.entries:
             yield "many", self._statements.add_entries, records.entry_values(self.tenant, change, n)
-        if change.closed or change.opened or change.audit:
+        if change.closed or change.opened or change.audit or change.texts:
             yield from self._add(change, after, n)
         return after
 
@@ -278,6 +282,10 @@ class SQLStore(Store):
                 self._statements.add_audit,
                 [records.audit_values(self.tenant, row) for row in change.audit],
             )
+        if change.texts:
+            # Last of all. Runs of a tenant meet here, and nowhere else: whoever has to wait for another's text holds up
+            # its own branch alone, and the other needs nothing more to come to its end.
+            yield "many", self._statements.add_texts, records.text_values(self.tenant, change.texts)
 
     def _close(self, branch: Branch, n: int, pending_ids: Iterable[str]) -> Steps[None]:
         facets: list[statements.Values] = []

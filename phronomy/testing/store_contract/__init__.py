@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from phronomy.testing.store_contract.base import Clock
 from phronomy.testing.store_contract.derived import ListTests, LoadTests
-from phronomy.testing.store_contract.keeps import HoldTests, RemoveTests
+from phronomy.testing.store_contract.keeps import HoldTests, RemoveTests, TextsKeptTests
 from phronomy.testing.store_contract.pending import PendingTests
 from phronomy.testing.store_contract.reads import AuditTests, BranchTests, CheckpointTests, LineageTests
 from phronomy.testing.store_contract.retention import RetentionTests
@@ -60,6 +60,7 @@ class StoreContract(
     CheckpointTests,
     BranchTests,
     LineageTests,
+    TextsKeptTests,
     RemoveTests,
     HoldTests,
     AppendTests,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sys
 import threading
 import time
@@ -221,6 +222,11 @@ def branch_of(store: Store, id: str) -> Branch:
 def written(lineage: Lineage) -> list[tuple[int, str, str]]:
     """Gives each entry as its number, the branch of its log, and its checkpoint or body."""
     return [(entry.seq, entry.branch_id, entry.checkpoint_id or entry.body) for entry in lineage.entries]
+
+
+def digest_of(text: str) -> str:
+    """The SHA-256 that a store keeps the text under."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def everything(store: Store) -> Everything:

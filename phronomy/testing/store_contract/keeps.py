@@ -1,18 +1,25 @@
-"""Tests of a store: claims that are renewed and given up, what was announced, branches that are deleted."""
+"""Tests of a store: claims that are renewed and given up, what was announced, branches that are deleted, texts that are kept once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from phronomy.errors import CheckpointNotFound, LeaseLost
+from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
+from phronomy.stores.base import Store
+from phronomy.stores.native import on_loop
 from phronomy.stores.rows import (
     Append,
     AuditFilter,
     Behind,
+    Branch,
     BranchFilter,
     CheckpointFilter,
     Entry,
+    Held,
+    Occupied,
     PendingFilter,
 )
 from phronomy.testing.store_contract.base import (
@@ -21,6 +28,7 @@ from phronomy.testing.store_contract.base import (
     begin,
     branch_of,
     claim,
+    digest_of,
     everything,
     forked,
     line,
@@ -235,3 +243,137 @@ class RemoveTests(StoreTests):
         begin(store, "b1", row("c1"), audit=(line(2.0, body="fourth"),))
         assert store.select_audit(AuditFilter())[:3] == trail
         assert [found.body for found in store.select_audit(AuditFilter(run_id="b1"))][3:] == ["fourth"]
+
+
+SCHEMAS = ('{"type":"object","properties":{"amount":{"type":"number"}}}', '{"type":"object"}', "")
+ODD = (" ", "{} ", '{"a":5.0,"b":"Grüße\\u0000\t☃🂡"}\r\n', "e\u0301", "é", "\u2028\x7f\x1f", "a'; --", "x" * 100_000)
+"""Texts that a careless store may take for one another, or give back otherwise."""
+
+
+def kept(store: Store, texts: Sequence[str]) -> list[str | None]:
+    """Gives for each text the one that the store keeps under its digest."""
+    return [store.kept_text(digest_of(text)) for text in texts]
+
+
+class TextsKeptTests(StoreTests):
+    """A text is kept once, under its SHA-256, together with the change that names it."""
+
+    def test_texts_are_kept_with_a_change_and_found_by_their_digests(self) -> None:
+        """From the first change of a branch on, and once: to add one again is no error, also twice in one change."""
+        store, (one, two, empty) = self.store, SCHEMAS
+        begin(store, "b1", row("c1"), take="me", texts=(one,))
+        assert kept(store, SCHEMAS) == [one, None, None]
+        change = Append(branch_id="b1", seq=1, claim=MINE, entries=(note("j"),), texts=(two, one, empty, two))
+        after = store.append(change)
+        assert (after.seq, after.handed) == (2, None)
+        assert store.append(Append(branch_id="b1", seq=2, claim=MINE, texts=(one,))).seq == 2
+        store.release(MINE)
+        assert store.append(Append(branch_id="b1", seq=2, take="you", texts=(one, *ODD), release=True)).fence == 2
+        for each in (store, self.reopened()):
+            assert kept(each, (*SCHEMAS, *ODD)) == [*SCHEMAS, *ODD]
+        assert written(store.lineage(branch_id="b1")) == [(1, "b1", "c1"), (2, "b1", "j")]
+
+    def test_what_no_text_is_kept_under_finds_none(self) -> None:
+        """A digest of another text, or in capitals, a part of one, or what is no digest at all."""
+        text = SCHEMAS[0]
+        begin(self.store, "b1", row("c1"), texts=(text,))
+        digest = digest_of(text)
+        for other in (digest_of("other"), digest.upper(), digest[:-1], f"{digest} ", text, "c1", "", "a\x00", "\ud800"):
+            assert self.store.kept_text(other) is None, other
+
+    def test_each_tenant_keeps_its_own_texts(self) -> None:
+        """What one has kept, another does not find, and may keep as well."""
+        mine, theirs = self.store.for_tenant("mine"), self.store.for_tenant("theirs")
+        begin(mine, "b1", row("c1"), texts=SCHEMAS[:2])
+        assert kept(theirs, SCHEMAS) == kept(self.store, SCHEMAS) == [None, None, None]
+        begin(theirs, "b1", row("c1"), texts=SCHEMAS[1:])
+        assert kept(mine, SCHEMAS) == [*SCHEMAS[:2], None]
+        assert kept(theirs, SCHEMAS) == [None, *SCHEMAS[1:]]
+
+    def test_a_change_that_is_refused_keeps_no_text(self) -> None:
+        """Whatever it is refused for; once it is right, both are there."""
+        store, texts = self.store, SCHEMAS
+        begin(store, "b1", row("c1"), thread="t", take="me", opened=(asked("p1"),))
+        before = everything(store)
+        good = Append(branch_id="b1", seq=1, claim=MINE, entries=(note("j"), row("c2")), head="c2", texts=texts)
+        bad: list[dict[str, Any]] = [
+            {"seq": 0},
+            {"claim": claim(fence=2)},
+            {"claim": None, "take": "you"},
+            {"entries": (row("c2"), row("c1"))},
+            {"opened": (asked("p1"),)},
+            {"branch_id": "b2", "claim": claim("b2")},
+        ]
+        for change in bad:
+            with refused(Behind, LeaseLost, Held, StoreError, CheckpointNotFound):
+                store.append(replace(good, **change))
+            assert (everything(store), kept(store, texts)) == (before, [None] * 3), change
+        first = partial(begin, store, texts=texts)
+        for begun in (
+            partial(first, "b1", row("c2")),
+            partial(first, "b2", row("c1")),
+            partial(first, "b2", row("c2"), thread="t", exclusive=True),
+            partial(first, "b2", row("c2"), parent=("gone", 1)),
+        ):
+            with refused(Behind, Occupied, StoreError, CheckpointNotFound):
+                begun()
+            assert (everything(store), kept(store, texts)) == (before, [None] * 3)
+        store.append(good)
+        assert kept(store, texts) == [*texts]
+
+    def test_a_change_for_a_holder_has_no_texts(self) -> None:
+        """Nor has one for nobody: only the worker that drives a run writes requests of a model."""
+        store = self.store
+        begin(store, "b1", row("c1"), take="me")
+        begin(store, "b2", row("c2"))
+        before = everything(store)
+        for holder in (MINE, claim("b2", owner="", fence=0)):
+            left = Append(branch_id=holder.branch_id, seq=1, holder=holder, entries=(note("j"),), texts=SCHEMAS)
+            with refused(StoreError):
+                store.append(left)
+            assert (everything(store), kept(store, SCHEMAS)) == (before, [None] * 3)
+
+    def test_a_text_that_cannot_be_stored_is_refused_with_its_change(self) -> None:
+        """Half of a surrogate pair has no digest. A database may have no null character: then that is refused as well."""
+        store, good = self.store, SCHEMAS[0]
+        begin(store, "b1", row("c1"), take="me")
+        before = everything(store)
+        change = Append(branch_id="b1", seq=1, claim=MINE, entries=(note("j"),), texts=(good, "a\ud800"))
+        with refused(StoreError):
+            store.append(change)
+        with refused(StoreError):
+            begin(store, "b2", row("c2"), texts=("\udfff", good))
+        assert (everything(store), store.kept_text(digest_of(good))) == (before, None)
+        try:
+            store.append(replace(change, texts=(good, "a\x00b")))
+        except StoreError:
+            assert (everything(store), store.kept_text(digest_of(good))) == (before, None)
+        else:
+            assert kept(store, (good, "a\x00b")) == [good, "a\x00b"]
+
+    def test_texts_stay_when_runs_are_deleted(self) -> None:
+        """Other runs may name them: neither a branch nor what clears a store takes one away."""
+        store = self.store
+        begin(store, "b1", row("c1"), texts=SCHEMAS)
+        begin(store, "b2", row("c2"), status="completed", texts=SCHEMAS)
+        store.remove({"b1": 1}, {})
+        assert store.clear() == 1
+        assert (everything(store), kept(store, SCHEMAS)) == (([], [], [], [], []), [*SCHEMAS])
+        begin(store, "b1", row("c1"), texts=SCHEMAS)
+        assert kept(store, SCHEMAS) == [*SCHEMAS]
+
+    def test_texts_are_kept_and_found_in_an_event_loop(self) -> None:
+        """By the primitives that runs use there."""
+        store, (one, two, _) = self.store, SCHEMAS
+        begin(store, "b1", row("c1"), take="me", texts=(one,))
+        before = branch_of(store, "b1")
+        change = Append(branch_id="b1", seq=1, claim=MINE, entries=(note("j"),), texts=(one, two))
+
+        async def work() -> tuple[Branch, list[str | None]]:
+            with refused(Behind):
+                await on_loop(store).append(replace(change, seq=0))
+            found = [await store.akept_text(digest_of(two))]
+            after = await on_loop(store).append(change)
+            return after, [*found, *[await store.akept_text(digest_of(text)) for text in SCHEMAS]]
+
+        assert self.run(work()) == (replace(before, seq=2), [None, one, two, None])

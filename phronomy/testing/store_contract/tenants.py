@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +32,7 @@ from phronomy.testing.store_contract.base import (
     begin,
     branch_of,
     claim,
+    digest_of,
     end,
     everything,
     forked,
@@ -392,6 +394,21 @@ class RaceTests(StoreTests):
         assert store.count_pending(PendingFilter(facets={"tool": "pay"})) == RACERS
         trail = store.select_audit(AuditFilter())
         assert len({found.n for found in trail}) == len(trail) == 5 * RACERS
+
+    def test_runs_that_keep_the_same_texts_at_once_do_not_hinder_each_other(self) -> None:
+        """Each adds them in an order of its own: nobody waits for somebody who waits for them."""
+        texts = [[f"{turn} {number}" for number in range(4)] for turn in range(4)]
+
+        def work(n: int, store: Store) -> None:
+            id = f"b{n}"
+            begin(store, id, row(f"c{n}"), take="me")
+            for turn, few in enumerate(texts, 1):
+                mine = tuple(few if n % 4 < 2 else reversed(few))
+                store.append(Append(branch_id=id, seq=turn, claim=claim(id), entries=(note(id),), texts=mine))
+
+        assert self.raced(work) == [None] * RACERS
+        for text in itertools.chain(*texts):
+            assert self.store.kept_text(digest_of(text)) == text
 
     def test_of_those_that_decide_one_approval_one_does(self, driver: str) -> None:
         """The call runs once; the others are told who was first."""
