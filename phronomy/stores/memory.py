@@ -225,6 +225,8 @@ class MemoryStore(Store):
         # What an interrupt leaves of these is a text that no row names.
         for digest, text in texts.items():
             mine.texts.setdefault(digest, text)
+        if after.handed is not None:
+            mine.handed[after.id] = None
         trail = [replace(row, n=next(self._count)) for row in change.audit] if change.audit else ()
         # Assigned to the end that counts, not appended: what an interrupted write left behind it is overwritten here.
         line.log[seq - after.parent_seq :] = fresh
@@ -234,6 +236,8 @@ class MemoryStore(Store):
         # an interrupt would hide a request that nobody has decided.
         for pending_id in change.closed:
             mine.unlist(line.pending.get(pending_id))
+        if after.handed is None:
+            mine.handed.pop(after.id, None)
         return after
 
     def _pending_after(self, mine: Books, pending: Waits, after: Branch, change: Append) -> Waits:

@@ -86,6 +86,8 @@ class Books:
         self.branches: dict[str, dict[str, None]] = {}
         self.threads: dict[str, dict[str, None]] = {}
         self.runs: dict[str, dict[str, None]] = {}
+        # Branches in which something was left for a worker: a worker asks for them every second, however many runs there are.
+        self.handed: dict[str, None] = {}
         # Pending approvals by number, and for each facet their places, sorted by time: a page of ten thousand requests
         # is found by bisection, not by sorting them anew for each page.
         self.waiting: dict[int, PendingRow] = {}
@@ -149,6 +151,8 @@ class Books:
             parents = dict.fromkeys(wanted.parents)
             ids = [id for parent in parents for id in self.branches.get(parent, ()) if id in self.lines]
             lines = sorted((self.lines[id] for id in ids), key=lambda line: line.n)
+        elif wanted.handed and wanted.run_id is None and wanted.thread_id is None:
+            lines = sorted((self.lines[id] for id in self.handed if id in self.lines), key=lambda line: line.n)
         else:
             lines = self.lines_of(wanted.run_id, wanted.thread_id)
         return [line.branch for line in lines if is_wanted(line.branch, wanted)][: wanted.limit]
