@@ -55,6 +55,8 @@ def test_what_nobody_saw_is_not_approved_without_the_app(told: Callable[[], str]
     said()
     assert run("approve", item.id, "--yes", app=None) == cli.MISUSED
     assert "masked, and --yes runs it with nobody asked" in told()
+    assert run("approve", item.id, app=None) == cli.MISUSED
+    assert "since without --app it is not known which arguments are secret: --reveal shows them" in told()
     assert waiting() == [item.id]
 
 

@@ -308,16 +308,35 @@ def test_the_same_decision_with_the_same_key_is_the_same_answer(desk: Desk) -> N
         return found
 
     assert again() == first
-    for other in (Approve(), Approve(args={"order": 2}), Reject(), Respond(content="x")):
-        with pytest.raises(CheckpointAlreadyResumed):
-            again(other)
-    for options in ({"key": "click-2"}, {"key": None}, {"by": "otto"}):
-        with pytest.raises(CheckpointAlreadyResumed):
-            again(**options)
-    desk.carried_out(agent)
-    done = again()
+    for _ in range(2):  # before it is carried out, and after: it is what was given that is compared
+        for other in (Approve(), Approve(args={"order": 2}), Approve(args={"order": 1, "amount": 9}), Reject()):
+            with pytest.raises(CheckpointAlreadyResumed):
+                again(other)
+        for options in ({"key": "click-2"}, {"key": None}, {"by": "otto"}, {"digest": "0" * 64}):
+            with pytest.raises(CheckpointAlreadyResumed):
+                again(**options)
+        desk.carried_out(agent)
+        done = again()
     assert (done.status, done.decision.key, desk.paid) == ("settled", "click-1", [(1, 4.0)])
     assert [line.key for line in desk.open().audit(pending_id=item.id)] == ["click-1"]
+
+
+@pytest.mark.parametrize("answer", [Approve(args={"order": 1}), Reject(reason="no"), Respond(content={"a": 1})])
+def test_any_answer_is_the_same_a_second_time(desk: Desk, answer: Any) -> None:
+    agent = desk.agent()
+    (item,) = desk.asked(agent).pending
+    for _ in range(3):
+        found = desk.driver.call(
+            desk.open(),  # type: ignore[arg-type]
+            "decide",
+            item.id,
+            answer,
+            by="rita",
+            digest=item.digest,
+            key="k",
+        )
+        desk.carried_out(agent)
+    assert found.status in ("settled", "asked_again")
 
 
 def test_each_call_of_a_reply_is_decided_by_itself_by_whoever(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from places import Place
 from stop_scenes import elsewhere
 
 from phronomy import Agent, Approve, Reject, tool
-from phronomy.errors import ConfigurationError, StoreError
+from phronomy.errors import AgentChanged, AsyncRequired, ConfigurationError, ModelError, StoreError
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.workers import Worker
@@ -190,6 +191,98 @@ def test_a_run_that_fails_again_and_again_is_set_aside_and_carried_out_once_it_i
     assert desk.paid == {1: 1}, "the call had settled, and is not run again"
 
 
+def test_a_run_that_failed_is_taken_up_by_the_next_worker_too(desk: Desk) -> None:
+    """The first one was stopped, or died: what it has noted of tries is gone with it."""
+    away = threading.Event()
+    away.set()
+
+    def reply(request: Any) -> Any:
+        if away.is_set() and request.messages[-1].role == "tool":
+            return ConnectionError("the provider is away")
+        return desk.reply(request)
+
+    (pending_id,) = desk.asked(desk.agent(), 1)
+    run_id = decide(desk.place.open(), pending_id)
+    first = Worker(desk.agent(model=ScriptedModel(reply)), retry_wait=NEVER)
+    (done,) = asyncio.run(first.once())
+    assert (type(done.error), first.health().failures) == (ModelError, 1)
+    assert [branch.id for branch in desk.place.open().decided()] == [run_id]
+    away.clear()
+    (done,) = asyncio.run(Worker(desk.agent(model=ScriptedModel(reply))).once())
+    assert done.result.output == "Done."
+    assert (desk.paid, desk.place.open().decided()) == ({1: 1}, [])
+
+
+def test_a_call_that_failed_and_may_have_taken_effect_is_not_run_again_by_itself(desk: Desk) -> None:
+    entered: list[int] = []
+
+    @tool(requires_approval=True, on_failure="stop")
+    def wire(order: int) -> str:
+        """Pay by wire."""
+        entered.append(order)
+        raise TimeoutError("no answer from the bank")
+
+    def agent() -> Agent[Any, str]:
+        model = ScriptedModel.by_turn([call("wire", {"order": 1}), "Done."])
+        return Agent(name="desk", model=model, tools=[wire], store=desk.place.open(lease=2.0))
+
+    (item,) = agent().invoke("Pay").checkpoint.pending
+    run_id = decide(desk.place.open(), item.id)
+    worker = Worker(agent(), poll=0.01, retry_wait=0.01)
+    with working(worker):
+        while not worker.health().set_aside:
+            pass
+        (aside,) = worker.health().set_aside
+        assert (aside.run_id, aside.tries) == (run_id, 1)
+    asyncio.run(Worker(agent()).once())
+    assert entered == [1]
+    assert [branch.status for branch in desk.place.open().branches(run_id=run_id)] == ["failed"]
+
+
+def test_an_agent_that_has_changed_is_told_and_carries_it_out_once_that_is_accepted(desk: Desk) -> None:
+    (pending_id,) = desk.asked(desk.agent(), 1)
+    run_id = decide(desk.place.open(), pending_id)
+    bare = Agent(name="desk", model=ScriptedModel(["Done."]), store=desk.place.open(lease=2.0))
+    worker = Worker(bare, tries=1)
+    (done,) = asyncio.run(worker.once())
+    assert isinstance(done.error, AgentChanged)
+    (aside,) = worker.health().set_aside
+    assert aside.error == str(done.error)
+    assert [branch.status for branch in desk.place.open().branches(run_id=run_id)] == ["failed"]
+    (done,) = asyncio.run(Worker(bare, accept_changes=True).once())
+    assert (done.result.status, desk.paid) == ("completed", {})
+    assert "There is no tool named 'pay' any more. Nothing was run." in [each.text for each in done.result.messages]
+
+
+def test_what_is_told_of_a_run_changes_nothing_of_it(desk: Desk) -> None:
+    told: list[Any] = []
+
+    def heard(done: Any) -> None:
+        told.append(done)
+        raise ZeroDivisionError
+
+    (pending_id,) = desk.asked(desk.agent(), 1)
+    decide(desk.place.open(), pending_id)
+    worker = Worker(desk.agent(), heard=heard)
+    asyncio.run(worker.once())
+    assert [done.result.output for done in told] == ["Done."]
+    assert (worker.health().carried_out, worker.health().failures) == (1, 0)
+
+
+def test_a_worker_runs_once_and_in_no_loop_but_its_own(desk: Desk) -> None:
+    worker = Worker(desk.agent(), poll=NEVER)
+    with working(worker):
+        pass
+    with pytest.raises(ConfigurationError, match="a worker runs once: make another one"):
+        worker.run()
+
+    async def inside() -> None:
+        Worker(desk.agent()).run()
+
+    with pytest.raises(AsyncRequired, match=r"await worker\.arun"):
+        asyncio.run(inside())
+
+
 def test_a_worker_whose_store_is_away_says_so_and_looks_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = desk.agent()
     (pending_id,) = desk.asked(agent, 1)
@@ -223,6 +316,7 @@ def test_a_worker_whose_store_is_away_says_so_and_looks_again(desk: Desk, monkey
         ({"retry_wait": -1}, "retry_wait is a number of seconds above 0"),
         ({"concurrency": 0}, "concurrency is a whole number, 1 or more"),
         ({"tries": True}, "tries is a whole number, 1 or more"),
+        ({"heard": 3}, "heard is a function of a Recovery"),
     ],
 )
 def test_a_wrong_option_is_refused(desk: Desk, options: dict[str, Any], told: str) -> None:
@@ -231,7 +325,7 @@ def test_a_wrong_option_is_refused(desk: Desk, options: dict[str, Any], told: st
 
 
 def test_a_worker_needs_agents_with_names_of_their_own(desk: Desk) -> None:
-    for agents in ([], ["desk"]):
+    for agents in ([], ["desk"], None, 5):
         with pytest.raises(ConfigurationError, match="a worker needs an agent or a graph"):
             Worker(agents)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="two agents of a worker have one name: desk, desk"):

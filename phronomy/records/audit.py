@@ -24,8 +24,8 @@ class AuditRecord(Record):
     the whole run was ended. `ran_digest` covers the tool and the arguments with which the run went on, or is None if
     nothing ran, or if edited arguments are still to be checked because they were decided with the store alone. It
     differs from `digest` if the arguments were `edited`. `content_digest` covers the answer that a human gave in place
-    of a tool. `key` is the idempotency key of the decision. Old records have no `why`, `ran_digest` or
-    `content_digest`.
+    of a tool. `key` is the idempotency key of the decision, and `answer_digest` covers the answer that was given with
+    it. Old records have no `why`, `ran_digest` or `content_digest`.
     """
 
     version: Literal[1] = 1
@@ -48,6 +48,7 @@ class AuditRecord(Record):
     content_digest: str | None = None
     edited: bool = False
     key: Text | None = None
+    answer_digest: str | None = None
 
 
 def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRecord:

@@ -16,17 +16,18 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from phronomy.errors import ConfigurationError, PhronomyError, StoreError
-from phronomy.foundation.checks import is_count, is_number, is_timeout
+from phronomy.errors import AsyncRequired, ConfigurationError, PhronomyError, RunFailed
+from phronomy.foundation.checks import is_count, is_number, is_series, is_timeout
 from phronomy.foundation.quoting import quoted
 from phronomy.runs import recovery
 from phronomy.runs.recovery import Recovery
 from phronomy.runs.runs import Runs
+from phronomy.stores.base import Store
 from phronomy.stores.native import in_store
-from phronomy.stores.rows import Append, Behind, Held
+from phronomy.stores.rows import Append, Behind, Claim, Held
 
 _log = logging.getLogger("phronomy")
 
@@ -84,7 +85,9 @@ class Worker:
     stores every `poll` seconds, give or take a fifth, and at once after a decision that was made with the same store object. It
     drives up to `concurrency` runs at the same time. A run that fails is tried again after `retry_wait` seconds, which double with
     each try up to five minutes. After `tries` tries it is set aside: its status is `failed`, `health()` lists it with the
-    reason, and it is tried every five minutes. `heard` is called with the outcome of each try.
+    reason, and it is tried every five minutes. A run in which a call has failed that must not run twice is set aside at
+    once, and never tried by itself. With `accept_changes`, an agent that has changed still carries its runs out. `heard`
+    is called with the outcome of each try.
 
     Any number of workers may run at the same time, in any number of processes. Raises `ConfigurationError`.
     """
@@ -98,9 +101,11 @@ class Worker:
         concurrency: int = 8,
         tries: int = 5,
         retry_wait: float = 1.0,
+        accept_changes: bool = False,
         heard: Callable[[Recovery[Any]], object] | None = None,
     ) -> None:
-        self._agents: tuple[Runs[Any, Any], ...] = (agents,) if isinstance(agents, Runs) else tuple(agents)
+        given = (agents,) if isinstance(agents, Runs) else agents
+        self._agents: tuple[Runs[Any, Any], ...] = tuple(given) if is_series(given) else ()
         if not self._agents or not all(isinstance(each, Runs) for each in self._agents):
             raise ConfigurationError("a worker needs an agent or a graph, or a list of them")
         names = [each.spec.name for each in self._agents]
@@ -112,13 +117,14 @@ class Worker:
         for name, count in (("concurrency", concurrency), ("tries", tries)):
             if not is_count(count) or count == 0:
                 raise ConfigurationError(f"{name} is a whole number, 1 or more, not {quoted(count)}")
-        self._options: dict[str, Any] = {} if deps is None else {"deps": deps}
+        if not callable(heard) and heard is not None:
+            raise ConfigurationError(f"heard is a function of a Recovery, or None, not {quoted(heard)}")
+        self._options: dict[str, Any] = {"accept_changes": accept_changes} | ({} if deps is None else {"deps": deps})
         self._poll, self._wait, self._tries = poll, retry_wait, tries
         self._concurrency = concurrency
         self._heard = heard if heard is not None else _unheard
         # Changed by the loop alone, and read by `health` from any thread.
         self._tried: dict[str, _Tried] = {}
-        self._again: dict[str, tuple[Runs[Any, Any], tuple[str, str]]] = {}
         self._aside: dict[str, SetAside] = {}
         self._at_work: dict[str, asyncio.Task[None]] = {}
         self._carried_out = self._failures = 0
@@ -128,6 +134,7 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: asyncio.Event | None = None
         self._stopping = threading.Event()
+        self._begun = False
 
     def health(self) -> Health:
         """How the worker is, for a health check or a page. Safe to call from any thread."""
@@ -154,7 +161,11 @@ class Worker:
 
     def run(self, *, grace: float | None = 30.0) -> None:
         """Work until `stop` is called, in an event loop of this thread. See `arun`."""
-        asyncio.run(self.arun(grace=grace))
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run(self.arun(grace=grace))
+        raise AsyncRequired("an event loop runs in this thread: use `await worker.arun()`")
 
     async def arun(self, *, grace: float | None = 30.0) -> None:
         """Work until `stop` is called.
@@ -164,6 +175,9 @@ class Worker:
         """
         if grace is not None and (not is_number(grace) or grace < 0):
             raise ConfigurationError(f"grace is a number of seconds, 0 or more, or None, not {quoted(grace)}")
+        if self._begun:
+            raise ConfigurationError("a worker runs once: make another one")
+        self._begun = True
         self._loop, self._bell = asyncio.get_running_loop(), asyncio.Event()
         stores = {id(each.store.keeper): each.store.keeper for each in self._agents}
         for keeper in stores.values():
@@ -182,9 +196,13 @@ class Worker:
         """Look once, and carry out everything that is to be done now, one run after the other."""
         done: list[Recovery[Any]] = []
         for agent in self._agents:
-            done += await agent.arecover_all(limit=1_000, **self._options)
-        for each in done:
-            self._heard(each)
+            for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, 1_000):
+                each = await recovery.acarried_on(agent, place, self._options)
+                if each is not None:
+                    await self._ended(agent, place, each)
+                    done.append(each)
+        await self._tidy()
+        self._looked = time.monotonic()
         return done
 
     # The loop
@@ -214,9 +232,7 @@ class Worker:
     async def _look(self) -> None:
         """Begin what is to be done, as far as there is room."""
         for agent in self._agents:
-            places = await in_store(agent.store, recovery.found, agent.store, agent.spec, 1_000)
-            failed = [place for of, place in self._again.values() if of is agent]
-            for place in dict.fromkeys([*places, *failed]):
+            for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, 1_000):
                 if len(self._at_work) >= self._concurrency:
                     return
                 if self._is_due(place[1]) and not self._stopping.is_set():
@@ -233,61 +249,57 @@ class Worker:
         """Drive one run to where it rests, and note what came of it."""
         branch_id = place[1]
         try:
-            if branch_id in self._again:  # it failed here, and its status says so: it is no longer found by itself
-                done: Recovery[Any] | None = await self._again_of(agent, place)
-            else:
-                done = await recovery.acarried_on(agent, place, self._options)
-            if done is not None:
-                self._heard(done)
+            done = await recovery.acarried_on(agent, place, self._options)
             if done is None:  # another worker has it
                 self._forget(branch_id)
-            elif done.error is not None:
-                await self._failed(agent, place, done.error)
             else:
-                self._forget(branch_id)
-                self._carried_out += 1
+                await self._ended(agent, place, done)
         except Exception as error:
-            await self._failed(agent, place, error)
+            _log.exception("a worker could not look after run %s (%s)", place[0], type(error).__name__)
         finally:
             self._at_work.pop(branch_id, None)
             self.wake()  # there is room for another, and a run that was decided again meanwhile is found at once
 
-    async def _again_of(self, agent: Runs[Any, Any], place: tuple[str, str]) -> Recovery[Any]:
-        """Try a run once more that has failed here."""
-        run_id, branch_id = place
-        try:
-            result = await agent.arecover(branch_id, **self._options)
-        except PhronomyError as error:
-            return Recovery(run_id=run_id, branch_id=branch_id, error=error)
-        return Recovery(run_id=run_id, branch_id=branch_id, result=result)
-
     def _forget(self, branch_id: str) -> None:
         self._tried.pop(branch_id, None)
-        self._again.pop(branch_id, None)
         self._aside.pop(branch_id, None)
 
-    async def _failed(self, agent: Runs[Any, Any], place: tuple[str, str], error: Exception) -> None:
-        """Note that a try has failed; after the last one, the run is set aside."""
+    async def _ended(self, agent: Runs[Any, Any], place: tuple[str, str], done: Recovery[Any]) -> None:
+        """Note what came of a try, and tell whoever listens."""
+        if done.error is None:
+            self._forget(place[1])
+            self._carried_out += 1
+        else:
+            await self._failed(agent, place, done.error)
+        try:
+            self._heard(done)
+        except Exception as error:  # it looks on: the run has ended as it has
+            _log.warning("what a worker tells of run %s raised %s", place[0], type(error).__name__)
+
+    async def _failed(self, agent: Runs[Any, Any], place: tuple[str, str], error: PhronomyError) -> None:
+        """Note that a try has failed, and leave the run for another try; after the last one, it is set aside."""
         run_id, branch_id = place
         tries = self._tried[branch_id].tries + 1 if branch_id in self._tried else 1
         self._failures += 1
-        wait = _LONGEST if tries >= self._tries else min(self._wait * 2.0 ** (tries - 1), _LONGEST)
-        self._tried[branch_id] = _Tried(tries=tries, due=time.monotonic() + wait)
-        self._again[branch_id] = (agent, place)
         name = type(error).__name__  # what others say may quote anything, so the log has the type alone
-        if tries < self._tries:
+        again = may_repeat(error)
+        final = not again or tries >= self._tries
+        if final and branch_id not in self._aside:
+            _log.error("run %s failed (%s, %d tries), and is set aside", run_id, name, tries)
+        if final:
+            aside = SetAside(run_id=run_id, branch_id=branch_id, agent=agent.spec.name, tries=tries, error=str(error))
+            self._aside[branch_id] = aside
+        if not again:  # the call that failed may have taken effect: to run it once more is for a human to say
+            self._tried.pop(branch_id, None)
+            return
+        wait = _LONGEST if final else min(self._wait * 2.0 ** (tries - 1), _LONGEST)
+        self._tried[branch_id] = _Tried(tries=tries, due=time.monotonic() + wait)
+        if not final:
             _log.warning("run %s failed (%s); it is tried again in %.0f s", run_id, name, wait)
-            return
-        told = str(error) if isinstance(error, PhronomyError) else name
-        aside = SetAside(run_id=run_id, branch_id=branch_id, agent=agent.spec.name, tries=tries, error=told)
-        self._aside[branch_id] = aside
-        if tries > self._tries:
-            return
-        _log.error("run %s failed %d times (%s), and is set aside until that is mended", run_id, tries, name)
         try:
-            await in_store(agent.store, set_aside, agent, place)
+            await in_store(agent.store, leave, agent.store, place, final)
         except PhronomyError:
-            _log.warning("that run %s is set aside could not be written down", run_id)
+            _log.warning("that run %s is to be tried again could not be written down", run_id)
 
     async def _tidy(self) -> None:
         """Make announcements that were not made, and delete what is older than the store keeps."""
@@ -299,20 +311,41 @@ class Worker:
         tasks: Sequence[asyncio.Task[None]] = [*self._at_work.values()]
         if tasks:
             _, left = await asyncio.wait(tasks, timeout=grace)
+            if left:
+                _log.warning("%d runs are left in the middle of what they do; the next worker recovers them", len(left))
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
 
 
-def set_aside(agent: Runs[Any, Any], place: tuple[str, str]) -> None:
-    """Write down that a run has failed, so that a list of runs shows it. One that somebody holds is left to them."""
+def may_repeat(error: PhronomyError) -> bool:
+    """Whether to drive the run once more runs nothing twice: no call of it has failed that must not run again by itself."""
+    checkpoint = error.checkpoint if isinstance(error, RunFailed) else None
+    if checkpoint is None:  # it did not get so far as to run anything
+        return True
+    runs = (checkpoint, *checkpoint.nested)
+    return not any(call.status == "failed" and not call.repeatable for run in runs for call in run.calls)
+
+
+def leave(store: Store, place: tuple[str, str], final: bool) -> None:
+    """Leave a run that has failed for the next try, of this worker or another. One that somebody holds by now is left to them.
+
+    A run that failed is not taken up by recovery, since its caller was told of the error. Here nobody was told: so it is marked as one
+    in which something is left to be done. After the last try, its status says that it has failed, whatever kept it from being driven.
+    """
     run_id, branch_id = place
-    store = agent.store
     branch = next((each for each in store.branches(run_id=run_id) if each.id == branch_id), None)
-    if branch is None or branch.status == "failed":
+    if branch is None or branch.is_held(store.clock()):
         return
-    change = Append(branch_id=branch_id, seq=branch.seq, take="worker:aside", release=True, status="failed")
+    nobody = Claim(branch_id=branch_id, run_id=run_id, owner="", fence=branch.fence)
+    changes = []
+    if final and branch.status == "suspended":
+        changes.append(Append(branch_id=branch_id, seq=branch.seq, take="worker", release=True, status="failed"))
+        nobody = replace(nobody, fence=branch.fence + 1)
+    if branch.handed is None:
+        changes.append(Append(branch_id=branch_id, seq=branch.seq, holder=nobody))
     try:
-        store.append(change)
-    except (Behind, Held, StoreError):  # somebody has taken it up meanwhile: then it is theirs
+        for change in changes:
+            store.append(change)
+    except (Behind, Held):  # somebody has taken it up meanwhile: then it is theirs
         return

@@ -166,17 +166,23 @@ def _check_here(place: Place, pending: PendingApproval, given: Answer | Make) ->
 
 
 def _check_seen(request: Request, answer: Answer | None, manner: Manner) -> None:
-    """Refuse to run, with nobody asked, what is masked and so was seen by nobody. Raises `WrongUsage`."""
-    if not manner.yes or not isinstance(answer, Approve):
+    """Refuse to run what is masked, and so is seen by nobody, with nobody asked, or without the app. Raises `WrongUsage`."""
+    # With the app, a human is shown which arguments are secret, and everything else. Without it, all of them are masked.
+    blind = request.place.agent is None
+    if not (manner.yes or blind) or not isinstance(answer, Approve):
         return
     pending, was = request.pending, request.pending.args
     args = was if answer.args is None else answer.args
     masked = request.mask.masked_in(pending)
     unseen = sorted(name for name in masked if name in args and args[name] == was[name])
     if unseen:
+        masked_here = f"{', '.join(unseen)} of {pending.id} {'is' if len(unseen) == 1 else 'are'} masked"
+        if blind and not manner.yes:
+            raise WrongUsage(
+                f"{masked_here}, since without --app it is not known which arguments are secret: --reveal shows them"
+            )
         raise WrongUsage(
-            f"{', '.join(unseen)} of {pending.id} {'is' if len(unseen) == 1 else 'are'} masked, and --yes runs it with nobody"
-            " asked: --reveal shows what is masked, and goes with --yes"
+            f"{masked_here}, and --yes runs it with nobody asked: --reveal shows what is masked, and goes with --yes"
         )
 
 

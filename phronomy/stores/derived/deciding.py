@@ -32,7 +32,8 @@ from phronomy.records.decisions import (
     Respond,
     as_principal,
 )
-from phronomy.stores.derived.listing import Waiting
+from phronomy.records.record import digest_of
+from phronomy.stores.derived.listing import Waiting, decision_on
 from phronomy.stores.derived.requests import Request, branch_of, request_decided, request_of, waiting_under
 from phronomy.stores.log.log import journal_entry, trail_row
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
@@ -71,11 +72,12 @@ def decide(
         if branch is not None:
             waiting = waiting_under(store, pending_id)
         if waiting is None or branch is None:
-            return _decided_before(store, pending_id, answer, who, key)
+            return _decided_before(store, pending_id, answer, who, digest, key)
         at = datetime.fromtimestamp(store.clock(), UTC)
         _check(waiting.approval, answer, digest, at)
         decision = _decision(waiting.approval, answer, who, channel, key, at)
-        change = _change(store, branch, waiting, decision)
+        given = _answer_digest(answer, digest) if key is not None else None
+        change = _change(store, branch, waiting, decision, given)
         try:
             store.append(change)
         except Behind:
@@ -144,7 +146,7 @@ def _edits(item: PendingApproval, answer: Answer) -> JsonText | None:
     return given if given != item.__dict__["args"] else None
 
 
-def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision) -> Append:
+def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision, given: str | None) -> Append:
     """The write: the decision in the log of the branch, for whoever drives the run now or next."""
     held = branch.owner if branch.is_held(store.clock()) else None
     record = audit_record_of(
@@ -155,7 +157,7 @@ def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision) 
         thread_id=branch.thread_id,
         branch_id=branch.id,
         checkpoint_id=waiting.checkpoint_id,
-    )
+    ).evolve(answer_digest=given)
     return Append(
         branch_id=branch.id,
         seq=branch.seq,
@@ -167,40 +169,32 @@ def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision) 
     )
 
 
-def _decided_before(store: Store, pending_id: str, answer: Answer, by: Principal, key: str | None) -> Request:
+def _answer_digest(answer: Answer, digest: str) -> str:
+    """What tells an answer from another one, exactly as it was given."""
+    return digest_of(KINDS[type(answer)], digest, answer.model_dump_json())
+
+
+def _decided_before(
+    store: Store, pending_id: str, answer: Answer, by: Principal, digest: str, key: str | None
+) -> Request:
     """The request as it stands, if this very decision was recorded before. Raises `CheckpointAlreadyResumed`, `UnknownPending`."""
     found = request_decided(store, pending_id)
+    record = decision_on(store, pending_id)
+    # By the trail, which has what was given: the decision in the log holds arguments as the tool reads them, 40 as 40.0.
+    if record is not None and key is not None and record.by is not None:
+        given = (clean(key), by.id, _answer_digest(answer, digest))
+        if (record.key, record.by.id, record.answer_digest) == given:
+            return found
     decision = found.decision
-    if (
-        decision is not None
-        and key is not None
-        and decision.key == clean(key)
-        and _is_same(found.approval, decision, answer, by)
-    ):
-        return found
     who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
+    now = f"asked again as {found.asked_again}" if found.asked_again is not None else found.status
     raise CheckpointAlreadyResumed(
-        f"pending {pending_id} of checkpoint {found.checkpoint_id} was decided before{who}; it is {found.status.replace('_', ' ')}",
+        f"pending {pending_id} of checkpoint {found.checkpoint_id} was decided before{who}; it is {now}",
         checkpoint_id=found.checkpoint_id,
         pending_id=pending_id,
         decision=decision,
         progress=_progress(found),
     )
-
-
-def _is_same(item: PendingApproval, decision: Decision, answer: Answer, by: Principal) -> bool:
-    """Whether a decision is this one, given a second time."""
-    if decision.kind != KINDS[type(answer)] or decision.by is None or decision.by.id != by.id:
-        return False
-    match answer:
-        case Reject():
-            return (decision.reason, decision.then) == (answer.reason, answer.then)
-        case Respond():
-            return bool(decision.json_text("content") == answer.json_text("content"))
-        case _:
-            # Once it is checked it holds the arguments as the tool reads them (40 as 40.0), so they are compared before that alone.
-            edits, taken = _edits(item, answer), decision.__dict__["args"]
-            return edits == taken if not decision.judged else (edits is None) == (taken is None)
 
 
 def _progress(found: Request) -> Progress:
