@@ -31,7 +31,7 @@ __all__ = ["place", "said", "told"]  # fixtures
         ("reject pend_1 --store sqlite:///runs.db", cli.FAILED, "the store knows no pending approval"),
         ("respond pend_1 done --store sqlite:///runs.db", cli.FAILED, "the store knows no pending approval"),
         ("work --store sqlite:///runs.db", cli.MISUSED, "give --app module:agent"),
-        ("work --app desk:make --store sqlite:///runs.db --poll 0", cli.FAILED, "poll is a number of seconds above 0"),
+        ("work --app desk:make --store sqlite:///runs.db --poll 0", cli.MISUSED, "--poll"),
         ("edit pend_1 --store sqlite:///runs.db", cli.MISUSED, "give --app module:agent"),
         ("recover --store sqlite:///runs.db", cli.MISUSED, "give --app module:agent"),
         ("chat", cli.MISUSED, "give --app module:agent"),

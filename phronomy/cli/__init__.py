@@ -39,6 +39,7 @@ __all__ = [
 _STATUSES: Final = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
 _DEMO: Final = "Exit status: 0 decided and done (a rejection too); 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
 _DECIDING: Final = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 4 it has lapsed; 130 Ctrl-C."
+_WORKING: Final = "Exit status: 0 stopped, or done; 1 error; 2 wrong usage."
 
 _COMMANDS: Final = {
     "demo": ("demo.demo", _DEMO),
@@ -57,7 +58,7 @@ _COMMANDS: Final = {
     "reject": ("decide.reject", _DECIDING),
     "respond": ("decide.respond", _DECIDING),
     "edit": ("decide.edit", _DECIDING),
-    "work": ("work.work", _STATUSES),
+    "work": ("work.work", _WORKING),
     "recover": ("recover.recover", _STATUSES),
     "cancel": ("runs.cancel", _STATUSES),
 }

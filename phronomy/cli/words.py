@@ -76,7 +76,7 @@ def was_decided(decision: Decision | AuditRecord) -> str:
 
 PROGRESS: Final = {
     "running": "the run goes on",
-    "suspended": "the run waits for another decision",
+    "suspended": "the run waits: for another decision, or for a worker",
     "ended": "the run has ended",
     "failed": "the run has stopped on a failure",
     "unknown": "the run was interrupted since",

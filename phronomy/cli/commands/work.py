@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from phronomy.cli.apps import open_place
-from phronomy.cli.options import Here, command
+from phronomy.cli.options import Accept, Here, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, FAILED, explained
 from phronomy.runs.recovery import Recovery
@@ -23,11 +23,14 @@ def work(
     *,
     here: Here,
     once: Annotated[bool, typer.Option("--once", help="Carry out what there is to do now, and end.")] = False,
-    poll: Annotated[float, typer.Option(help="Seconds between two looks into the store.", metavar="SECONDS")] = 1.0,
+    poll: Annotated[
+        float, typer.Option(help="Seconds between two looks into the store.", metavar="SECONDS", min=0.01)
+    ] = 1.0,
     concurrency: Annotated[int, typer.Option(help="So many runs at the same time, at most.", metavar="N", min=1)] = 8,
     grace: Annotated[
-        float, typer.Option(help="Seconds that runs have to come to rest when it is stopped.", metavar="SECONDS")
+        float, typer.Option(help="Seconds that runs have to come to rest when it is stopped.", metavar="SECONDS", min=0)
     ] = 30.0,
+    accept_changes: Accept = False,
 ) -> int:
     """Carry out what was decided elsewhere, and recover what lost workers have left, until it is stopped.
 
@@ -44,7 +47,9 @@ def work(
             elif done.result is not None:
                 screen.say(f"{done.run_id}: {done.result.status}")
 
-        worker = Worker(agent, deps=place.deps, poll=poll, concurrency=concurrency, heard=heard)
+        worker = Worker(
+            agent, deps=place.deps, poll=poll, concurrency=concurrency, accept_changes=accept_changes, heard=heard
+        )
         if once:
             return FAILED if any(each.error is not None for each in asyncio.run(worker.once())) else DONE
         screen.say(f"A worker for {agent.spec.name}. Ctrl-C stops it.", style="bold")
