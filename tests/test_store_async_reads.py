@@ -11,7 +11,7 @@ import pytest
 from drivers import PATIENCE, SYNC, Around, run
 from places import Place
 
-from phronomy import Agent, Checkpoint, CheckpointNotFound, MemoryStore, StoreError, tool
+from phronomy import Agent, Approve, Checkpoint, CheckpointNotFound, MemoryStore, StoreError, tool
 from phronomy.stores import native
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Lineage
@@ -81,6 +81,9 @@ def test_the_twins_give_what_the_methods_give(place: Place) -> None:
         ("list", (), {"labeled": True}),
         ("diff", (ended.id, waits.id), {}),
         ("wait", (ended.run_id,), {"timeout": PATIENCE}),
+        ("request", (waits.pending[0].id,), {}),
+        ("decided", (), {}),
+        ("decide", (waits.pending[0].id, Approve()), {"by": "ann", "digest": waits.pending[0].digest, "key": "click"}),
     ]
     assert sorted([name for name, _, _ in asked] + ["audit"]) == reads()
 
@@ -88,6 +91,7 @@ def test_the_twins_give_what_the_methods_give(place: Place) -> None:
         found = [await getattr(store, NAMED.get(name, f"a{name}"))(*given, **named) for name, given, named in asked]
         return [*found, [record async for record in store.aaudit(run_id=ended.run_id)]]
 
+    store.decide(*asked[-1][1], **asked[-1][2])
     plain = [getattr(store, name)(*given, **named) for name, given, named in asked]
     assert run(twins()) == [*plain, list(store.audit(run_id=ended.run_id))]
     assert len(plain[4]) == 7

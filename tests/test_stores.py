@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from phronomy import Agent, tool
+from phronomy import Agent, Approve, tool
 from phronomy.errors import CheckpointNotFound, StoreError
 from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, PendingFilter, SQLiteStore, Store
 from phronomy.testing import ScriptedModel, call
@@ -111,11 +111,14 @@ def test_what_is_taken_away_leaves_nothing_in_memory() -> None:
         run_id = paid(store, thread_id=thread, label="gold")
         fork = clerk(store, "x").fork(store.list(run_id=run_id)[1].id)
         clerk(store, "x").cancel(fork)
-    assert min(size for name, size in sizes(store).items() if name not in ("waiting", "order")) > 0
+    assert min(size for name, size in sizes(store).items() if name not in ("waiting", "order", "handed")) > 0
     assert store.clear() > 0
     assert set(sizes(store).values()) == {0}
     waits = clerk(store, call("pay", {"amount": 5.0})).invoke("Pay", thread_id="t").run_id
     assert (sizes(store)["waiting"], sizes(store)["order"]) == (1, 7)
+    (item,) = store.pending()
+    store.decide(item.approval.id, Approve(), by="ann", digest=item.approval.digest)
+    assert (sizes(store)["waiting"], sizes(store)["handed"]) == (0, 1)
     assert store.delete(waits, force=True)
     assert set(sizes(store).values()) == {0}
 

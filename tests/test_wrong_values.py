@@ -243,6 +243,7 @@ NOT_MADE_BY_USERS = {
     "PatternProgress",
     "PatternState",
     "Recovery",
+    "Request",
     "Result",
     "StopItem",
     "Stream",

@@ -261,6 +261,7 @@ class Books:
         drop_under(self.threads, line.branch.thread_id, line.branch.id)
         drop_under(self.branches, line.branch.parent_branch, line.branch.id)
         self.branches.pop(line.branch.id, None)
+        self.handed.pop(line.branch.id, None)
 
 
 def lists_of(row: PendingRow) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ and the log of that branch says the rest: who decided what, whether the call has
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -57,7 +57,7 @@ class Request:
     agent: str
     label: str | None = None
     decision: Decision | None = None
-    result: CallResult | None = None
+    result: CallResult | None = field(default=None, repr=False)
     asked_again: str | None = None
     run_status: BranchStatus
 
