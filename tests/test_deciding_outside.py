@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from drivers import PATIENCE, Around, Driver
 from places import Place
+from pydantic import AfterValidator
 from stop_scenes import elsewhere
 
 from phronomy import (
@@ -43,6 +45,13 @@ from phronomy.testing import ScriptedModel, call, say
 RITA = Principal(id="rita", name="Rita")
 
 
+def affordable(amount: float) -> float:
+    """What no schema says: the desk has a thousand."""
+    if amount > 1000:
+        raise ValueError("the desk has no more than 1000")
+    return amount
+
+
 class Desk:
     """Pays orders, each when somebody has approved it. Whoever decides has the store, and never the desk."""
 
@@ -59,7 +68,7 @@ class Desk:
     def agent(self, *replies: Any, more: Any = (), **options: Any) -> Agent[Any, str]:
         """The agent as a worker makes it."""
 
-        def pay(order: int, amount: float = 5.0) -> str:
+        def pay(order: int, amount: Annotated[float, AfterValidator(affordable)] = 5.0) -> str:
             """Pay an order."""
             self.paid.append((order, amount))
             return f"paid {amount} for {order}"
@@ -182,24 +191,48 @@ def test_an_edit_is_checked_by_whoever_carries_it_out_and_runs_as_the_tool_reads
 @pytest.mark.parametrize(
     ("args", "why"),
     [
-        ({"order": "x", "amount": 4.0}, "The arguments are not valid"),
-        ({"order": 1, "sum": 4.0}, "The arguments are not valid"),
-        ({}, "The arguments are not valid"),
+        ({"order": "x", "amount": 4.0}, "order does not fit 'type': integer is wanted"),
+        ({"order": 1, "sum": 4.0}, "does not fit 'additionalProperties'"),
+        ({}, "does not fit 'required': 'order' is missing"),
     ],
 )
-def test_an_edit_that_the_tool_refuses_is_asked_for_again_with_the_reason(
-    desk: Desk, args: dict[str, Any], why: str
-) -> None:
+def test_an_edit_that_does_not_fit_the_schema_is_refused_at_once(desk: Desk, args: dict[str, Any], why: str) -> None:
+    (item,) = desk.asked(desk.agent()).pending
+    schema = desk.request(item.id).schema
+    assert schema is not None
+    assert (schema["required"], sorted(schema["properties"])) == (["order"], ["amount", "order"])
+    refused(desk, InvalidDecision, f"do not fit the schema of pay: .*{why}", Approve(args=args))
+
+
+def test_a_schema_is_kept_once_and_where_it_is_not_the_worker_alone_checks_the_edit(desk: Desk) -> None:
+    class Bare(Around):
+        """A store that keeps no texts, as one that was written before there were any."""
+
+        def kept_text(self, digest: str) -> str | None:
+            return None
+
+    agent = desk.agent()
+    (item,), _ = desk.asked(agent).pending, desk.asked(agent)
+    text = desk.open().kept_text(item.tool.schema_hash)
+    assert text is not None
+    assert desk.request(item.id).schema == json.loads(text)
+    found = desk.decide(Approve(args={"order": "x"}), store=Bare(desk.open()))
+    assert (found.status, found.schema) == ("decided", None)
+    desk.carried_out(agent)
+    assert desk.request(item.id).status == "asked_again"
+
+
+def test_an_edit_that_the_tool_refuses_is_asked_for_again_with_the_reason(desk: Desk) -> None:
     agent = desk.agent()
     asked = desk.asked(agent)
-    desk.decide(Approve(args=args))
+    desk.decide(Approve(args={"order": 1, "amount": 2000.0}))
     (result,) = desk.carried_out(agent)
     assert (result.status, desk.paid) == ("suspended", [])
     (again,) = desk.open().pending()
     assert again.approval.id != asked.pending[0].id
     assert (again.approval.args, again.approval.digest) == (asked.pending[0].args, asked.pending[0].digest)
     assert again.approval.reason.startswith("The answer that was given cannot be carried out: ")
-    assert why in again.approval.reason
+    assert "the desk has no more than 1000" in again.approval.reason
     assert again.approval.expires_at.timestamp() == desk.now + 600
     first = desk.request(asked.pending[0].id)
     assert (first.status, first.asked_again) == ("asked_again", again.approval.id)
@@ -207,6 +240,8 @@ def test_an_edit_that_the_tool_refuses_is_asked_for_again_with_the_reason(
     desk.decide(Approve())
     (result,) = desk.carried_out(agent)
     assert (result.status, desk.paid) == ("completed", [(1, 5.0)])
+    first = desk.request(asked.pending[0].id)
+    assert (first.status, first.asked_again) == ("asked_again", again.approval.id)
 
 
 def test_an_edit_passes_the_guardrails_of_the_agent_or_is_asked_for_again(desk: Desk) -> None:
@@ -443,7 +478,7 @@ def test_what_waits_in_a_run_inside_a_call_is_decided_and_its_edit_checked_there
     (item,) = desk.asked(outer).pending
     assert item.path
     assert desk.request(item.id).approval == item
-    desk.decide(Approve(args={"order": 1, "amount": "lots"}))
+    desk.decide(Approve(args={"order": 1, "amount": 5000}))
     (result,) = desk.carried_out(outer)
     (again,) = desk.open().pending()
     assert (result.status, again.approval.path, desk.paid) == ("suspended", item.path, [])

@@ -127,6 +127,7 @@ class Store(ABC):
         self.ttl = ttl
         # One for each store. It starts no thread before a run begins.
         self.keeper: Keeper = Keeper(lease)
+        self.known_texts: set[tuple[str, str]] = set()  # by tenant and digest: not sent again by this process
 
     # Primitives
     #

@@ -216,6 +216,9 @@ class Tool:
     predicate_is_async: bool
     """Whether `requires_approval` is an async function."""
 
+    schema_text: str
+    """The JSON Schema of the parameters as text, with its keys in order: what `schema_hash` covers, and what a store keeps."""
+
     schema_hash: str
     """The SHA-256 of the JSON Schema of the parameters, in hexadecimal. The order of keys does not change it."""
 
@@ -248,6 +251,7 @@ class Tool:
         self._arguments, self._context_name = self._signature(body, told)
         self._check_redact()
         schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        self.schema_text = schema
         self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
         self._identity = ToolIdentity(
             source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate, risk=self.risk
@@ -490,7 +494,16 @@ class Tool:
 _SPELT = spelling.Options(Tool, ToolOptions.__annotations__, ToolDefinitionError, typed=ToolOptions)
 
 _FIXED = frozenset(
-    {*ToolOptions.__annotations__, "is_async", "predicate_is_async", "schema_hash", "_body", "_identity", "_predicate"}
+    {
+        *ToolOptions.__annotations__,
+        "is_async",
+        "predicate_is_async",
+        "schema_hash",
+        "schema_text",
+        "_body",
+        "_identity",
+        "_predicate",
+    }
 )
 
 

@@ -230,6 +230,7 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
         stops = found is not None or (flow is not None and flow.stops(runner.state, call))
     if not asks and not stops:
         return judgement.evolve(verdict="run")
+    runner.shared.schemas[tool.schema_hash] = tool.schema_text
     # The deadline counts from here, and not from when the human is told: it is stored with the request, and a crash in between does
     # not start it anew.
     at = now(runner.ledger.store)

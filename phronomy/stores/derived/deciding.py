@@ -34,7 +34,7 @@ from phronomy.records.decisions import (
 )
 from phronomy.records.record import digest_of
 from phronomy.stores.derived.listing import Waiting, decision_on
-from phronomy.stores.derived.requests import Request, branch_of, request_decided, request_of, waiting_under
+from phronomy.stores.derived.requests import Request, branch_of, request_decided, request_of, schema_of, waiting_under
 from phronomy.stores.log.log import journal_entry, trail_row
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
 
@@ -75,6 +75,7 @@ def decide(
             return _decided_before(store, pending_id, answer, who, digest, key)
         at = datetime.fromtimestamp(store.clock(), UTC)
         _check(waiting.approval, answer, digest, at)
+        _check_edit(store, waiting.approval, answer)
         decision = _decision(waiting.approval, answer, who, channel, key, at)
         given = _answer_digest(answer, digest) if key is not None else None
         change = _change(store, branch, waiting, decision, given)
@@ -91,7 +92,8 @@ def decide(
             continue
         # In this process a worker that holds the run hears of it at once.
         store.keeper.poke()
-        return replace(request_of(waiting, branch, at), status="decided", decision=decision)
+        found = request_of(waiting, branch, at)
+        return replace(found, status="decided", decision=decision, schema=schema_of(store, waiting.approval))
 
 
 def _check(item: PendingApproval, answer: Answer, digest: str, at: datetime) -> None:
@@ -114,6 +116,24 @@ def _check(item: PendingApproval, answer: Answer, digest: str, at: datetime) -> 
         raise InvalidDecision(
             f"pending {item.id} stands between two steps of the run: what is edited there only the agent can check. Use"
             " agent.decide, or let it go on as it is",
+            pending_id=item.id,
+        )
+
+
+def _check_edit(store: Store, item: PendingApproval, answer: Answer) -> None:
+    """Refuse edited arguments that do not fit the schema that is kept with the request. Raises `InvalidDecision`."""
+    if _edits(item, answer) is None or not isinstance(answer, Approve):
+        return
+    # The schema of a server may be made so that a check of it takes for ever. The worker has what stops that.
+    schema = schema_of(store, item) if not item.tool.source.startswith("mcp:") else None
+    if schema is None:
+        return
+    from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most decisions edit nothing
+
+    if (wrong := misfit(answer.args, schema)) is not None:
+        raise InvalidDecision(
+            f"the edited arguments of pending {item.id} do not fit the schema of {item.tool_name[:80]}: {wrong}. Nothing was decided:"
+            " store.request(id).schema has it",
             pending_id=item.id,
         )
 

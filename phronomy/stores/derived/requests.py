@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, UnknownPending
+from phronomy.foundation.json_text import JsonDict, object_of, parse
 from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.calls import (
     Call,
@@ -45,7 +46,8 @@ class Request:
 
     `approval` is what a human is shown. `decision` is there once it was decided, `result` once the call has ended: as the model reads
     it, of whatever kind. `asked_again` is the id of the request that stands in its place: the answer could not be carried out, or
-    nobody knows whether the call took effect. `run_status` is how its run, or fork, stands now.
+    nobody knows whether the call took effect. `run_status` is how its run, or fork, stands now. `schema` is the JSON
+    Schema of the arguments, None where the store does not have it.
     """
 
     approval: PendingApproval
@@ -60,6 +62,7 @@ class Request:
     result: CallResult | None = field(default=None, repr=False)
     asked_again: str | None = None
     run_status: BranchStatus
+    schema: JsonDict | None = field(default=None, repr=False)
 
 
 def request(store: Store, pending_id: str) -> Request:
@@ -68,7 +71,14 @@ def request(store: Store, pending_id: str) -> Request:
     branch = branch_of(store, waiting) if waiting is not None else None
     if waiting is None or branch is None:
         return request_decided(store, pending_id)
-    return request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
+    found = request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
+    return replace(found, schema=schema_of(store, waiting.approval))
+
+
+def schema_of(store: Store, item: PendingApproval) -> JsonDict | None:
+    """The JSON Schema of the arguments of a request; None where none is kept: of a question, say, or a run that was taken in."""
+    text = store.kept_text(item.tool.schema_hash) if item.tool.schema_hash else None
+    return None if text is None else object_of(parse(text))
 
 
 def branch_of(store: Store, waiting: Waiting) -> Branch | None:
@@ -147,6 +157,7 @@ def request_decided(store: Store, pending_id: str) -> Request:
         label=lineage.branch.label,
         decision=_decision(past, pending_id),
         run_status=lineage.branch.status,
+        schema=schema_of(store, shown),
     )
     return _since(found, [each for path, each in past if path == shown.path])
 
