@@ -39,6 +39,7 @@ CORE = ",".join(
         "concurrency/retries",
         "guardrails/verdict",
         "engine/stop_points",
+        "approvals/answers",
         "tools/json_schema/answers",
         "stores/log/row_delta",
         "stores/log/shown_state",

@@ -30,13 +30,14 @@ from phronomy import (
 )
 from phronomy.errors import (
     CheckpointAlreadyResumed,
-    CheckpointNotFound,
     InvalidDecision,
     RequestExpired,
     StoreError,
     UnknownPending,
 )
+from phronomy.foundation.json_text import canonical
 from phronomy.guardrails import Refuse, guardrail
+from phronomy.records.decisions import call_digest
 from phronomy.stores import Request
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, Behind, Branch
@@ -184,7 +185,10 @@ def test_an_edit_is_checked_by_whoever_carries_it_out_and_runs_as_the_tool_reads
     assert decision.at == found.decision.at, "it was taken when the human took it"
     told = result.messages[2].text
     assert told.startswith('A human changed the arguments of this call to {"order":1,"amount":4.0} before it ran.')
-    assert len([*desk.open().audit(pending_id=asked.pending[0].id)]) == 1
+    taken, checked = desk.open().audit(pending_id=asked.pending[0].id)
+    assert (taken.edited, taken.checked, taken.ran_digest, taken.digest) == (True, False, None, asked.pending[0].digest)
+    assert (checked.edited, checked.checked, checked.by, checked.at) == (True, True, RITA, taken.at)
+    assert checked.ran_digest == call_digest(asked.pending[0].tool, canonical({"order": 1, "amount": 4.0}))
     assert desk.request(asked.pending[0].id).status == "settled"
 
 
@@ -255,6 +259,22 @@ def test_an_edit_passes_the_guardrails_of_the_agent_or_is_asked_for_again(desk: 
     (result,) = desk.carried_out(agent)
     assert (result.status, desk.paid) == ("suspended", [])
     assert "that is too much" in desk.open().pending()[0].approval.reason
+
+
+def test_a_guardrail_that_fails_has_a_human_asked_again_and_not_the_run_fail_for_ever(desk: Desk) -> None:
+    @guardrail
+    def broken(args: dict[str, Any]) -> Any:
+        if args["amount"] == 40.0:
+            raise ConnectionError("the moderation service is away")
+
+    agent = desk.agent(tool_guardrails=[broken])
+    (item,) = desk.asked(agent).pending
+    desk.decide(Approve(args={"order": 1, "amount": 40.0}))
+    (result,) = desk.carried_out(agent)
+    assert (result.status, desk.paid) == ("suspended", [])
+    assert "raised ConnectionError" in result.checkpoint.pending[0].reason
+    assert "away" not in result.checkpoint.pending[0].reason
+    assert desk.request(item.id).asked_again == result.checkpoint.pending[0].id
 
 
 # Misuse
@@ -353,7 +373,7 @@ def test_the_same_decision_with_the_same_key_is_the_same_answer(desk: Desk) -> N
         desk.carried_out(agent)
         done = again()
     assert (done.status, done.decision.key, desk.paid) == ("settled", "click-1", [(1, 4.0)])
-    assert [line.key for line in desk.open().audit(pending_id=item.id)] == ["click-1"]
+    assert [line.key for line in desk.open().audit(pending_id=item.id)] == ["click-1", "click-1"]
 
 
 @pytest.mark.parametrize("answer", [Approve(args={"order": 1}), Reject(reason="no"), Respond(content={"a": 1})])
@@ -493,6 +513,32 @@ def test_what_waits_in_a_run_inside_a_call_is_decided_and_its_edit_checked_there
 # Beside others
 
 
+def test_what_was_decided_inside_a_run_that_has_ended_is_settled(desk: Desk) -> None:
+    both = say("", call("pay", {"order": 1}), call("pay", {"order": 2}))
+    outer = Agent(
+        name="office",
+        model=ScriptedModel.by_turn([call("desk", {"input": "Pay"}), "All done."]),
+        tools=[desk.agent(both, "Done.").as_tool(name="desk", description="Pays.")],
+        store=desk.open(),
+    )
+    first, second = desk.asked(outer).pending
+    desk.decide(Approve())
+    desk.decide(Reject(then="end"))
+    (result,) = desk.carried_out(outer)
+    assert result.status == "rejected"
+    assert [desk.request(item.id).status for item in (first, second)] == ["settled", "settled"]
+
+
+def test_the_second_run_of_a_thread_is_not_taken_for_the_first(desk: Desk) -> None:
+    """Their calls have the same ids."""
+    agent = desk.agent()
+    for number in (1, 2):
+        (item,) = desk.asked(agent, thread_id="chat").pending
+        assert (desk.decide(Approve()).status, desk.request(item.id).status) == ("decided", "decided")
+        desk.carried_out(agent)
+        assert (desk.request(item.id).status, len(desk.paid)) == ("settled", number)
+
+
 def test_a_run_that_is_forked_before_the_edit_was_checked_asks_anew_in_the_fork(desk: Desk) -> None:
     agent = desk.agent()
     asked = desk.asked(agent)
@@ -569,7 +615,7 @@ def test_a_run_that_is_deleted_meanwhile_is_not_decided(desk: Desk) -> None:
     asked = desk.asked(desk.agent())
     store = desk.open()
     slow = Meanwhile(desk.open(), lambda: store.delete(asked.run_id, force=True))
-    with pytest.raises((UnknownPending, CheckpointNotFound)):
+    with pytest.raises(UnknownPending):
         desk.decide(Approve(), store=slow)
     assert [*store.audit()] == []
 

@@ -149,6 +149,7 @@ LAZY = {
     "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
     "phronomy.conversation.input": {"phronomy.models.formats.chat_completions"},
     "phronomy.approvals.answers": {"phronomy.tools.json_schema.answers"},
+    "phronomy.stores.derived.deciding": {"phronomy.tools.json_schema.answers"},
     "phronomy.records.record": {"phronomy.foundation.spelling"},
     "phronomy.foundation.spelling": {"difflib"},
     "phronomy.observability.announcements": {"phronomy.observability.events"},  # where something is to be told

@@ -283,6 +283,52 @@ def test_a_worker_runs_once_and_in_no_loop_but_its_own(desk: Desk) -> None:
         asyncio.run(inside())
 
 
+def test_a_run_that_has_ended_or_waits_meanwhile_is_not_written_over(desk: Desk) -> None:
+    """A worker may be slow to note that its try failed, and another has carried the run on since."""
+    store = desk.place.open()
+    agent = desk.agent(store=store)
+    (waits,) = desk.asked(agent, 1)
+    (done,) = desk.asked(agent, 2)
+    run_id = decide(store, done)
+    agent.recover_all()
+    places = [(row.run_id, row.branch_id) for row in store.pending_rows()] + [(run_id, run_id)]
+    for place in places:
+        for final in (True, False):
+            module.leave(store, place, final)
+    module.leave(store, ("run_0", "run_0"), True)
+    assert [branch.status for branch in store.branches()] == ["suspended", "completed"]
+    assert store.decided() == []
+    assert store.request(waits).status == "pending"
+
+
+def test_a_run_that_somebody_else_drives_is_looked_at_no_more_often_than_any(desk: Desk) -> None:
+    store = desk.place.open(lease=30.0)
+    agent = desk.agent(store=store)
+    (pending_id,) = desk.asked(agent, 1)
+    desk.go_on.clear()
+    looks: list[Any] = []
+    other = desk.agent(store=desk.place.open(lease=30.0))
+    with elsewhere(lambda: agent.resume(store.request(pending_id).checkpoint_id, approved=True)) as driven:
+        assert desk.entered.wait(PATIENCE)
+        worker = Worker(other, poll=0.05)
+        found = module.recovery.found
+
+        def counted(*given: Any) -> Any:
+            looks.append(given)
+            return [*found(*given), (store.branches()[0].run_id, store.branches()[0].id)]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module.recovery, "found", counted)
+            with working(worker):
+                while len(looks) < 5:
+                    pass
+                seconds = worker.health().last_look
+        assert seconds is not None
+        desk.go_on.set()
+        assert driven.result(PATIENCE).status == "completed"
+    assert (desk.paid, worker.health().failures) == ({1: 1}, 0)
+
+
 def test_a_worker_whose_store_is_away_says_so_and_looks_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = desk.agent()
     (pending_id,) = desk.asked(agent, 1)

@@ -37,6 +37,7 @@ from phronomy.concurrency.workers import whole
 from phronomy.engine.shared import Shared
 from phronomy.errors import CheckpointNotFound, LeaseLost
 from phronomy.records.calls import Decided, Ending, Outcome
+from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
@@ -172,6 +173,10 @@ class Ledger:
         # One decision is recorded in several chains: at the root, which takes it, and in each run that it is handed down to. It is
         # one line in the trail, by its pending id.
         what = outcome.decision.pending_id if isinstance(outcome, Decided) else None
+        # One that was taken with the store alone is told a second time, once it is checked: only then is it known what runs by it.
+        given = decision_on(state, what) if isinstance(outcome, Decided) else None
+        if given is not None and not given.judged and isinstance(outcome, Decided):
+            return [audit_row(state, outcome, self.shared.nested)]
         if what in self._told or (isinstance(outcome, Ending) and state.path):
             return []
         self._told.add(what)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import not_
 from typing import TYPE_CHECKING, Any, Literal
 
+from pydantic import Field
+
 from phronomy.records.calls import Decided, Ending
+from phronomy.records.chain import decision_on
 from phronomy.records.decisions import Decision, DecisionKind, PendingApproval, Principal, Why
 from phronomy.records.record import Record, Text, Time, digest_of
 
@@ -25,7 +29,10 @@ class AuditRecord(Record):
     nothing ran, or if edited arguments are still to be checked because they were decided with the store alone. It
     differs from `digest` if the arguments were `edited`. `content_digest` covers the answer that a human gave in place
     of a tool. `key` is the idempotency key of the decision, and `answer_digest` covers the answer that was given with
-    it. Old records have no `why`, `ran_digest` or `content_digest`.
+    it. A decision that was made with the store alone, and changes something, has a second record, which is `checked`: a
+    worker adds it once it has checked the decision, and it has the `ran_digest`.
+
+    Old records have no `why`, `ran_digest` or `content_digest`.
     """
 
     version: Literal[1] = 1
@@ -49,6 +56,7 @@ class AuditRecord(Record):
     edited: bool = False
     key: Text | None = None
     answer_digest: str | None = None
+    checked: bool = Field(default=False, exclude_if=not_)
 
 
 def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRecord:
@@ -68,7 +76,8 @@ def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[s
     tool_name, why, agent = _request(state, decision.pending_id)
     facts |= {"tool_name": tool_name, "why": why, "agent": agent or inside.get(decision.path, state).speaker}
     goes_on = outcome.edited if outcome.edited is not None else decision
-    return _record(decision, goes_on.digest, facts)
+    checked = decision_on(state, decision.pending_id) is not None
+    return _record(decision, goes_on.digest, facts).evolve(checked=checked)
 
 
 def audit_record_of(decision: Decision, request: PendingApproval, **facts: Any) -> AuditRecord:

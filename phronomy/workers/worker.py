@@ -16,7 +16,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from phronomy.errors import AsyncRequired, ConfigurationError, PhronomyError, RunFailed
@@ -33,6 +33,9 @@ _log = logging.getLogger("phronomy")
 
 _TIDY: Final = 30.0
 """Seconds between two looks for announcements that were not made, and for runs that are older than their store keeps."""
+
+_ALL: Final = 1_000_000
+"""More runs than a look is to leave out: those that cannot be carried out come first, and would keep the others from their turn."""
 
 _LONGEST: Final = 300.0
 """Seconds between two tries of a run that failed again and again."""
@@ -196,7 +199,7 @@ class Worker:
         """Look once, and carry out everything that is to be done now, one run after the other."""
         done: list[Recovery[Any]] = []
         for agent in self._agents:
-            for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, 1_000):
+            for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL):
                 each = await recovery.acarried_on(agent, place, self._options)
                 if each is not None:
                     await self._ended(agent, place, each)
@@ -232,7 +235,7 @@ class Worker:
     async def _look(self) -> None:
         """Begin what is to be done, as far as there is room."""
         for agent in self._agents:
-            for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, 1_000):
+            for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL):
                 if len(self._at_work) >= self._concurrency:
                     return
                 if self._is_due(place[1]) and not self._stopping.is_set():
@@ -252,13 +255,13 @@ class Worker:
             done = await recovery.acarried_on(agent, place, self._options)
             if done is None:  # another worker has it
                 self._forget(branch_id)
-            else:
-                await self._ended(agent, place, done)
+                return
+            await self._ended(agent, place, done)
+            self.wake()  # there is room for another, and a run that was decided again meanwhile is found at once
         except Exception as error:
             _log.exception("a worker could not look after run %s (%s)", place[0], type(error).__name__)
         finally:
             self._at_work.pop(branch_id, None)
-            self.wake()  # there is room for another, and a run that was decided again meanwhile is found at once
 
     def _forget(self, branch_id: str) -> None:
         self._tried.pop(branch_id, None)
@@ -304,7 +307,7 @@ class Worker:
     async def _tidy(self) -> None:
         """Make announcements that were not made, and delete what is older than the store keeps."""
         for agent in self._agents:
-            await recovery.atidy(agent.store, agent.spec, 1_000)
+            await recovery.atidy(agent.store, agent.spec, _ALL)
 
     async def _rest(self, grace: float | None) -> None:
         """Wait until what is driven has come to rest, or the grace is over."""
@@ -337,15 +340,15 @@ def leave(store: Store, place: tuple[str, str], final: bool) -> None:
     branch = next((each for each in store.branches(run_id=run_id) if each.id == branch_id), None)
     if branch is None or branch.is_held(store.clock()):
         return
-    nobody = Claim(branch_id=branch_id, run_id=run_id, owner="", fence=branch.fence)
-    changes = []
-    if final and branch.status == "suspended":
-        changes.append(Append(branch_id=branch_id, seq=branch.seq, take="worker", release=True, status="failed"))
-        nobody = replace(nobody, fence=branch.fence + 1)
-    if branch.handed is None:
-        changes.append(Append(branch_id=branch_id, seq=branch.seq, holder=nobody))
+    # It may have come to its end since, or to another human: then there is nothing left of this try.
+    if branch.status == "failed" and branch.handed is None:
+        nobody = Claim(branch_id=branch_id, run_id=run_id, owner="", fence=branch.fence)
+        change = Append(branch_id=branch_id, seq=branch.seq, holder=nobody)
+    elif final and branch.status == "suspended" and branch.handed is not None:
+        change = Append(branch_id=branch_id, seq=branch.seq, take="worker", release=True, status="failed")
+    else:
+        return
     try:
-        for change in changes:
-            store.append(change)
+        store.append(change)
     except (Behind, Held):  # somebody has taken it up meanwhile: then it is theirs
         return

@@ -14,7 +14,7 @@ from phronomy.engine.judging.edits import check_edit, edited_input, judged_again
 from phronomy.engine.judging.judge import ajudge_call, handlers_of, judge_call
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
-from phronomy.errors import ApprovalHandlerError, InvalidDecision
+from phronomy.errors import ApprovalHandlerError, GuardrailFailed, InvalidDecision
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
 from phronomy.records.calls import Call, Decided, Deferred, Ending, Judged, Judgement, Outcome
@@ -101,7 +101,7 @@ def check_given(runner: Runner, call: Call) -> Decided | Judged:
     given = answer_given(runner.state, call)
     try:
         return as_given(given, decide(runner, call, answer_in(given), by=given.by, channel=given.channel))
-    except InvalidDecision as error:
+    except (InvalidDecision, GuardrailFailed) as error:
         return asked_anew(runner, call, error)
 
 
@@ -110,7 +110,7 @@ async def acheck_given(runner: Runner, call: Call) -> Decided | Judged:
     given = answer_given(runner.state, call)
     try:
         return as_given(given, await adecide(runner, call, answer_in(given), by=given.by, channel=given.channel))
-    except InvalidDecision as error:
+    except (InvalidDecision, GuardrailFailed) as error:
         return asked_anew(runner, call, error)
 
 
@@ -133,7 +133,7 @@ def as_given(given: Decision, outcome: Decided) -> Decided:
     return outcome.evolve(decision=outcome.decision.evolve(at=given.at, key=given.key))
 
 
-def asked_anew(runner: Runner, call: Call, error: InvalidDecision) -> Judged:
+def asked_anew(runner: Runner, call: Call, error: InvalidDecision | GuardrailFailed) -> Judged:
     """The same request under a new id, with what is wrong with the answer that was given; its time to be decided begins anew."""
     at = now(runner.ledger.store)
     tool = runner.spec.tool(call)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from phronomy.approvals.answers import KINDS, check_answer
 from phronomy.errors import (
     CheckpointAlreadyResumed,
+    CheckpointNotFound,
     InvalidDecision,
     RequestExpired,
     StoreError,
@@ -81,6 +82,8 @@ def decide(
         change = _change(store, branch, waiting, decision, given)
         try:
             store.append(change)
+        except CheckpointNotFound:  # it was deleted a moment ago: what is left of it is in the trail
+            continue
         except Behind:
             # Something was written meanwhile: perhaps this very decision, by somebody else. A store that says so though nothing has
             # changed contradicts itself, and would do so for ever.

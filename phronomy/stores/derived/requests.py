@@ -159,7 +159,10 @@ def request_decided(store: Store, pending_id: str) -> Request:
         run_status=lineage.branch.status,
         schema=schema_of(store, shown),
     )
-    return _since(found, [each for path, each in past if path == shown.path])
+    since = _since(found, [each for path, each in past if path == shown.path])
+    # What the run inside a call has written of it may end before the run around it does: nothing follows after that.
+    over = since.run_status in ENDED and since.status in ("decided", "running")
+    return replace(since, status="settled") if over else since
 
 
 def _decision(past: Iterable[tuple[str, Checkpoint | Outcome]], pending_id: str) -> Decision | None:
@@ -193,8 +196,7 @@ def _since(request: Request, past: Iterable[Checkpoint | Outcome]) -> Request:
                     request = replace(request, status="decided")
                 case _:
                     continue
-    # What a body asks has no call of its own: it is answered, and the body goes on.
-    return replace(request, status="settled") if call is None and request.run_status in ENDED else request
+    return request  # what a body asks has no call of its own: it is answered, and the body goes on
 
 
 def _shown_by(request: Request, call: Call, row: Checkpoint) -> Request | None:
