@@ -92,12 +92,16 @@ def branch_off(
 
 def decision_on(state: Checkpoint, pending_id: str | None) -> Decision | None:
     """The decision that was taken under a pending id; None if there is none."""
-    return next((each for each in state.decisions if each.pending_id == pending_id), None)
+    for each in state.decisions:
+        if each.pending_id == pending_id:
+            return each
+    return None
 
 
 def with_decision(state: Checkpoint, decision: Decision) -> Checkpoint:
     """The state with a decision among those taken. One that was taken before, and is now checked, takes the place of itself."""
-    others = [each for each in state.decisions if each.pending_id != decision.pending_id]
+    taken = decision_on(state, decision.pending_id)
+    others = state.decisions if taken is None else [each for each in state.decisions if each is not taken]
     return state.evolve(decisions=(*others, decision))
 
 
