@@ -29,9 +29,25 @@ def check_answer(item: PendingApproval, answer: Answer) -> None:
     if item.why == "question":
         check_reply(item, answer)
     elif isinstance(answer, Approve) and item.external:
+        raise run_elsewhere(item.id, item.tool_name)
+
+
+def run_elsewhere(pending_id: str | None, tool_name: str) -> InvalidDecision:
+    """The refusal to approve a call of an external tool."""
+    return InvalidDecision(
+        f"pending {pending_id}: {tool_name[:80]} is an external tool, which nothing here can run: give what came of the call"
+        " with Respond(content=...), or Reject it",
+        pending_id=pending_id,
+    )
+
+
+def check_digest(item: PendingApproval, digest: str) -> None:
+    """Refuse an answer to what somebody saw under the same id, and what does not wait there now. Raises `InvalidDecision`."""
+    # What somebody was shown decides, and nothing else (law 2): they may have a page before them that is an hour old.
+    if digest != item.digest:
         raise InvalidDecision(
-            f"pending {item.id}: {item.tool_name[:80]} is an external tool, which nothing here can run: give what came of the call"
-            " with Respond(content=...), or Reject it",
+            f"pending {item.id} has the digest {item.digest}, and not the one that the decision was given for: nothing was decided."
+            " Look at what waits there, and decide that",
             pending_id=item.id,
         )
 

@@ -36,7 +36,7 @@ from phronomy.records.calls import (
     Withdrawn,
 )
 from phronomy.records.decisions import PendingApproval, call_digest
-from phronomy.records.record import later
+from phronomy.records.record import deadline
 from phronomy.rules import authorization
 from phronomy.stops.interrupts import Interrupt, asking, question_id
 from phronomy.tools.tool import OutcomeUnknown, Tool, ToolContext
@@ -284,7 +284,7 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
         agent=state.speaker,
         why="question",
         requested_at=at,
-        expires_at=None if timeout is None else later(at, seconds=timeout),
+        expires_at=deadline(at, timeout),
         on_expiry=on_expiry,
     )
     return CallWaits(id=call.id, pending=(item,), elapsed=elapsed, note=note)

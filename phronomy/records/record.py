@@ -61,6 +61,11 @@ def later(at: datetime, **by: float) -> datetime:
         return _LAST
 
 
+def deadline(at: datetime, timeout: float | None) -> datetime | None:
+    """When what is asked now lapses, by a timeout in seconds; None if there is none."""
+    return None if timeout is None else later(at, seconds=timeout)
+
+
 class _JsonField:
     """Marks a field whose value is kept as canonical JSON text."""
 

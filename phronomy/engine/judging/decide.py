@@ -29,7 +29,7 @@ from phronomy.records.decisions import (
     Reject,
     Respond,
 )
-from phronomy.records.record import later
+from phronomy.records.record import deadline
 from phronomy.tools.tool import InvalidArguments
 
 
@@ -148,7 +148,7 @@ def asked_anew(runner: Runner, call: Call, error: InvalidDecision | GuardrailFai
         why=call.why or "approval",
         reason=f"The answer that was given cannot be carried out: {error}",
         requested_at=at,
-        expires_at=later(at, seconds=timeout) if timeout is not None else None,
+        expires_at=deadline(at, timeout),
         on_expiry=on_expiry,
     )
     return Judged(judgements=(request.evolve(args=call.__dict__["args"]),))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from phronomy.approvals.answers import run_elsewhere
 from phronomy.conversation.input import read_input
 from phronomy.engine.run import Runner
 from phronomy.errors import ConfigurationError, InvalidDecision
@@ -28,7 +29,7 @@ from phronomy.guardrails.guardrail import Stage
 from phronomy.guardrails.verdict import begun_with
 from phronomy.records.calls import Call, Guarded, Judgement
 from phronomy.records.decisions import Answer, Approve, Decision, call_digest
-from phronomy.records.record import later
+from phronomy.records.record import deadline
 
 
 def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
@@ -43,11 +44,7 @@ def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
     # By the record or by the agent, whichever says so. Where they differ it is drift, and the stricter of them counts.
     external = (tool is not None and tool.external) or (call.tool is not None and call.tool.external)
     if external and call.why != "breakpoint":
-        raise InvalidDecision(
-            f"pending {call.pending_id}: {call.name[:80]} is an external tool, which nothing here can run: give what came of the call"
-            " with Respond(content=...), or Reject it",
-            pending_id=call.pending_id,
-        )
+        raise run_elsewhere(call.pending_id, call.name)
     # As if the model had asked so: the same validation, the same guardrails, the same gate. An edit is no way around any of them.
     if answer.args is not None:
         check_guarded(runner, call, "tool")
@@ -124,7 +121,7 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
     if decision.asks is None or (tool := child.spec.tool(call)) is None:
         return judged
     timeout, on_expiry = child.spec.expiry(tool)
-    lapses = later(decision.at, seconds=timeout) if timeout is not None else None
+    lapses = deadline(decision.at, timeout)
     asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
     verdict = "ask" if decision.asked_by else "pend"
     return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, **asked)

@@ -22,7 +22,7 @@ from phronomy.records.decisions import (
     Reject,
     call_digest,
 )
-from phronomy.records.record import later
+from phronomy.records.record import deadline
 from phronomy.rules.authorization import idempotency_key
 from phronomy.rules.texts_for_model import BLOCKED
 from phronomy.tools.tool import InvalidArguments, Tool, ToolContext
@@ -237,7 +237,7 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
     request: dict[str, Any] = {"pending_id": new_id("pend"), "requested_at": at}
     timeout, on_expiry = runner.spec.expiry(tool)
     if timeout is not None:
-        request |= {"expires_at": later(at, seconds=timeout), "on_expiry": on_expiry}
+        request |= {"expires_at": deadline(at, timeout), "on_expiry": on_expiry}
     if found is not None:
         request |= {"point": found[0], "label": found[1].label}
     elif stops and flow is not None:

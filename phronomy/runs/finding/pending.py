@@ -5,15 +5,16 @@ Nothing is written here. These functions block on the store; the async methods c
 
 from __future__ import annotations
 
+from phronomy.approvals.answers import check_digest
 from phronomy.engine.ledger import now
 from phronomy.engine.spec import Spec
 from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, UnknownPending
-from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.runs.finding.lookup import already, meant, open_head
 from phronomy.stores.base import Store
-from phronomy.stores.derived.listing import Waiting, current, decision_on
-from phronomy.stores.rows import Branch, PendingFilter
+from phronomy.stores.derived.listing import current
+from phronomy.stores.derived.requests import decision_under, waiting_under
+from phronomy.stores.rows import Branch
 
 
 def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> str:
@@ -22,35 +23,15 @@ def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> s
     Raises `UnknownPending` for an id that nobody knows, `CheckpointAlreadyResumed` for one that was decided, and `InvalidDecision`
     for a digest that is not the request's.
     """
-    for name, text in (("the pending id", pending_id), ("digest", digest or "")):
-        if not isinstance(text, str):
-            raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
-    rows = store.select_pending(PendingFilter(pending_id=pending_id))
-    # Several branches may wait under one id. To pick one of them would be a guess.
-    if len(rows) > 1:
-        raise InvalidDecision(
-            f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row in rows)}",
-            pending_id=pending_id,
-        )
-    if rows:
-        approval = Waiting.of(rows[0]).approval
-        # Whoever decides by id alone may have a page before them that is an hour old. With the digest of what they saw, nothing
-        # else is decided.
-        if digest is not None and digest != approval.digest:
-            raise InvalidDecision(
-                f"pending {pending_id} has the digest {approval.digest}, and not the one that the decision was given for: nothing"
-                " was decided. Look at what waits there, and decide that",
-                pending_id=pending_id,
-            )
-        return rows[0].checkpoint_id
+    if digest is not None and not isinstance(digest, str):
+        raise InvalidDecision(f"digest is text, not {type(digest).__name__}")
+    if (waiting := waiting_under(store, pending_id)) is not None:
+        if digest is not None:
+            check_digest(waiting.approval, digest)
+        return waiting.checkpoint_id
     # It does not wait any more. If the audit trail knows it, the caller was second, and is told by whom it was decided; the trail
     # outlives the run.
-    if (record := decision_on(store, pending_id)) is None:
-        raise UnknownPending(
-            f"nothing waits under {quoted_id(pending_id)}, and no decision on it is recorded: it is of another store, or its run"
-            " was ended; store.pending() lists what waits",
-            pending_id=kept_id(pending_id),
-        )
+    record = decision_under(store, pending_id)
     raise already(open_head(store, spec, None, record.branch_id), record.checkpoint_id, pending_id)
 
 

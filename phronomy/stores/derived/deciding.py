@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from phronomy.approvals.answers import KINDS, check_answer
+from phronomy.approvals.answers import KINDS, check_answer, check_digest
 from phronomy.errors import (
     CheckpointAlreadyResumed,
     CheckpointNotFound,
@@ -19,7 +19,7 @@ from phronomy.errors import (
     RequestExpired,
     StoreError,
 )
-from phronomy.foundation.json_text import JsonText, clean
+from phronomy.foundation.json_text import JsonDict, JsonText, clean
 from phronomy.records.audit import audit_record_of
 from phronomy.records.calls import Decided
 from phronomy.records.decisions import (
@@ -34,8 +34,16 @@ from phronomy.records.decisions import (
     as_principal,
 )
 from phronomy.records.record import digest_of
-from phronomy.stores.derived.listing import Waiting, decision_on
-from phronomy.stores.derived.requests import Request, branch_of, request_decided, request_of, schema_of, waiting_under
+from phronomy.stores.derived.listing import Waiting
+from phronomy.stores.derived.requests import (
+    Request,
+    branch_of,
+    decision_under,
+    request_decided,
+    request_of,
+    schema_of,
+    waiting_under,
+)
 from phronomy.stores.log.log import journal_entry, trail_row
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
 
@@ -76,7 +84,8 @@ def decide(
             return _decided_before(store, pending_id, answer, who, digest, key)
         at = datetime.fromtimestamp(store.clock(), UTC)
         _check(waiting.approval, answer, digest, at)
-        _check_edit(store, waiting.approval, answer)
+        schema = schema_of(store, waiting.approval)
+        _check_edit(waiting.approval, answer, schema)
         decision = _decision(waiting.approval, answer, who, channel, key, at)
         given = _answer_digest(answer, digest) if key is not None else None
         change = _change(store, branch, waiting, decision, given)
@@ -96,18 +105,12 @@ def decide(
         # In this process a worker that holds the run hears of it at once.
         store.keeper.poke()
         found = request_of(waiting, branch, at)
-        return replace(found, status="decided", decision=decision, schema=schema_of(store, waiting.approval))
+        return replace(found, status="decided", decision=decision, schema=schema)
 
 
 def _check(item: PendingApproval, answer: Answer, digest: str, at: datetime) -> None:
     """Refuse what cannot be decided so. Nothing is written. Raises `InvalidDecision`, `RequestExpired`."""
-    # What somebody was shown decides, and nothing else under the same id (law 2).
-    if digest != item.digest:
-        raise InvalidDecision(
-            f"pending {item.id} has the digest {item.digest}, and not the one that the decision was given for: nothing was decided."
-            " Look at what waits there, and decide that",
-            pending_id=item.id,
-        )
+    check_digest(item, digest)
     if item.has_lapsed(at):
         raise RequestExpired(
             f"pending {item.id} had lapsed at {item.expires_at:%Y-%m-%d %H:%M:%S} UTC, before the decision came, so it did not count:"
@@ -123,13 +126,12 @@ def _check(item: PendingApproval, answer: Answer, digest: str, at: datetime) -> 
         )
 
 
-def _check_edit(store: Store, item: PendingApproval, answer: Answer) -> None:
+def _check_edit(item: PendingApproval, answer: Answer, schema: JsonDict | None) -> None:
     """Refuse edited arguments that do not fit the schema that is kept with the request. Raises `InvalidDecision`."""
-    if _edits(item, answer) is None or not isinstance(answer, Approve):
+    if schema is None or _edits(item, answer) is None or not isinstance(answer, Approve):
         return
     # The schema of a server may be made so that a check of it takes for ever. The worker has what stops that.
-    schema = schema_of(store, item) if not item.tool.source.startswith("mcp:") else None
-    if schema is None:
+    if item.tool.source.startswith("mcp:"):
         return
     from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema, and most decisions edit nothing
 
@@ -201,10 +203,10 @@ def _decided_before(
     store: Store, pending_id: str, answer: Answer, by: Principal, digest: str, key: str | None
 ) -> Request:
     """The request as it stands, if this very decision was recorded before. Raises `CheckpointAlreadyResumed`, `UnknownPending`."""
-    found = request_decided(store, pending_id)
-    record = decision_on(store, pending_id)
+    record = decision_under(store, pending_id)
+    found = request_decided(store, pending_id, record)
     # By the trail, which has what was given: the decision in the log holds arguments as the tool reads them, 40 as 40.0.
-    if record is not None and key is not None and record.by is not None:
+    if key is not None and record.by is not None:
         given = (clean(key), by.id, _answer_digest(answer, digest))
         if (record.key, record.by.id, record.answer_digest) == given:
             return found

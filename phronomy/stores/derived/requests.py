@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, UnknownPending
 from phronomy.foundation.json_text import JsonDict, object_of, parse
 from phronomy.foundation.quoting import kept_id, quoted_id
+from phronomy.records.audit import AuditRecord
 from phronomy.records.calls import (
     Call,
     CallFailed,
@@ -70,7 +71,7 @@ def request(store: Store, pending_id: str) -> Request:
     waiting = waiting_under(store, pending_id)
     branch = branch_of(store, waiting) if waiting is not None else None
     if waiting is None or branch is None:
-        return request_decided(store, pending_id)
+        return request_decided(store, pending_id, decision_under(store, pending_id))
     found = request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
     return replace(found, schema=schema_of(store, waiting.approval))
 
@@ -116,15 +117,22 @@ def request_of(waiting: Waiting, branch: Branch, at: datetime) -> Request:
     )
 
 
-def request_decided(store: Store, pending_id: str) -> Request:
-    """The request that was decided under this id. Raises `UnknownPending`, and `StoreError` for a log that does not hold it."""
-    record = decision_on(store, pending_id)
-    if record is None:
-        raise UnknownPending(
-            f"nothing waits under {quoted_id(pending_id)}, and no decision on it is recorded: it is of another store, or its run"
-            " was ended; store.pending() lists what waits",
-            pending_id=kept_id(pending_id),
-        )
+def decision_under(store: Store, pending_id: str) -> AuditRecord:
+    """The line of the trail for the decision on what waited under this id. Raises `UnknownPending`."""
+    if (record := decision_on(store, pending_id)) is not None:
+        return record
+    raise UnknownPending(
+        f"nothing waits under {quoted_id(pending_id)}, and no decision on it is recorded: it is of another store, or its run"
+        " was ended; store.pending() lists what waits",
+        pending_id=kept_id(pending_id),
+    )
+
+
+def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Request:
+    """The request that was decided under this id, by its line of the trail.
+
+    Raises `UnknownPending`, and `StoreError` for a log that does not hold it.
+    """
     try:
         lineage = store.lineage(branch_id=record.branch_id)
     except CheckpointNotFound:
