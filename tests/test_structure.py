@@ -135,7 +135,8 @@ MAY_ACT = {
     "phronomy.testing.scripted": {"asyncio", "threading"},
     "phronomy.testing.server": {"http", "socket", "threading", "time"},
     "phronomy.observability.timeline": {"threading", "time"},
-    "phronomy.tools.tool": {"asyncio", "threading"},  # the types of cancellation
+    "phronomy.tools.context": {"threading"},  # the types of cancellation
+    "phronomy.tools.tool": {"asyncio"},  # nor this
 }
 
 LAZY = {
@@ -145,7 +146,7 @@ LAZY = {
     "phronomy.tools.json_schema.bounded": {"regex"},
     "phronomy.stops.expressions": {"simpleeval"},
     "phronomy.runs.driving": {"phronomy.observability.events"},  # where somebody listens
-    "phronomy.tools.docstrings": {"docstring_parser"},
+    "phronomy.tools.arguments": {"docstring_parser"},
     "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
     "phronomy.conversation.input": {"phronomy.models.formats.chat_completions"},
     "phronomy.approvals.answers": {"phronomy.tools.json_schema.answers"},
@@ -245,7 +246,7 @@ def test_imports_form_a_dag() -> None:
 
 def twins() -> list[str]:
     """The modules in which every async function has a sync twin. The public nouns above them offer both, each in its way."""
-    beside = {"phronomy.concurrency.workers", "phronomy.guardrails.verdict", "phronomy.tools.predicates"}
+    beside = {"phronomy.concurrency.workers", "phronomy.guardrails.verdict", "phronomy.tools.approval"}
     return [
         name.removeprefix("phronomy.")
         for name in FILES
@@ -283,8 +284,9 @@ ALLOWED = {
     # A sync predicate is asked where it is; an async one cannot be asked by a sync call.
     "aask": (
         "if not self.is_async:\n        return self.ask(shown, context)",
-        'if self.is_async:\n        raise AsyncRequired(f"{self._what} is async; use the agent\'s async methods")',
+        "self._refuse_async()",
     ),
+    "atext": ("if not self.is_async:\n        return self.text(shown, context)", "self._refuse_async()"),
     # An async body is awaited, and a sync one must not hold up the event loop; the sync driver stays in its caller's thread.
     "aexecute": (
         "if not tool.is_async:\n"

@@ -79,6 +79,15 @@ class Beginning:
     history: History | None
     metadata: Mapping[str, Any] | None
     label: str | None
+    requester: str | Principal | None = None
+
+
+def requested_by(given: str | Principal | None) -> Principal | None:
+    """Who asked for a run. Raises `ConfigurationError`."""
+    try:
+        return as_principal(given)
+    except InvalidDecision:
+        raise ConfigurationError("requester is a Principal, or its id as text that is not empty") from None
 
 
 def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runner:
@@ -92,6 +101,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
     label = findable("a label", beginning.label) if beginning.label is not None else None
     if not isinstance(beginning.metadata, Mapping | None):
         raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
+    requester = requested_by(beginning.requester)
     # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
     # again.
     seen: str | None = ""
@@ -120,6 +130,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
                 kind=spec.kind,
                 label=label,
                 metadata=dict(beginning.metadata or {}),
+                requester=requester,
                 **first,
             )
         except (JsonError, ValueError) as error:

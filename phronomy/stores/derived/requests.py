@@ -48,7 +48,7 @@ class Request:
     `approval` is what a human is shown. `decision` is there once it was decided, `result` once the call has ended: as the model reads
     it, of whatever kind. `asked_again` is the id of the request that stands in its place: the answer could not be carried out, or
     nobody knows whether the call took effect. `run_status` is how its run, or fork, stands now. `schema` is the JSON
-    Schema of the arguments, None where the store does not have it.
+    Schema of the arguments, and `description` what the tool says of itself, each None where the store does not have it.
     """
 
     approval: PendingApproval
@@ -64,6 +64,7 @@ class Request:
     asked_again: str | None = None
     run_status: BranchStatus
     schema: JsonDict | None = field(default=None, repr=False)
+    description: str | None = field(default=None, repr=False)
 
 
 def request(store: Store, pending_id: str) -> Request:
@@ -73,13 +74,20 @@ def request(store: Store, pending_id: str) -> Request:
     if waiting is None or branch is None:
         return request_decided(store, pending_id, decision_under(store, pending_id))
     found = request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
-    return replace(found, schema=schema_of(store, waiting.approval))
+    return replace(
+        found, schema=schema_of(store, waiting.approval), description=description_of(store, waiting.approval)
+    )
 
 
 def schema_of(store: Store, item: PendingApproval) -> JsonDict | None:
     """The JSON Schema of the arguments of a request; None where none is kept: of a question, say, or a run that was taken in."""
     text = store.kept_text(item.tool.schema_hash) if item.tool.schema_hash else None
     return None if text is None else object_of(parse(text))
+
+
+def description_of(store: Store, item: PendingApproval) -> str | None:
+    """What the tool of a request said of itself when it asked; None where nothing is kept."""
+    return store.kept_text(item.description_hash) if item.description_hash else None
 
 
 def branch_of(store: Store, waiting: Waiting) -> Branch | None:
@@ -166,6 +174,7 @@ def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Reque
         decision=_decision(past, pending_id),
         run_status=lineage.branch.status,
         schema=schema_of(store, shown),
+        description=description_of(store, shown),
     )
     since = _since(found, [each for path, each in past if path == shown.path])
     # What the run inside a call has written of it may end before the run around it does: nothing follows after that.
