@@ -37,12 +37,11 @@ from phronomy.records.record import digest_of
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import (
     Request,
-    branch_of,
     decision_under,
     request_decided,
     request_of,
     schema_of,
-    waiting_under,
+    waiting_with_branch,
 )
 from phronomy.stores.log.log import journal_entry, trail_row
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
@@ -75,13 +74,9 @@ def decide(
         raise InvalidDecision("key is text that is not empty, or None")
     seen: set[tuple[int, Claim | None]] = set()
     while True:
-        waiting = waiting_under(store, pending_id)
-        branch = branch_of(store, waiting) if waiting is not None else None
-        # Read once more after the branch: what was decided between the two reads is in the log that the write is compared with.
-        if branch is not None:
-            waiting = waiting_under(store, pending_id)
-        if waiting is None or branch is None:
+        if (waits := waiting_with_branch(store, pending_id)) is None:
             return _decided_before(store, pending_id, answer, who, digest, key)
+        waiting, branch = waits
         at = datetime.fromtimestamp(store.clock(), UTC)
         _check(waiting.approval, answer, digest, at)
         schema = schema_of(store, waiting.approval)
