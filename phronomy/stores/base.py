@@ -128,6 +128,7 @@ class Store(ABC):
         # One for each store. It starts no thread before a run begins.
         self.keeper: Keeper = Keeper(lease)
         self.known_texts: set[tuple[str, str]] = set()  # by tenant and digest: not sent again by this process
+        self.read_texts: dict[tuple[str, str], str] = {}  # by the same: not asked for again
 
     # Primitives
     #

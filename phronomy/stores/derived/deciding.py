@@ -36,13 +36,12 @@ from phronomy.records.decisions import (
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import (
     Request,
-    branch_of,
     decision_under,
     description_of,
     request_decided,
     request_of,
     schema_of,
-    waiting_under,
+    waiting_with_branch,
 )
 from phronomy.stores.log.log import journal_entry, trail_row
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
@@ -74,17 +73,15 @@ def decide(
     check_key(key)
     seen: set[tuple[int, Claim | None]] = set()
     while True:
-        waiting = waiting_under(store, pending_id)
-        branch = branch_of(store, waiting) if waiting is not None else None
-        # Read once more after the branch: what was decided between the two reads is in the log that the write is compared with.
-        if branch is not None:
-            waiting = waiting_under(store, pending_id)
-        if waiting is None or branch is None:
+        if (waits := waiting_with_branch(store, pending_id)) is None:
             return _decided_before(store, pending_id, answer, who, digest, key)
+        waiting, branch = waits
         at = datetime.fromtimestamp(store.clock(), UTC)
         _check(waiting.approval, answer, digest, at)
         schema = schema_of(store, waiting.approval)
         _check_edit(waiting.approval, answer, schema)
+        # Read before the write: a read that fails after it would report that nothing was decided.
+        description = description_of(store, waiting.approval)
         decision = _decision(waiting.approval, answer, who, channel, key, at)
         change = _change(store, branch, waiting, decision)
         try:
@@ -103,13 +100,7 @@ def decide(
         # In this process a worker that holds the run hears of it at once.
         store.keeper.poke()
         found = request_of(waiting, branch, at)
-        return replace(
-            found,
-            status="decided",
-            decision=decision,
-            schema=schema,
-            description=description_of(store, waiting.approval),
-        )
+        return replace(found, status="decided", decision=decision, schema=schema, description=description)
 
 
 def _check(item: PendingApproval, answer: Answer, digest: str, at: datetime) -> None:

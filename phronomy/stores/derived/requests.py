@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 
 from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, UnknownPending
 from phronomy.foundation.json_text import JsonDict, object_of, parse
@@ -31,7 +31,8 @@ from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.stores.derived.listing import Waiting, decision_on
 from phronomy.stores.log.log import rows_of
 from phronomy.stores.log.row_delta import outcome_from
-from phronomy.stores.rows import ENDED, Branch, BranchFilter, BranchStatus, PendingFilter
+from phronomy.stores.native import stands_for
+from phronomy.stores.rows import ENDED, Branch, BranchFilter, BranchStatus, PendingFilter, PendingRow
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
@@ -39,6 +40,12 @@ if TYPE_CHECKING:
 RequestStatus: TypeAlias = Literal["pending", "expired", "decided", "running", "settled", "asked_again"]
 """Where a request stands: it waits; its time is over; it is decided, and nobody has begun to carry that out; the call runs; the call
 has ended, or is not run; a human was asked again, under another id."""
+
+_PRIMITIVES: Final = ("select_pending", "select_branches")
+_TEXTS: Final = 500
+"""Kept texts that a store object remembers: as many as there are tools in use, and some."""
+_LONG: Final = 20_000
+"""Characters of the longest text that is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,45 +76,83 @@ class Request:
 
 def request(store: Store, pending_id: str) -> Request:
     """As `Store.request`."""
-    waiting = waiting_under(store, pending_id)
-    branch = branch_of(store, waiting) if waiting is not None else None
-    if waiting is None or branch is None:
+    if (found := waiting_with_branch(store, pending_id)) is None:
         return request_decided(store, pending_id, decision_under(store, pending_id))
-    found = request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
+    waiting, branch = found
+    shown = request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
     return replace(
-        found, schema=schema_of(store, waiting.approval), description=description_of(store, waiting.approval)
+        shown, schema=schema_of(store, waiting.approval), description=description_of(store, waiting.approval)
     )
 
 
 def schema_of(store: Store, item: PendingApproval) -> JsonDict | None:
     """The JSON Schema of the arguments of a request; None where none is kept: of a question, say, or a run that was taken in."""
-    text = store.kept_text(item.tool.schema_hash) if item.tool.schema_hash else None
+    text = _kept(store, item.tool.schema_hash)
     return None if text is None else object_of(parse(text))
 
 
 def description_of(store: Store, item: PendingApproval) -> str | None:
     """What the tool of a request said of itself when it asked; None where nothing is kept."""
-    return store.kept_text(item.description_hash) if item.description_hash else None
+    return _kept(store, item.description_hash)
 
 
-def branch_of(store: Store, waiting: Waiting) -> Branch | None:
-    """The branch on which something waits; None if it was deleted a moment ago."""
-    found = store.select_branches(BranchFilter(run_id=waiting.run_id))
-    return next((each for each in found if each.id == waiting.branch_id), None)
+def _kept(store: Store, digest: str | None) -> str | None:
+    """The text that is kept under this SHA-256; None if none is."""
+    if not digest:
+        return None
+    # What is kept under a SHA-256 is never another text, and is never deleted: once read, it need not be asked for again.
+    key = (store.tenant, digest)
+    text = store.read_texts.get(key)
+    if text is None and (text := store.kept_text(digest)) is not None and len(text) <= _LONG:
+        if len(store.read_texts) >= _TEXTS:
+            store.read_texts.clear()
+        store.read_texts[key] = text
+    return text
 
 
 def waiting_under(store: Store, pending_id: str) -> Waiting | None:
     """What waits under this id; None if nothing does. Raises `InvalidDecision` if it is not one request alone."""
+    found = waiting_with_branch(store, pending_id)
+    return None if found is None else found[0]
+
+
+def waiting_with_branch(store: Store, pending_id: str) -> tuple[Waiting, Branch] | None:
+    """What waits under this id, and its branch; None if nothing does. Raises `InvalidDecision` if it is not one request alone."""
     if not isinstance(pending_id, str):
         raise InvalidDecision(f"the pending id is text, not {type(pending_id).__name__}")
-    rows = store.select_pending(PendingFilter(pending_id=pending_id))
+    if stands_for(store, "select_waiting", _PRIMITIVES):
+        found = cast("SelectsWaiting", store).select_waiting(pending_id)
+    else:
+        found = _waiting(store, pending_id)
     # Several branches may wait under one id, where a checkpoint was saved beside its run. To pick one of them would be a guess.
-    if len(rows) > 1:
+    if len(found) > 1:
         raise InvalidDecision(
-            f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row in rows)}",
+            f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row, _ in found)}",
             pending_id=pending_id,
         )
-    return Waiting.of(rows[0]) if rows else None
+    return (Waiting.of(found[0][0]), found[0][1]) if found else None
+
+
+class SelectsWaiting(Protocol):
+    """A store that can read at once what takes three reads otherwise."""
+
+    def select_waiting(self, pending_id: str) -> list[tuple[PendingRow, Branch]]:
+        """The pending approvals under an id, each with its branch, both of one moment."""
+        ...
+
+
+def _waiting(store: Store, pending_id: str) -> list[tuple[PendingRow, Branch]]:
+    """As `select_waiting`, by the primitives that every store has."""
+    wanted = PendingFilter(pending_id=pending_id)
+    branches = {
+        branch.id: branch
+        for run_id in {row.run_id for row in store.select_pending(wanted)}
+        for branch in store.select_branches(BranchFilter(run_id=run_id))
+    }
+    if not branches:
+        return []
+    # Once more after the branches: what was decided between the two reads is in the log that a write is compared with.
+    return [(row, branches[row.branch_id]) for row in store.select_pending(wanted) if row.branch_id in branches]
 
 
 def request_of(waiting: Waiting, branch: Branch, at: datetime) -> Request:
