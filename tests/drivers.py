@@ -25,7 +25,7 @@ from typing import Any
 from phronomy import Agent, Checkpoint, MemoryStore, Result, SQLiteStore
 from phronomy.models.litellm import _SOON as LITELLM_LOADS
 from phronomy.stores.base import Store
-from phronomy.stores.rows import Append, Branch, Claim, Lineage
+from phronomy.stores.rows import Append, Branch, Claim, Document, Lineage
 
 PATIENCE = 600.0
 """Seconds that a test waits for what must come, at any speed of the machine: only what hangs takes so long."""
@@ -233,6 +233,21 @@ class Around(Store):
 
     def kept_text(self, digest: str) -> str | None:
         return self.inner.kept_text(digest)
+
+    def get_document(self, kind: str, key: str) -> Document | None:
+        return self.inner.get_document(kind, key)
+
+    def select_documents(self, kind: str, *, after: str | None = None, limit: int | None = None) -> list[Document]:
+        return self.inner.select_documents(kind, after=after, limit=limit)
+
+    def put_document(self, document: Document) -> Document:
+        return self.inner.put_document(document)
+
+    def delete_document(self, kind: str, key: str, *, version: str | None = None) -> None:
+        self.inner.delete_document(kind, key, version=version)
+
+    def expire_documents(self) -> None:
+        self.inner.expire_documents()
 
 
 def rows(store: Store) -> str:

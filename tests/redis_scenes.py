@@ -19,6 +19,7 @@ from phronomy.stores import (
     BranchFilter,
     CheckpointFilter,
     Claim,
+    Document,
     PendingFilter,
     RedisStore,
 )
@@ -108,6 +109,12 @@ def fill(store: RedisStore) -> None:
         store.create(fork, change, exclusive=False)
         store.renew(claim)
         store.release(claim)
+        for key in ("x", "y", "z"):
+            put = store.put_document(
+                Document(kind=f"k{number % 2}", key=f"{key}{number}", text="{}", expires_at=2000.0)
+            )
+            store.put_document(replace(put, expires_at=None) if key == "x" else put)
+        store.delete_document(f"k{number % 2}", f"z{number}")
 
 
 def read(store: RedisStore) -> None:
@@ -126,4 +133,5 @@ def read(store: RedisStore) -> None:
         assert store.select_audit(AuditFilter(**each))
     assert store.child_ids("b1-0") == ["b1-1", "b1-2", "f1-0"]
     assert store.kept_text(hashlib.sha256(b"{}").hexdigest()) == "{}"
+    assert store.get_document("k1", "x1") in store.select_documents("k1", after="w", limit=3)
     assert store.lineage(checkpoint_id="f1-0").entries and store.lineage(branch_id="f1").entries

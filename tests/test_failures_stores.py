@@ -318,6 +318,8 @@ def questions(store: Store, value: Any) -> Iterator[Callable[[], Any]]:
     yield partial(store.select_pending, PendingFilter(pending_id=value))
     yield partial(store.child_ids, value)
     yield lambda: [found] if (found := store.kept_text(value)) is not None else []
+    yield lambda: [found] if (found := store.get_document("person", value)) is not None else []
+    yield lambda: [found] if (found := store.get_document(value, "ann")) is not None else []
     yield lambda: [found] if (found := store.latest(value)) is not None else []
     yield lambda: [value] * store.delete(value)
 

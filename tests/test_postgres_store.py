@@ -33,6 +33,7 @@ from phronomy.stores import (
     Branch,
     BranchFilter,
     CheckpointFilter,
+    Document,
     Entry,
     Occupied,
     PendingFilter,
@@ -316,6 +317,8 @@ def test_tables_of_an_earlier_schema_are_brought_up_to_date_with_what_is_in_them
             assert bodies(store) == ["decided"]
             store.append(Append(branch_id="b1", seq=2, take="w", release=True, texts=("{}",)))
             assert store.kept_text(hashlib.sha256(b"{}").hexdigest()) == "{}"
+            put = store.put_document(Document(kind="person", key="ann", text="{}", expires_at=1e12))
+            assert (store.get_document("person", "ann"), store.select_documents("person")) == (put, [put])
         columns = """SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
             WHERE table_schema = %s ORDER BY table_name, ordinal_position"""
         indexes = "SELECT indexname, replace(indexdef, %s, '') FROM pg_indexes WHERE schemaname = %s ORDER BY indexname"
@@ -887,6 +890,8 @@ LATERAL (VALUES ('run', b.run_id), ('thread', b.thread_id), ('label', p.label), 
 INSERT INTO <audit> (tenant, at, run_id, thread_id, pending_id, body)
 SELECT '', n, run_id, thread_id, 'p' || n, '{{}}' FROM <branches>;
 INSERT INTO <texts> (tenant, digest, body) SELECT '', 'd' || n, '{{}}' FROM <branches>;
+INSERT INTO <documents> (tenant, kind, key, version, expires_at, body)
+    SELECT '', 'k' || n % 3, 'k' || n, 'v', CASE WHEN n % 2 = 0 THEN n END, '{{}}' FROM <branches>;
 """
 LOOKED_FOR: list[tuple[Any, str]] = [
     (PendingFilter(limit=20), "phronomy_facets_pkey"),
@@ -950,6 +955,12 @@ def test_what_is_looked_for_is_found_by_an_index_among_thousands(store: Postgres
         (sql.checkpoint_lineage, ("", "c7", "")),
         (sql.children, ("", "c7", "", "c7")),
         (sql.kept_text, ("", "d7")),
+        (sql.document, ("", "k1", "k7", 5.0)),
+        (sql.documents, ("", "k1", "k7", 5.0, 20)),
+        (sql.change_document, ("w", None, "{}", "", "k1", "k7", 5.0, "v")),
+        (sql.drop_version, ("", "k1", "k7", 5.0, "v")),
+        (sql.drop_document, ("", "k1", "k7", 5.0)),
+        (sql.expire_documents, ("", 5.0)),
         (sql.pending_of_branch, ("", "r7", 7)),
         (sql.drop_pending, ("", "p7", 7)),
         (sql.drop_facets.of(2), ("", "run", "r7", 7.0, 7, "", "agent", "a3", 7.0, 7)),

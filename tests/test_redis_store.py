@@ -503,6 +503,11 @@ def test_a_store_from_which_all_was_taken_holds_counters_the_trail_and_texts(
     assert [entry.body for entry in store.lineage(branch_id="f3").entries] == ["new"]
     assert {branch.id: branch.parent_branch for branch in store.branches()} == dict.fromkeys(forks)
     store.remove(forks, {})
+    for kind in ("k0", "k1"):
+        for found in store.select_documents(kind):
+            store.delete_document(kind, found.key) if found.expires_at is None else None
+    store.clock = lambda: 2000.0
+    store.expire_documents()
     left = {key.removeprefix(store._root).split(b":")[0] for key in admin.keys("*")} - {b"{phronomy}"}
     assert left == {b"m", b"A", b"as", b"ar", b"t"}
     assert len(admin.keys(store._root + b"t:*")) == 3, "each text once"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from servers import postgres, postgres_url
 from tables import each
 
 from phronomy import Agent, Announcements, Approve, PostgresStore, StoreError, tool
-from phronomy.stores import Append
+from phronomy.stores import Append, Document
 from phronomy.stores.sql import schema as schema_of
 from phronomy.stores.sql import statements
 from phronomy.testing import ScriptedModel, call
@@ -80,6 +81,19 @@ class Database:
         store.append(Append(branch_id=branch.id, seq=branch.seq, take="texts", release=True, texts=(role,)))
         assert store.kept_text(hashlib.sha256(role.encode()).hexdigest()) == role
 
+    def keep_a_document(self, role: str) -> None:
+        """Have the store of this tenant write a document, change it, delete another and what is over."""
+        store = self.store(role)
+        for key in ("ann", "bob"):
+            store.delete_document("person", key)
+            store.put_document(Document(kind="person", key=key, text="{}"))
+        found = store.get_document("person", "ann")
+        assert found is not None
+        store.put_document(replace(found, text=role))
+        store.delete_document("person", "bob")
+        store.expire_documents()
+        assert [each.text for each in store.select_documents("person")] == [role]
+
     def store(self, role: str, tenant: str | None = None, **options: Any) -> PostgresStore:
         given = {"schema": "agents", "setup": False, "tenant": role if tenant is None else tenant, "min_size": 0}
         self.stores.append(PostgresStore(self.url(role), **{**given, **options}))
@@ -96,6 +110,7 @@ def database() -> Iterator[Database]:
             for thread in ("a", "b"):
                 agent.invoke("go", thread_id=thread)
             found.keep_a_text(role)
+            found.keep_a_document(role)
             agent.resume(found.store(role).pending()[0].checkpoint_id, approved=True)
         yield found
     finally:
@@ -112,12 +127,12 @@ def desk(driver: Driver, store: PostgresStore, **options: Any) -> Agent[Any, str
     return Agent(name="desk", model=model, tools=[gated], store=store, **options)
 
 
-def everything(database: Database, *, but: str = "") -> list[Any]:
-    """All rows of all tables, but for one that is not there."""
+def everything(database: Database, *, but: Sequence[str] = ()) -> list[Any]:
+    """All rows of all tables, but for those that are not there."""
     return [
         database.sql(database.owner, f"SELECT t::text FROM agents.phronomy_{name} t ORDER BY 1")
         for name in schema_of.TABLES
-        if name != but
+        if name not in but
     ]
 
 
@@ -142,6 +157,10 @@ FORBIDDEN = {
     "a kept text is deleted": "DELETE FROM agents.phronomy_texts",
     "a text among another's": """INSERT INTO agents.phronomy_texts (tenant, digest, body)
         VALUES ('{globex}', 'x', 'x')""",
+    "a document is given away": "UPDATE agents.phronomy_documents SET tenant = '{globex}'",
+    "a document gets another key": "UPDATE agents.phronomy_documents SET key = 'x'",
+    "a document among another's": """INSERT INTO agents.phronomy_documents (tenant, kind, key, version, body)
+        VALUES ('{globex}', 'person', 'x', 'x', 'x')""",
     "a request is changed": "UPDATE agents.phronomy_pending SET tool_name = 'x'",
     "a run is given away": "UPDATE agents.phronomy_branches SET tenant = '{globex}'",
     "a run gets another number": "UPDATE agents.phronomy_branches SET n = DEFAULT",
@@ -203,6 +222,7 @@ def test_a_change_of_all_rows_is_one_of_the_tenants_own(database: Database) -> N
         "branches": "UPDATE agents.phronomy_branches SET status = 'failed'",
         "facets": "DELETE FROM agents.phronomy_facets",
         "pending": "DELETE FROM agents.phronomy_pending",
+        "documents": "UPDATE agents.phronomy_documents SET body = 'x'",
     }
     with psycopg.connect(database.url(database.acme)) as connection:
         for table, change in changes.items():
@@ -269,14 +289,14 @@ def test_the_owner_prunes_and_deletes_for_a_tenant_whose_role_may_not(database: 
 
 def test_the_owner_brings_the_tables_up_to_date_and_a_tenants_role_may_not(database: Database) -> None:
     sql = statements.Statements(statements.POSTGRES, "agents.")
-    database.sql(database.owner, "DROP TABLE agents.phronomy_texts")
+    database.sql(database.owner, "DROP TABLE agents.phronomy_texts, agents.phronomy_documents")
     database.sql(database.owner, "ALTER TABLE agents.phronomy_branches DROP COLUMN handed")
     database.sql(database.owner, "UPDATE agents.phronomy_schema SET version = 1")
-    before = everything(database, but="texts")
+    before = everything(database, but=("texts", "documents"))
     for setup, says in ((False, "of an earlier release"), (True, "lacks a right")):
         with pytest.raises(StoreError, match=says):
             database.store(database.acme, setup=setup).branches()
-    assert everything(database, but="texts") == before
+    assert everything(database, but=("texts", "documents")) == before
 
     database.store(database.owner, "").setup()
     assert database.sql(database.acme, sql.version) == [(len(schema_of.MIGRATIONS),)]
@@ -284,7 +304,10 @@ def test_the_owner_brings_the_tables_up_to_date_and_a_tenants_role_may_not(datab
         desk(DRIVERS[0], database.store(database.acme)).invoke("go")
     with pytest.raises(StoreError, match="lacks a right"):
         database.keep_a_text(database.acme)
+    with pytest.raises(StoreError, match="lacks a right"):
+        database.keep_a_document(database.acme)
     database.rule()
     for role in (database.acme, database.globex):
         database.keep_a_text(role)
+        database.keep_a_document(role)
     assert desk(DRIVERS[0], database.store(database.acme, setup=True)).invoke("go").suspended

@@ -29,6 +29,7 @@ from phronomy.stores import (
     BranchFilter,
     CheckpointFilter,
     Claim,
+    Document,
     Entry,
     PendingFilter,
     PendingRow,
@@ -413,6 +414,8 @@ def test_a_file_of_an_earlier_schema_is_brought_up_to_date_with_what_is_in_it(tm
         assert bodies(store) == ["decided"]
         store.append(Append(branch_id="b1", seq=2, take="w", release=True, texts=("{}",)))
         assert store.kept_text(hashlib.sha256(b"{}").hexdigest()) == "{}"
+        put = store.put_document(Document(kind="person", key="ann", text="{}", expires_at=1e12))
+        assert (store.get_document("person", "ann"), store.select_documents("person")) == (put, [put])
         ready = [each._file.ready() for each in (store, other)]
         assert ready[0].execute(_SQL.version).fetchall() == [(len(schema_of.MIGRATIONS),)]
         tables = [each.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall() for each in ready]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from drivers import Around
 from redis_server import redis_url
 from servers import postgres_schema, postgres_url
 
-from phronomy.stores import MemoryStore, PostgresStore, RedisStore, SQLiteStore, Store
-from phronomy.testing import StoreContract
+from phronomy import Agent, StoreError
+from phronomy.stores import Document, MemoryStore, PostgresStore, RedisStore, SQLiteStore, Store
+from phronomy.stores.documents import Documents
+from phronomy.testing import ScriptedModel, StoreContract
 
 
 class TestMemoryStore(StoreContract):
@@ -52,7 +56,10 @@ def through(name: str) -> Any:
     return lambda self, *args, **options: self._do(name, *args, **options)
 
 
-PRIMITIVES = sorted(Store.__abstractmethods__ - {"for_tenant"})
+DOCUMENTS = {
+    name for name in vars(Documents) if name.endswith(("_document", "_documents")) and not name.startswith("a")
+}
+PRIMITIVES = sorted((Store.__abstractmethods__ | DOCUMENTS) - {"for_tenant"})
 Reopened = type("Reopened", (Opening,), {name: through(name) for name in PRIMITIVES})
 
 
@@ -93,3 +100,28 @@ def test_no_test_of_the_contract_hides_another() -> None:
     names = Counter(name for part in StoreContract.__mro__ for name in vars(part) if name.startswith("test_"))
     assert len(names) > 100
     assert [name for name, times in names.items() if times > 1] == []
+
+
+class Earlier(Around):
+    """A store that was written before there were documents."""
+
+
+for _name in DOCUMENTS:
+    setattr(Earlier, _name, vars(Documents)[_name])
+
+
+def test_a_store_of_an_earlier_release_works_for_runs_and_says_what_documents_need() -> None:
+    store = Earlier(MemoryStore(ttl=1.0))
+    agent = Agent(name="clerk", model=ScriptedModel(["Done."]), store=store)
+    assert agent.invoke("Go").output == "Done."
+    assert (agent.recover_all(), store.clear()) == ([], 2)
+    written = Document(kind="person", key="ann", text="{}")
+    for ask in (
+        lambda: store.get_document("person", "ann"),
+        lambda: store.select_documents("person"),
+        lambda: store.put_document(written),
+        lambda: store.delete_document("person", "ann"),
+        lambda: asyncio.run(store.aput_document(written)),
+    ):
+        with pytest.raises(StoreError, match="Earlier keeps no small documents"):
+            ask()

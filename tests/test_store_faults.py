@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from phronomy.errors import StoreError
-from phronomy.stores import Append, Branch, Claim, Entry, MemoryStore, PendingRow, SQLiteStore, Store
+from phronomy.stores import Append, Branch, Claim, Document, Entry, MemoryStore, PendingRow, SQLiteStore, Store
 from phronomy.stores.alone import Alone
 
 HERE = "phronomy/stores/"
@@ -32,6 +32,8 @@ def make(kind: str, path: Path) -> Store:
     pending = (asked("p0"), asked("p1"))
     first = Append(branch_id="b1", seq=0, entries=(row("c0"),), take="me", lease=5.0, head="c0", opened=pending)
     store.create(branch, first, exclusive=True)
+    for key, time in (("bob", None), ("old", 1000.0)):
+        store.put_document(Document(kind="person", key=key, text="{}", expires_at=time))
     return store
 
 
@@ -70,6 +72,24 @@ def release(store: Store) -> None:
     store.release(MINE, "completed")
 
 
+def put(store: Store) -> None:
+    store.put_document(Document(kind="person", key="ann", text="{}"))
+
+
+def change(store: Store) -> None:
+    found = store.get_document("person", "bob")
+    assert found is not None
+    store.put_document(dataclasses.replace(found, text="changed", expires_at=5000.0))
+
+
+def drop(store: Store) -> None:
+    store.delete_document("person", "bob")
+
+
+def expire(store: Store) -> None:
+    store.expire_documents()
+
+
 def _with(change: Append, **fields: Any) -> Append:
     return Append(**{name: getattr(change, name) for name in change.__slots__} | fields)
 
@@ -79,7 +99,16 @@ def everything(store: Store) -> Any:
     lineages = [store.lineage(branch_id=branch.id) for branch in branches]
     places = [store.child_ids("c0"), store.branches(thread_id="t"), store.branches(run_id="b1")]
     waiting = [dataclasses.replace(row, n=0) for row in store.pending_rows()]  # what was undone may have used a number
-    return branches, lineages, waiting, places
+    documents = [dataclasses.replace(found, version="") for found in store.select_documents("person")]
+    return branches, lineages, waiting, places, [*documents, *hidden(store)]
+
+
+def hidden(store: Store) -> list[str]:
+    """The keys of documents whose time is over, and that are still there."""
+    if isinstance(store, MemoryStore):
+        return [key for _, key in store._mine.documents if key == "old"]
+    assert isinstance(store, SQLiteStore)
+    return [key for (key,) in store._file.ready().execute("SELECT key FROM phronomy_documents WHERE key = 'old'")]
 
 
 @contextmanager
@@ -107,7 +136,7 @@ def interrupted_at(line: int) -> Iterator[list[int]]:
         sys.settrace(before)
 
 
-@pytest.mark.parametrize("act", [append, create, renew, release])
+@pytest.mark.parametrize("act", [append, create, renew, release, put, change, drop, expire])
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "sqlite reopened"])
 def test_an_interrupt_at_any_line_leaves_all_or_nothing(
     kind: str, act: Callable[[Store], None], tmp_path: Path

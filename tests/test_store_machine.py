@@ -20,6 +20,7 @@ from phronomy.stores import (
     Behind,
     Branch,
     Claim,
+    Document,
     Entry,
     Held,
     MemoryStore,
@@ -36,6 +37,7 @@ STATUSES = ["running", "suspended", "failed", "completed", "cancelled"]
 branch_ids = st.sampled_from(BRANCHES)
 checkpoint_ids = st.sampled_from([f"c{number}" for number in range(40)])
 pending_ids = st.sampled_from(["p0", "p1", "p2"])
+keys = st.sampled_from(["ann", "bob", "Bob"])
 threads = st.sampled_from([None, "t", "u"])
 statuses = st.none() | st.sampled_from(STATUSES)
 entries = st.builds(
@@ -202,6 +204,26 @@ class Stores(RuleBasedStateMachine):
         claim = self.claim(which, fence)
         self.both(lambda store: store.release(claim, status))
 
+    @rule(key=keys, text=st.sampled_from(["", "a"]), stale=st.booleans(), time=st.none() | st.sampled_from([1.0, 10.0]))
+    def put_a_document(self, key: str, text: str, stale: bool, time: float | None) -> None:
+        expires = None if time is None else self.now + time
+
+        def put(store: Store) -> Document:
+            found = store.get_document("person", key)
+            version = "stale" if stale else found.version if found is not None else ""
+            written = Document(kind="person", key=key, text=text, version=version, expires_at=expires)
+            return replace(store.put_document(written), version="")
+
+        self.both(put)
+
+    @rule(key=keys, version=st.sampled_from([None, "stale"]))
+    def delete_a_document(self, key: str, version: str | None) -> None:
+        self.both(lambda store: store.delete_document("person", key, version=version))
+
+    @rule()
+    def expire_documents(self) -> None:
+        self.both(lambda store: store.expire_documents())
+
     @rule(seconds=st.sampled_from([1.0, 5.0, 30.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -228,6 +250,7 @@ class Stores(RuleBasedStateMachine):
             self.both(lambda store: store.pending_rows())
             for id in BRANCHES:
                 self.both(lambda store, id=id: store.lineage(branch_id=id))
+            self.both(lambda store: [replace(found, version="") for found in store.select_documents("person")])
             for text in ("{}", "[]"):
                 digest = hashlib.sha256(text.encode()).hexdigest()
                 self.both(lambda store, digest=digest: store.kept_text(digest))

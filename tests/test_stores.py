@@ -99,9 +99,9 @@ def paid(store: Store, **options: Any) -> str:
 
 
 def sizes(store: MemoryStore) -> dict[str, int]:
-    """How much is in each of the store's books, but the trail and the texts that are kept once: both stay."""
+    """How much is in each of the store's books, but the trail, the texts that are kept once and the documents: they stay."""
     mine = store._mine
-    return {name: len(book) for name, book in vars(mine).items() if name not in ("audit", "texts")}
+    return {name: len(book) for name, book in vars(mine).items() if name not in ("audit", "texts", "documents")}
 
 
 def test_what_is_taken_away_leaves_nothing_in_memory() -> None:

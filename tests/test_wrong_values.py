@@ -262,6 +262,7 @@ NOT_MADE_BY_USERS = {
     "CheckpointInfo",
     "CheckpointRow",
     "Claim",
+    "Document",
     "Entry",
     "Lineage",
     "Page",

@@ -106,13 +106,15 @@ async def acarried_on(agent: Runs[Any, Output], place: tuple[str, str], options:
 
 
 def tidy(store: Store, spec: Spec, limit: int) -> None:
-    """Make the missing announcements, and delete the runs that are older than the store's `ttl`."""
+    """Make the missing announcements, delete the runs that are older than the store's `ttl`, and documents that have expired."""
     # After the runs were carried on, so that what they came to is told as well (law 8).
     for branch_id in unannounced(store, spec, limit):
         announce(store, branch_id, spec.announcements)
-    # Last of all: what is deleted here can no longer be announced.
+    # Last of all: what is deleted here can no longer be announced. With a ttl, the documents go as well.
     if store.ttl is not None:
         store.prune(older_than=store.ttl)
+    else:
+        store.expire_documents()
 
 
 async def atidy(store: Store, spec: Spec, limit: int) -> None:
@@ -121,6 +123,8 @@ async def atidy(store: Store, spec: Spec, limit: int) -> None:
         await aannounce(store, branch_id, spec.announcements)
     if store.ttl is not None:
         await in_store(store, store.prune, older_than=store.ttl)
+    else:
+        await in_store(store, store.expire_documents)
 
 
 def unannounced(store: Store, spec: Spec, limit: int) -> list[str]:

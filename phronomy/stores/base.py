@@ -40,6 +40,7 @@ from phronomy.records.validation import checked
 from phronomy.stores.derived import adoption, changes, deciding, forking, listing, requests, retention
 from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
 from phronomy.stores.derived.requests import Request
+from phronomy.stores.documents import Documents
 from phronomy.stores.lease_keeper import Keeper
 from phronomy.stores.log.log import last_of
 from phronomy.stores.native import asked
@@ -86,7 +87,7 @@ class AsyncPrimitives(Protocol):
         ...
 
 
-class Store(ABC):
+class Store(Documents, ABC):
     """The base class of all stores. A store keeps the checkpoints of runs, so that any process can resume them.
 
     A store object belongs to one `tenant`. It cannot see or change the data of another tenant, even if ids are equal;
@@ -97,8 +98,6 @@ class Store(ABC):
     To write a store, implement the abstract methods. Each must be atomic, and safe to call from any thread. `blocking`
     says whether a call can take so long that async code should make it in a thread.
     """
-
-    blocking: bool = True
 
     def __init__(
         self,
@@ -546,7 +545,8 @@ class Store(ABC):
 
         Returns the number of deleted checkpoints. A run is deleted as a whole, with its forks, and only after all of it
         has ended. `keep_labeled` keeps runs that have a label, and `keep_last` keeps the last runs of each thread. Runs
-        that wait or are driven stay, and so does the audit trail. Later runs of the same thread stay whole.
+        that wait or are driven stay, and so does the audit trail. Later runs of the same thread stay whole. Documents
+        whose time is over are deleted as well.
         """
         return retention.prune(self, older_than=older_than, keep_labeled=keep_labeled, keep_last=keep_last)
 

@@ -35,6 +35,7 @@ from phronomy.stores.derived.changes import (
     one_place,
     taken_id,
 )
+from phronomy.stores.derived.documents import behind, check_document, new_version
 from phronomy.stores.memory_tenant import NOTHING, Books, Line, Waits, lists_of, note_under
 from phronomy.stores.rows import (
     ENDED,
@@ -48,6 +49,7 @@ from phronomy.stores.rows import (
     CheckpointFilter,
     CheckpointRow,
     Claim,
+    Document,
     Entry,
     Lineage,
     PendingFilter,
@@ -179,6 +181,22 @@ class MemoryStore(Store):
 
     def kept_text(self, digest: str) -> str | None:
         return self._alone(lambda: self._mine.texts.get(digest))
+
+    def get_document(self, kind: str, key: str) -> Document | None:
+        return self._alone(self._document, self._mine, kind, key)
+
+    def select_documents(self, kind: str, *, after: str | None = None, limit: int | None = None) -> list[Document]:
+        return self._alone(self._documents, self._mine, kind, after or "")[:limit]
+
+    def put_document(self, document: Document) -> Document:
+        check_document(document)
+        return self._alone(self._put_document, self._mine, document)
+
+    def delete_document(self, kind: str, key: str, *, version: str | None = None) -> None:
+        self._alone(self._delete_document, self._mine, kind, key, version)
+
+    def expire_documents(self) -> None:
+        self._alone(self._expire_documents, self._mine)
 
     # What the primitives do, alone
 
@@ -326,6 +344,37 @@ class MemoryStore(Store):
         mine.lines = after
         for line in gone:
             mine.forget(line)
+
+    # Documents: each change is one assignment, so an interrupt leaves all or nothing of it
+
+    def _document(self, mine: Books, kind: str, key: str) -> Document | None:
+        found = mine.documents.get((kind, key))
+        return found if found is not None and found.is_live(self.clock()) else None
+
+    def _documents(self, mine: Books, kind: str, after: str) -> list[Document]:
+        now = self.clock()
+        keys = sorted(key for of, key in mine.documents if of == kind and key > after)
+        return [found for key in keys if (found := mine.documents[kind, key]).is_live(now)]
+
+    def _put_document(self, mine: Books, document: Document) -> Document:
+        found = self._document(mine, document.kind, document.key)
+        if document.version != (found.version if found is not None else ""):
+            raise behind(document.kind, document.key)
+        after = replace(document, version=new_version())
+        mine.documents[document.kind, document.key] = after
+        return after
+
+    def _delete_document(self, mine: Books, kind: str, key: str, version: str | None) -> None:
+        found = self._document(mine, kind, key)
+        if found is None:
+            return
+        if version is not None and version != found.version:
+            raise behind(kind, key)
+        del mine.documents[kind, key]
+
+    def _expire_documents(self, mine: Books) -> None:
+        now = self.clock()
+        mine.documents = {place: found for place, found in mine.documents.items() if found.is_live(now)}
 
     # The bound
 

@@ -24,6 +24,7 @@ from phronomy.stores.rows import (
     CheckpointFilter,
     CheckpointRow,
     Claim,
+    Document,
     Entry,
     Lineage,
     PendingFilter,
@@ -95,6 +96,8 @@ class Books:
         self.audit: list[AuditRow] = []
         # Texts that are kept once, by digest. Beside the lines, as the trail is: no branch takes one with it.
         self.texts: dict[str, str] = {}
+        # Small documents by kind and key, with those whose time is over until somebody deletes them.
+        self.documents: dict[tuple[str, str], Document] = {}
 
     def lineage(self, checkpoint_id: str | None, branch_id: str | None) -> Lineage:
         """The entries that lead to this checkpoint, or to the end of this branch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from phronomy.concurrency.workers import whole
 
@@ -17,6 +17,12 @@ T = TypeVar("T")
 S = TypeVar("S", bound="Store")
 
 _PRIMITIVES: Final = ("append", "release", "lineage")
+
+
+class Blocks(Protocol):
+    """A store, or a part of one, that says whether its calls block."""
+
+    blocking: bool
 
 
 class InThreads:
@@ -38,7 +44,7 @@ class InThreads:
         return await apart(self._store, self._store.lineage, checkpoint_id=checkpoint_id, branch_id=branch_id)
 
 
-async def apart(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def apart(store: Blocks, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a method of the store: in a thread, if it may block."""
     # A memory store is called in the loop itself: a hop to a thread and back costs more than the call, and would let
     # other tasks in between.
@@ -47,7 +53,7 @@ async def apart(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P
     return await asyncio.to_thread(method, *args, **kwargs)
 
 
-async def in_store(store: Store, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_store(store: Blocks, method: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """A store's method from async code: in a thread if it may block, and never cut off half way by a cancellation."""
     if not store.blocking:
         return method(*args, **kwargs)

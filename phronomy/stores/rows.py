@@ -240,6 +240,32 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A small text that a store keeps beside the runs, such as a person: under a kind, and a key of its own in that kind.
+
+    `kind` is a short name: a small letter, then small letters, digits, dots, dashes and underscores, 64 characters at
+    most. `key` is text of 1 to 1,500 bytes in UTF-8, and `text` has at most 100,000 bytes; neither has NUL characters.
+    From the time `expires_at` on (seconds since the epoch, by the store's clock; None: never) the document is not found
+    any more.
+
+    `version` names the write that made the document what it is: no other write of any document has the same. In a
+    document that is to be written, it is the version that the writer has seen, or the empty text if there must be none.
+    """
+
+    kind: str
+    key: str
+    text: str = field(repr=False)
+    # A name and no number: deleted and made anew, a document would have the numbers of the old one again, and a writer
+    # that has slept since would write over what it has never seen.
+    version: str = ""
+    expires_at: float | None = None
+
+    def is_live(self, now: float) -> bool:
+        """Whether the document is there at this time."""
+        return self.expires_at is None or self.expires_at > now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
     """A branch, and the entries that lead to a place in it, oldest first, with those in the logs of its parents."""
 
@@ -335,7 +361,10 @@ class AuditFilter:
 # These three are no errors of the user, and leave the package only as something better: the reader reads on and decides
 # again, or says who is first. Each is raised before anything is written.
 class Behind(Exception):
-    """The writer has not seen the last entry of the log, or the present owner of the branch. Nothing was written."""
+    """The writer has not seen the last entry of the log, the present owner of the branch, or the last version of the document.
+
+    Nothing was written.
+    """
 
 
 class Held(Portable, Exception):

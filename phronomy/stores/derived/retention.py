@@ -29,6 +29,7 @@ def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_la
         raise StoreError(f"keep_labeled is True or False, not {type(keep_labeled).__name__}")
     # One moment for the whole pass. Run by run, those that end while it works could go in the order of luck.
     before = ago(store, "older_than", older_than)
+    store.expire_documents()
     return sum(
         take_away(store, run) for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last)
     )

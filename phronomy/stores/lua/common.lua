@@ -27,6 +27,8 @@
 --   A                     hash: the audit trail, by number
 --   as, ar:<run>, at:<thread>, ap:<pending>   zset: its numbers, by time (the latest up to there), run, thread and pending id
 --   t:<digest>            a text that is kept once, by its SHA-256
+--   d:<kind>, D:<kind>    zset: the keys of documents, all at 0, so in their order; hash: the documents, by key
+--   dx                    zset: the documents that expire, by when
 local T, OP = ARGV[1], ARGV[2]
 local call = redis.call
 local at = 2

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Final
+from typing import Final, Literal
 
 from phronomy.stores.rows import ENDED, OPEN
 
@@ -29,11 +29,13 @@ def _set(name: str, values: Sequence[str]) -> str:
     return f"local {name} = {{{', '.join(f'{value} = true' for value in values)}}}\n"
 
 
-def _script(name: str, *, writes: bool = False) -> Script:
+def _script(name: str, *, of: Literal["runs", "documents"] = "runs", writes: bool = False) -> Script:
     # Each script is sent whole, with what it shares with the others in front: Redis has no imports, and functions that
     # are loaded into the server would be one more thing that a restart can lose, and two releases can disagree about.
     parts = [_part("common")]
-    if writes:
+    if of == "documents":
+        parts.append(_part("documents"))
+    elif writes:
         parts += [_set("OPEN", OPEN), _set("ENDED", ENDED), _part("write")]
     text = "\n".join([*parts, _part(name)]).encode()
     # The digest is sent in its place from the second call on. It is of the very text, so another release has other
@@ -54,3 +56,8 @@ PENDING: Final = _script("pending")
 CHECKPOINTS: Final = _script("checkpoints")
 AUDIT: Final = _script("audit")
 KEPT: Final = _script("kept")
+DOCUMENT: Final = _script("document", of="documents")
+SELECT_DOCUMENTS: Final = _script("select_documents", of="documents")
+PUT_DOCUMENT: Final = _script("put_document", of="documents", writes=True)
+DROP_DOCUMENT: Final = _script("drop_document", of="documents", writes=True)
+EXPIRE_DOCUMENTS: Final = _script("expire_documents", of="documents", writes=True)

@@ -11,12 +11,9 @@ branch; a second call with the same number finds it there, and gives the answer 
 from __future__ import annotations
 
 import copy
-import json
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 
@@ -38,7 +35,23 @@ from phronomy.stores.derived.changes import (
     one_place,
     taken_id,
 )
+from phronomy.stores.derived.documents import behind, check_document, is_place, new_version
 from phronomy.stores.redis import lua
+from phronomy.stores.redis.records import (
+    added_args,
+    audit_of,
+    branch_of,
+    branch_texts,
+    checkpoint_of,
+    document_of,
+    encoded,
+    entry_of,
+    kept_of,
+    opt,
+    packed_entry,
+    pending_of,
+    time_text,
+)
 from phronomy.stores.rows import (
     FACETS,
     SIZE,
@@ -52,6 +65,7 @@ from phronomy.stores.rows import (
     CheckpointFilter,
     CheckpointRow,
     Claim,
+    Document,
     Entry,
     Held,
     Lineage,
@@ -151,17 +165,17 @@ class RedisStore(Store):
         # A new branch is judged by nobody but the rules, so what it will be is worked out here. `append` has to do that
         # inside the script, where the branch is.
         after = grown(branch, change, now=self.clock(), lease=self.lease)
-        fields, texts = [_opt(text) for text in _branch_texts(after, start=branch.seq)], by_digest(change.texts)
-        args = [b"1" if exclusive else b"0", _bytes(branch.id), *fields, *_added(change, texts)]
+        fields, texts = [opt(text) for text in branch_texts(after, start=branch.seq)], by_digest(change.texts)
+        args = [b"1" if exclusive else b"0", encoded(branch.id), *fields, *added_args(change, texts)]
         kind, *rest = self._call(lua.CREATE, self._own(branch.id, change, texts), args)
         match kind:
             case b"occupied":
-                raise Occupied(_branch(rest[0]))
+                raise Occupied(branch_of(rest[0]))
             case b"behind":
                 raise Behind(rest[0].decode())
             # The same function as in other stores says what is wrong, and in the same words.
             case b"parent":
-                check_parent(branch, _branch(rest[0]) if rest[0] else None)
+                check_parent(branch, branch_of(rest[0]) if rest[0] else None)
             case b"taken":
                 raise taken_id(rest[0].decode(), rest[1].decode())
             case _:
@@ -175,25 +189,25 @@ class RedisStore(Store):
         lease = change.lease or (self.lease if change.take is not None else 0.0)
         texts = by_digest(change.texts)
         args = [
-            *(_bytes(change.branch_id), _time(now), b"%d" % change.seq, b"%d" % SIZE),
+            *(encoded(change.branch_id), time_text(now), b"%d" % change.seq, b"%d" % SIZE),
             # Whether the claim is of this branch at all is seen here; owner and fence are compared in the script.
             *(b"" if claim is None else kind if claim.branch_id == change.branch_id else b"other " + kind,),
-            *(_bytes(claim.owner if claim else ""), b"%d" % (claim.fence if claim else 0)),
-            *(_opt(change.take), b"=" + _time(now + lease) if lease else b"", b"1" if change.release else b"0"),
-            *(_opt(change.head), _opt(change.status), b"1" if change.announce else b"0"),
-            *_added(change, texts),
+            *(encoded(claim.owner if claim else ""), b"%d" % (claim.fence if claim else 0)),
+            *(opt(change.take), b"=" + time_text(now + lease) if lease else b"", b"1" if change.release else b"0"),
+            *(opt(change.head), opt(change.status), b"1" if change.announce else b"0"),
+            *added_args(change, texts),
         ]
         kind, *rest = self._call(lua.APPEND, self._own(change.branch_id, change, texts), args)
         match kind:
             case b"ok":
-                return _branch(rest[0])
+                return branch_of(rest[0])
             # The answers come in the order in which `grown` raises.
             case b"lost" if claim is not None:
                 raise lost(claim)
             case b"behind":
                 raise Behind(change.branch_id)
             case b"held":
-                raise Held(_branch(rest[0]))
+                raise Held(branch_of(rest[0]))
             case b"taken":
                 raise taken_id(rest[0].decode(), rest[1].decode())
             case b"full":
@@ -202,32 +216,32 @@ class RedisStore(Store):
                 raise not_found("branch", change.branch_id)
 
     def renew(self, claim: Claim) -> Branch:
-        until = _time(self.clock() + self.lease)
-        args = [_bytes(claim.branch_id), _bytes(claim.owner), b"%d" % claim.fence, until]
+        until = time_text(self.clock() + self.lease)
+        args = [encoded(claim.branch_id), encoded(claim.owner), b"%d" % claim.fence, until]
         kind, *rest = self._call(lua.RENEW, [self._key("b", claim.branch_id)], args)
         if kind != b"ok":
             raise lost(claim)
-        return _branch(rest[0])
+        return branch_of(rest[0])
 
     def release(self, claim: Claim, status: BranchStatus | None = None) -> None:
-        args = [_bytes(claim.branch_id), _bytes(claim.owner), b"%d" % claim.fence, _opt(status)]
+        args = [encoded(claim.branch_id), encoded(claim.owner), b"%d" % claim.fence, opt(status)]
         self._call(lua.RELEASE, [self._key("b", claim.branch_id)], args)
 
     def announced(self, branch_id: str, seq: int) -> None:
-        args = [_bytes(branch_id), b"%d" % seq]
+        args = [encoded(branch_id), b"%d" % seq]
         if self._call(lua.ANNOUNCED, [self._key("b", branch_id)], args)[0] != b"ok":
             raise not_found("branch", branch_id)
 
     def remove(self, branches: Mapping[str, int], detached: Mapping[str, Sequence[Entry]]) -> None:
         # All in one script, however many there are: between two the removed rows would be missing to somebody.
-        args = [_time(self.clock()), b"%d" % len(branches)]
+        args = [time_text(self.clock()), b"%d" % len(branches)]
         for branch_id, seq in branches.items():
-            args += [_bytes(branch_id), b"%d" % seq]
+            args += [encoded(branch_id), b"%d" % seq]
         args.append(b"%d" % len(detached))
         for branch_id, entries in detached.items():
-            args += [_bytes(branch_id), b"%d" % len(entries)]
+            args += [encoded(branch_id), b"%d" % len(entries)]
             for entry in entries:
-                args += [b"%d" % entry.seq, _packed(entry)]
+                args += [b"%d" % entry.seq, packed_entry(entry)]
         # A cluster finds the node by the keys, so there has to be one.
         keys = [self._key("b", branch_id) for branch_id in branches] or [self._key("m")]
         kind, *rest = self._call(lua.REMOVE, keys, args)
@@ -240,16 +254,16 @@ class RedisStore(Store):
         one_place(checkpoint_id, branch_id)
         key = self._key("b", branch_id) if checkpoint_id is None else self._key("c", checkpoint_id)
         # Branch and logs in one script, so they are of one moment.
-        kind, *rest = self._call(lua.LINEAGE, [key], [_opt(checkpoint_id, read=True), _opt(branch_id, read=True)])
+        kind, *rest = self._call(lua.LINEAGE, [key], [opt(checkpoint_id, read=True), opt(branch_id, read=True)])
         if kind != b"ok":
             raise not_found("branch" if checkpoint_id is None else "checkpoint", checkpoint_id or branch_id or "")
         entries = [
-            _entry(packed, of.decode(), seq)
+            entry_of(packed, of.decode(), seq)
             # The script begins at the end and goes from log to parent; reading goes the other way.
             for of, first, log in reversed(rest[1])
             for seq, packed in enumerate(log, int(first) + 1)
         ]
-        return Lineage(branch=_branch(rest[0]), entries=tuple(entries))
+        return Lineage(branch=branch_of(rest[0]), entries=tuple(entries))
 
     def select_branches(self, wanted: BranchFilter) -> list[Branch]:
         found: list[Branch] = []
@@ -258,7 +272,7 @@ class RedisStore(Store):
         for values in self._branches(wanted):
             if wanted.limit is not None and len(found) >= wanted.limit:
                 break
-            branch = _branch(values)
+            branch = branch_of(values)
             if is_wanted(branch, wanted):
                 found.append(branch)
         return found
@@ -268,7 +282,7 @@ class RedisStore(Store):
         while wanted.limit is None or len(found) < wanted.limit:
             most = _BATCH if wanted.limit is None else min(_BATCH, wanted.limit - len(found))
             rows, *place = self._pending(wanted, False, most)
-            found += [_pending_row(*row) for row in rows]
+            found += [pending_of(*row) for row in rows]
             if not place[0]:
                 break
             # The script gave up before it was through: on from the place that it names.
@@ -291,26 +305,26 @@ class RedisStore(Store):
         # Few checkpoints have a label: their own list is shorter than any walk over branches.
         if wanted.label is not None or wanted.labeled:
             how, key = b"label", self._list("LL", L=wanted.label)
-        filters = [_opt(text, read=True) for text in (wanted.run_id, wanted.thread_id, wanted.agent)]
+        filters = [opt(text, read=True) for text in (wanted.run_id, wanted.thread_id, wanted.agent)]
         place = [b"", b""] if wanted.after is None else [b"%d" % part for part in divmod(wanted.after, SIZE)]
         found: list[CheckpointRow] = []
         while wanted.limit is None or len(found) < wanted.limit:
             most = _BATCH if wanted.limit is None else min(_BATCH, wanted.limit - len(found))
             _, rows, *place = self._call(lua.CHECKPOINTS, [key], [how, b"%d" % most, *place, *filters])
-            found += [_checkpoint_row(*row) for row in rows]
+            found += [checkpoint_of(*row) for row in rows]
             if not place[0]:
                 break
         return found
 
     def select_audit(self, wanted: AuditFilter) -> list[AuditRow]:
         key = self._list("m", ap=wanted.pending_id, ar=wanted.run_id, at=wanted.thread_id)
-        times = [b"" if time is None else b"=" + _time(time) for time in (wanted.since, wanted.until)]
+        times = [b"" if time is None else b"=" + time_text(time) for time in (wanted.since, wanted.until)]
         found: list[AuditRow] = []
         after = max(0, wanted.after or 0)
         while wanted.limit is None or len(found) < wanted.limit:
             args = [b"0" if key == self._key("m") else b"1", b"%d" % _BATCH, b"%d" % after, *times]
             _, numbers, lines = self._call(lua.AUDIT, [key], args)
-            rows = [_audit_row(int(n), packed) for n, packed in zip(numbers, lines, strict=True)]
+            rows = [audit_of(int(n), packed) for n, packed in zip(numbers, lines, strict=True)]
             # What a list of numbers cannot say (a second id, a time) is judged here. The script cuts times only
             # roughly, and on the safe side.
             found += [row for row in rows if wanted.allows(row)]
@@ -320,13 +334,59 @@ class RedisStore(Store):
         return found[: wanted.limit]
 
     def child_ids(self, checkpoint_id: str) -> list[str]:
-        key, args = self._key("c", checkpoint_id), [_bytes(checkpoint_id, read=True)]
+        key, args = self._key("c", checkpoint_id), [encoded(checkpoint_id, read=True)]
         found = self._call(lua.CHILDREN, [key], args)[1]
         # Sets have no order. Their places give it: the number of the branch, then that in its log.
         return [id.decode() for *_, id in sorted(found, key=lambda row: (int(row[0]), float(row[1])))]
 
     def kept_text(self, digest: str) -> str | None:
-        return _kept(self._call(lua.KEPT, [self._key("t", digest)], ())[1])
+        return kept_of(self._call(lua.KEPT, [self._key("t", digest)], ())[1])
+
+    # Documents
+
+    def get_document(self, kind: str, key: str) -> Document | None:
+        if not is_place(kind, key):
+            return None
+        packed = self._call(lua.DOCUMENT, [self._key("D", kind)], [encoded(key), time_text(self.clock())])[1]
+        return document_of(kind, encoded(key), packed) if packed is not None else None
+
+    def select_documents(self, kind: str, *, after: str | None = None, limit: int | None = None) -> list[Document]:
+        keys = [self._key("d", kind), self._key("D", kind)]
+        found: list[Document] = []
+        last: bytes | None = encoded(after or "", read=True)
+        while last is not None and (limit is None or len(found) < limit):
+            most = _BATCH if limit is None else min(_BATCH, limit - len(found))
+            _, rows, last = self._call(lua.SELECT_DOCUMENTS, keys, [last, b"%d" % most, time_text(self.clock())])
+            found += [document_of(kind, *row) for row in rows]
+        return found
+
+    def put_document(self, document: Document) -> Document:
+        check_document(document)
+        after = replace(document, version=new_version())
+        args = [
+            *map(encoded, (after.kind, after.key)),
+            *(time_text(self.clock()), encoded(document.version), encoded(after.version)),
+            *(b"" if after.expires_at is None else time_text(after.expires_at), encoded(after.text)),
+        ]
+        if self._call(lua.PUT_DOCUMENT, self._of_kind(after.kind), args)[0] != b"ok":
+            raise behind(after.kind, after.key)
+        return after
+
+    def delete_document(self, kind: str, key: str, *, version: str | None = None) -> None:
+        if is_place(kind, key):
+            args = [encoded(kind), encoded(key), time_text(self.clock()), opt(version)]
+            if self._call(lua.DROP_DOCUMENT, self._of_kind(kind), args)[0] != b"ok":
+                raise behind(kind, key)
+
+    def expire_documents(self) -> None:
+        # So many at a time: while a script runs, Redis serves nobody else.
+        now = time_text(self.clock())
+        while int(self._call(lua.EXPIRE_DOCUMENTS, [self._key("dx")], [now, b"%d" % _BATCH])[1]) == _BATCH:
+            pass
+
+    def _of_kind(self, kind: str) -> list[bytes]:
+        """The keys that a change of a document of this kind may touch."""
+        return [self._key("d", kind), self._key("D", kind), self._key("dx")]
 
     # What they are made of
 
@@ -339,7 +399,7 @@ class RedisStore(Store):
     def _key(self, kind: str, id: str | None = None) -> bytes:
         """The key of something that is there once, or of the thing of this id. The id comes last, so it can be any text."""
         # A NUL, a colon or a space in an id changes nothing: whatever follows the second colon is the id.
-        return self._root + kind.encode() + (b"" if id is None else b":" + _bytes(id, read=True))
+        return self._root + kind.encode() + (b"" if id is None else b":" + encoded(id, read=True))
 
     def _own(self, branch_id: str, change: Append, texts: Iterable[str]) -> list[bytes]:
         """The keys of a branch that a change may touch, those of the checkpoints in it, and those of texts, by their digests."""
@@ -367,9 +427,9 @@ class RedisStore(Store):
         if wanted.handed:
             return self._walk(self._key("hand"))
         if wanted.abandoned_at is not None:
-            return self._few([self._key("run")], _time(wanted.abandoned_at))
+            return self._few([self._key("run")], time_text(wanted.abandoned_at))
         if wanted.ended_before is not None:
-            return self._few([self._key("end")], b"(" + _time(wanted.ended_before))
+            return self._few([self._key("end")], b"(" + time_text(wanted.ended_before))
         return self._walk(self._key("B"))
 
     def _walk(self, key: bytes) -> Iterable[list[Any]]:
@@ -405,191 +465,10 @@ class RedisStore(Store):
         score, n = wanted.after or (0.0, 0)
         args = [
             *(b"1" if counting else b"0", b"1" if wanted.newest else b"0", b"%d" % most, b"%d" % _LOOKS),
-            *(b"" if time is None else b"=" + _time(time) for time in (wanted.since, wanted.until, wanted.expired_at)),
-            *(b"" if wanted.after is None else b"=" + _time(score), b"%016d" % min(n, 10**16 - 1)),
+            *(
+                b"" if time is None else b"=" + time_text(time)
+                for time in (wanted.since, wanted.until, wanted.expired_at)
+            ),
+            *(b"" if wanted.after is None else b"=" + time_text(score), b"%016d" % min(n, 10**16 - 1)),
         ]
         return self._call(lua.PENDING, keys, args)[1:]
-
-
-# Records as bytes, and back
-
-
-def _bytes(text: str, *, read: bool = False) -> bytes:
-    """The text as UTF-8. What cannot be stored can be asked for: it is not there."""
-    try:
-        # Half of a surrogate pair cannot be written, so nothing is found under it; encoded in this way it is a key that
-        # nobody has.
-        return text.encode("utf-8", "surrogatepass" if read else "strict")
-    except UnicodeEncodeError:
-        raise StoreError("text with a lone surrogate cannot be stored") from None
-
-
-def _opt(text: str | None, *, read: bool = False) -> bytes:
-    """Text that may be missing."""
-    # Lua has no null in its arguments. The sign tells missing from empty, which a label may be.
-    return b"" if text is None else b"=" + _bytes(text, read=read)
-
-
-def _time(value: float) -> bytes:
-    """A time, so that it is read as the same number."""
-    # A sorted set takes no nan, and every comparison with one is false: a lease of nan would be held by nobody and free
-    # for none.
-    if math.isnan(value):
-        raise StoreError("a time is a number of seconds, not nan")
-    # The shortest text that is read as the same number. The scripts keep it as text, since Lua would print it with 14
-    # digits, and a lease would end a little before or after its time.
-    return repr(float(value)).encode()
-
-
-def _json(*values: object) -> bytes:
-    return _bytes(json.dumps(values, ensure_ascii=False, separators=(",", ":")))
-
-
-def _packed(entry: Entry) -> bytes:
-    """An entry: a line that says what it is, empty for journal of the run itself, and the body as it is."""
-    # Most entries are such, and cost one byte beside their body.
-    plain = not entry.path and entry.checkpoint_id is None and entry.parent_id is None and entry.label is None
-    # Body and line are apart, so that a script can decode the line without touching the body: Lua would change what it
-    # re-encodes.
-    line = b"" if plain else _json(entry.path, entry.checkpoint_id, entry.parent_id, entry.label)
-    return line + b"\n" + _bytes(entry.body)
-
-
-def _added(change: Append, texts: Mapping[str, str]) -> list[bytes]:
-    """The additions of a change, with its texts by digest, in the order in which `added` in the scripts reads them."""
-    args = [b"%d" % len(change.entries)]
-    for entry in change.entries:
-        if entry.checkpoint_id is not None and not entry.path:
-            args += [b"1", _bytes(entry.checkpoint_id), _opt(entry.parent_id), _opt(entry.label), _packed(entry)]
-        else:
-            args += [b"0", _packed(entry)]
-    args += [b"%d" % len(change.closed), *map(_bytes, change.closed), b"%d" % len(change.opened)]
-    for row in change.opened:
-        args += [*map(_bytes, (row.pending_id, row.agent, row.tool_name)), _opt(row.label), _opt(row.risk)]
-        expires = b"" if row.expires_at is None else b"=" + _time(row.expires_at)
-        args += [_time(row.requested_at), expires, _bytes(row.body)]
-    args.append(b"%d" % len(change.audit))
-    for line in change.audit:
-        packed = _json(float(line.at), line.run_id, line.thread_id, line.pending_id) + b"\n" + _bytes(line.body)
-        args += [_time(line.at), _bytes(line.run_id), _opt(line.thread_id), _opt(line.pending_id), packed]
-    args.append(b"%d" % len(texts))
-    for digest, text in texts.items():
-        args += [_bytes(digest), _bytes(text)]
-    return args
-
-
-def _branch_texts(branch: Branch, *, start: int) -> list[str | None]:
-    """The fields of a new branch in the order of FIELDS, from `run` to `handed`, as text."""
-    times = [repr(float(value)) for value in (branch.lease_until, branch.created_at, branch.changed_at)]
-    return [
-        *(branch.run_id, branch.thread_id, branch.agent, branch.label, branch.parent_branch),
-        *(str(start), str(branch.seq)),
-        *(branch.head, branch.status, branch.owner, str(branch.fence), *times),
-        None if branch.announced is None else str(branch.announced),
-        None if branch.handed is None else str(branch.handed),
-    ]
-
-
-def _whole(read: Callable[P, T]) -> Callable[P, T]:
-    """Have what cannot be read named as such."""
-
-    @wraps(read)
-    # A key may hold anything: something else wrote to it, or a restore tore it. That is one error, and it quotes
-    # nothing.
-    def checked(*args: P.args, **options: P.kwargs) -> T:
-        try:
-            return read(*args, **options)
-        except (ValueError, TypeError, LookupError, AttributeError):
-            raise StoreError("what Redis holds for this store cannot be read: it is damaged") from None
-
-    return checked
-
-
-@_whole
-def _branch(values: Sequence[Any]) -> Branch:
-    """The branch that a script shows."""
-    id, _, run, thread, agent, label, parent, first, seq, head, status, owner, fence, until, made, at, *told = values
-    announced, handed = told
-    return Branch(
-        id=id.decode(),
-        run_id=run.decode(),
-        thread_id=_text(thread),
-        agent=agent.decode(),
-        label=_text(label),
-        parent_branch=_text(parent),
-        parent_seq=int(first),
-        seq=int(seq),
-        head=_text(head),
-        status=status.decode(),
-        owner=_text(owner),
-        fence=int(fence),
-        lease_until=float(until),
-        created_at=float(made),
-        changed_at=float(at),
-        announced=None if announced is None else int(announced),
-        handed=None if handed is None else int(handed),
-    )
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()
-
-
-@_whole
-def _kept(value: bytes | None) -> str | None:
-    return _text(value)
-
-
-@_whole
-def _entry(packed: bytes, branch_id: str, seq: int) -> Entry:
-    line, _, body = packed.partition(b"\n")
-    path, id, parent, label = json.loads(line) if line else ("", None, None, None)
-    return Entry(
-        path=path, body=body.decode(), checkpoint_id=id, parent_id=parent, label=label, branch_id=branch_id, seq=seq
-    )
-
-
-@_whole
-def _pending_row(n: bytes, packed: bytes, head: bytes | None) -> PendingRow:
-    line, _, body = packed.partition(b"\n")
-    id, branch, run, thread, agent, tool, label, risk, requested, expires = json.loads(line)
-    return PendingRow(
-        pending_id=id,
-        branch_id=branch,
-        run_id=run,
-        # Lua has no null that survives in a table, so a missing value is false there, and comes back as false.
-        thread_id=thread if thread is not False else None,
-        agent=agent,
-        tool_name=tool,
-        label=label if label is not False else None,
-        risk=risk if risk is not False else None,
-        checkpoint_id=_text(head) or "",
-        requested_at=float(requested),
-        expires_at=float(expires) if expires is not False else None,
-        body=body.decode(),
-        n=int(n),
-    )
-
-
-@_whole
-def _checkpoint_row(
-    n: bytes, seq: bytes, id: bytes, run: bytes, thread: bytes | None, agent: bytes, packed: bytes
-) -> CheckpointRow:
-    entry = _entry(packed, id.decode(), int(seq))
-    return CheckpointRow(
-        checkpoint_id=entry.checkpoint_id or "",
-        branch_id=entry.branch_id,
-        run_id=run.decode(),
-        thread_id=_text(thread),
-        agent=agent.decode(),
-        label=entry.label,
-        body=entry.body,
-        n=int(n) * SIZE + entry.seq,
-    )
-
-
-@_whole
-def _audit_row(n: int, packed: bytes) -> AuditRow:
-    line, _, body = packed.partition(b"\n")
-    at, run, thread, pending = json.loads(line)
-    return AuditRow(at=at, run_id=run, thread_id=thread, pending_id=pending, body=body.decode(), n=n)

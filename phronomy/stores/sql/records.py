@@ -9,7 +9,18 @@ from operator import itemgetter
 from typing import Final, TypeVar
 
 from phronomy.stores.derived.changes import by_digest, check_room
-from phronomy.stores.rows import FACETS, SIZE, Append, AuditRow, Branch, CheckpointRow, Entry, Lineage, PendingRow
+from phronomy.stores.rows import (
+    FACETS,
+    SIZE,
+    Append,
+    AuditRow,
+    Branch,
+    CheckpointRow,
+    Document,
+    Entry,
+    Lineage,
+    PendingRow,
+)
 from phronomy.stores.sql.schema import BRANCH, ENTRY
 from phronomy.stores.sql.statements import Row, Statements, Values
 
@@ -139,6 +150,12 @@ def audit_values(tenant: str, row: AuditRow) -> Values:
 def text_values(tenant: str, texts: Sequence[str]) -> list[Values]:
     """The values of texts that are to be kept once."""
     return [(tenant, digest, text) for digest, text in by_digest(texts).items()]
+
+
+def document_of(row: Row) -> Document:
+    """The document in a row."""
+    kind, key, version, expires_at, body = row
+    return Document(kind=kind, key=key, version=version, expires_at=expires_at, text=body)
 
 
 def lineage_of(rows: Iterable[Row]) -> Lineage | None:

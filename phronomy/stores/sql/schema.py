@@ -10,7 +10,7 @@ from typing import Final
 
 from phronomy.errors import StoreError
 
-TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit", "texts")
+TABLES: Final = ("schema", "branches", "log", "pending", "facets", "audit", "texts", "documents")
 
 # Names of indexes are not in a schema of their own in SQLite, so all begin with the name of the product. Each index
 # here is for one question, which is said beside it; one more is a page more to write in every commit.
@@ -138,6 +138,21 @@ MIGRATIONS: Final = (
             body TEXT NOT NULL,
             PRIMARY KEY (tenant, digest)
         )""",
+    ),
+    # 4. Small documents beside the runs, such as people: before, there were none.
+    (
+        # Listed in the order of this key, and changed row by row. No key to a run: none of them owns a document.
+        """CREATE TABLE <documents> (
+            tenant <text> NOT NULL,
+            kind <text> NOT NULL,
+            key <text> NOT NULL,
+            version <text> NOT NULL,
+            expires_at <real>,
+            body TEXT NOT NULL,
+            PRIMARY KEY (tenant, kind, key)
+        )""",
+        # For those whose time is over, and are to be deleted. What is kept for ever is not in it.
+        "CREATE INDEX phronomy_documents_expiry ON <documents> (tenant, expires_at) WHERE expires_at IS NOT NULL",
     ),
 )
 """The schema, as what each version adds to the one before. Only ever appended to."""

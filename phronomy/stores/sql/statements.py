@@ -227,6 +227,13 @@ _CHILDREN: Final = """
     ORDER BY 1
 """
 
+# A document whose time is over is as good as none: whoever must find none may write over it.
+_ADD_DOCUMENT: Final = """
+    INSERT INTO <documents> AS old (tenant, kind, key, version, expires_at, body) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (tenant, kind, key) DO UPDATE
+    SET version = excluded.version, expires_at = excluded.expires_at, body = excluded.body WHERE old.expires_at <= ?
+"""
+
 
 class Many:
     """A statement for rows of values: what it begins with, what stands for one row, what joins rows, and what it ends with.
@@ -250,21 +257,23 @@ def _words(dialect: Dialect) -> dict[str, str]:
     def between(after: str, upto: str) -> str:
         return dialect.between.format(after=after, upto=upto).replace("<size>", str(SIZE))
 
+    mark = dialect.mark
     return {
         **vars(dialect),
-        "among": dialect.among.replace("?", dialect.mark),
+        "among": dialect.among.replace("?", mark),
         "line entries": between("line.n * <size> + line.parent_seq", "line.n * <size> + line.upto"),
         "branch entries": between("b.n * <size> + b.parent_seq", "b.n * <size> + b.seq"),
         "size": str(SIZE),
         "known": str(len(MIGRATIONS)),
         "ended": ", ".join(f"'{status}'" for status in ENDED),
         "columns": ", ".join(BRANCH),
-        "marks": ", ".join([dialect.mark] * len(BRANCH)),
+        "marks": ", ".join([mark] * len(BRANCH)),
         "branch": ", ".join(f"b.{column}" for column in BRANCH),
         "timeless": ", ".join(f"b.{column}" for column in BRANCH if column not in _TIMES),
         "own times": ", ".join(f"b.{column}" for column in _TIMES),
         "no times": ", ".join(["NULL"] * len(_TIMES)),
         "entry": ", ".join(ENTRY),
+        "live document": f"tenant = {mark} AND kind = {mark} AND key = {mark} AND (expires_at IS NULL OR expires_at > {mark})",
         "own entry": ", ".join(f"entry.{column}" for column in ENTRY),
         "gone": ", ".join(f"{_FACETS[facet]} AS of_{facet}" for facet in FACETS),
         "lists": " OR ".join(_FACET_KEY.format(facet=facet, value=f"of_{facet or 'all'}") for facet in ("", *FACETS)),
@@ -308,7 +317,29 @@ def _filled(text: str, words: Mapping[str, str]) -> str:
     return re.sub(r"<([a-z][a-z ]*)>", lambda found: words[found[1]], text)
 
 
-class Statements(Texts):
+class DocumentStatements(Texts):
+    """The statements for small documents."""
+
+    def __init__(self, dialect: Dialect, schema: str) -> None:
+        super().__init__(dialect, schema)
+        sql = self.sql
+        # Each judges and writes in one statement: of two who write a document at once, the second finds the row as the
+        # first has left it, and changes nothing.
+        self.add_document: Final = sql(_ADD_DOCUMENT)
+        self.change_document: Final = sql(
+            "UPDATE <documents> SET version = ?, expires_at = ?, body = ? WHERE <live document> AND version = ?"
+        )
+        self.drop_document: Final = sql("DELETE FROM <documents> WHERE <live document>")
+        self.drop_version: Final = sql("DELETE FROM <documents> WHERE <live document> AND version = ?")
+        self.expire_documents: Final = sql("DELETE FROM <documents> WHERE tenant = ? AND expires_at <= ?")
+        self.document: Final = sql("SELECT kind, key, version, expires_at, body FROM <documents> WHERE <live document>")
+        self.documents: Final = sql(
+            """SELECT kind, key, version, expires_at, body FROM <documents>
+            WHERE tenant = ? AND kind = ? AND key > ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY key LIMIT ?"""
+        )
+
+
+class Statements(DocumentStatements):
     """The statements of a dialect. `schema` is the quoted name of the schema that the tables are in, with its dot, or empty."""
 
     def __init__(self, dialect: Dialect, schema: str = "") -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar
 
 from phronomy.errors import StoreError
@@ -29,6 +30,7 @@ from phronomy.stores.derived.changes import (
     one_place,
     taken_id,
 )
+from phronomy.stores.derived.documents import behind, check_document, is_place, new_version
 from phronomy.stores.rows import (
     SIZE,
     Append,
@@ -41,6 +43,7 @@ from phronomy.stores.rows import (
     CheckpointFilter,
     CheckpointRow,
     Claim,
+    Document,
     Entry,
     Lineage,
     PendingFilter,
@@ -181,6 +184,30 @@ class SQLStore(Store):
     def kept_text(self, digest: str) -> str | None:
         found: list[str] = self._each((self._statements.kept_text, (self.tenant, digest)), lambda row: row[0])
         return found[0] if found else None
+
+    def get_document(self, kind: str, key: str) -> Document | None:
+        if not is_place(kind, key):
+            return None
+        found = self._each((self._statements.document, (self.tenant, kind, key, self.clock())), records.document_of)
+        return found[0] if found else None
+
+    def select_documents(self, kind: str, *, after: str | None = None, limit: int | None = None) -> list[Document]:
+        wanted = (self.tenant, kind, after or "", self.clock(), SIZE if limit is None else limit)
+        return self._each((self._statements.documents, wanted), records.document_of)
+
+    def put_document(self, document: Document) -> Document:
+        check_document(document)
+        # Named out here: steps that are run again after a lost connection write the same.
+        after = replace(document, version=new_version())
+        self._write(lambda: self._put_document(after, document.version))
+        return after
+
+    def delete_document(self, kind: str, key: str, *, version: str | None = None) -> None:
+        if is_place(kind, key):
+            self._write(lambda: self._delete_document(kind, key, version))
+
+    def expire_documents(self) -> None:
+        self._write(self._expire_documents, again=True)
 
     def _each(self, select: tuple[str, statements.Values], make: Callable[[statements.Row], T]) -> list[T]:
         return self._made(lambda rows: [make(row) for row in rows], self._read(*select))
@@ -354,6 +381,29 @@ class SQLStore(Store):
             yield from self._close(branch, n, [row[0] for row in pending])
             yield "run", self._statements.drop_entries, (n * SIZE, (n + 1) * SIZE)
             yield "run", self._statements.drop_branch, (n,)
+
+    def _put_document(self, document: Document, seen: str) -> Steps[None]:
+        place, now = (self.tenant, document.kind, document.key), self.clock()
+        what = document.version, document.expires_at, document.text
+        if seen:
+            count = yield "run", self._statements.change_document, (*what, *place, now, seen)
+        else:
+            count = yield "run", self._statements.add_document, (*place, *what, now)
+        if not count:
+            raise behind(document.kind, document.key)
+
+    def _delete_document(self, kind: str, key: str, version: str | None) -> Steps[None]:
+        place = self.tenant, kind, key, self.clock()
+        if version is None:
+            yield "run", self._statements.drop_document, place
+            return
+        count = yield "run", self._statements.drop_version, (*place, version)
+        # Of a document that is gone nothing is left to do; one of another version is not what was to be deleted.
+        if not count and (yield "one", self._statements.document, place) is not None:
+            raise behind(kind, key)
+
+    def _expire_documents(self) -> Steps[None]:
+        yield "run", self._statements.expire_documents, (self.tenant, self.clock())
 
 
 class Asks(Protocol):

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from phronomy.testing.store_contract.base import Clock
 from phronomy.testing.store_contract.derived import ListTests, LoadTests
+from phronomy.testing.store_contract.documents import DocumentRaceTests, DocumentTests
 from phronomy.testing.store_contract.keeps import HoldTests, RemoveTests, TextsKeptTests
 from phronomy.testing.store_contract.pending import PendingTests
 from phronomy.testing.store_contract.reads import AuditTests, BranchTests, CheckpointTests, LineageTests
@@ -50,6 +51,7 @@ class StoreContract(
     ExpiryTests,
     ResumeTests,
     RaceTests,
+    DocumentRaceTests,
     TextTests,
     TenantTests,
     RetentionTests,
@@ -60,6 +62,7 @@ class StoreContract(
     CheckpointTests,
     BranchTests,
     LineageTests,
+    DocumentTests,
     TextsKeptTests,
     RemoveTests,
     HoldTests,
