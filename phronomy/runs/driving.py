@@ -192,10 +192,7 @@ def _read(reader: Reader, moment: Written | Asking) -> list[Event]:
         return [reader.asking(moment.path, moment.model)]
     found: list[Event] = []
     for seq, item in enumerate(moment.items, moment.seq + 1):
-        if isinstance(item, Checkpoint):
-            found += reader.checkpoint(seq, item)
-        else:
-            found += reader.outcome(seq, moment.path, item)
+        found += reader.read(seq, moment.path, item)
     return found
 
 

@@ -62,7 +62,8 @@ def forked(
     sealed = as_sealed(checkpoint)
     # From the store, not from the checkpoint in hand: it says in which log and after which entry the row stands, which
     # the branch needs.
-    entries = store.lineage(checkpoint_id=checkpoint.id).entries
+    lineage = store.lineage(checkpoint_id=checkpoint.id)
+    entries = lineage.entries
     place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
     row, inside = entries[place], {part.path for part in checkpoint.nested}
     # The nested runs as their rows were at that place. In the checkpoint they may have gone on: what was decided after
@@ -111,5 +112,7 @@ def forked(
         head=state.id,
         status=state.ended or ("suspended" if state.pending else "running"),
         opened=tuple(pending_rows(state, label)),
+        # Its requests are new ones, and whoever was told of the others is told of them. Its end, if it is a copy of one, was told.
+        announce=lineage.branch.announced is not None and state.ended is None,
     )
     return branch, begun

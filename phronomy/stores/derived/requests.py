@@ -6,7 +6,6 @@ and the log of that branch says the rest: who decided what, whether the call has
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
@@ -15,24 +14,14 @@ from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, Unk
 from phronomy.foundation.json_text import JsonDict, object_of, parse
 from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.audit import AuditRecord
-from phronomy.records.calls import (
-    Call,
-    CallFailed,
-    CallResult,
-    CallSettled,
-    CallStarted,
-    CallUnknown,
-    Decided,
-    Outcome,
-    Withdrawn,
-)
+from phronomy.records.calls import CallResult
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.stores.derived.listing import Waiting, decision_on
-from phronomy.stores.log.log import rows_of
-from phronomy.stores.log.row_delta import outcome_from
+from phronomy.stores.derived.request_history import RequestHistory
+from phronomy.stores.log.log import items_of
 from phronomy.stores.native import stands_for
-from phronomy.stores.rows import ENDED, Branch, BranchFilter, BranchStatus, PendingFilter, PendingRow
+from phronomy.stores.rows import Branch, BranchFilter, BranchStatus, PendingFilter, PendingRow
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
@@ -194,83 +183,31 @@ def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Reque
             f"pending {pending_id} was decided{by}, and its run is deleted since; store.audit(pending_id=...) says what is left",
             pending_id=pending_id,
         ) from None
-    rows = list(rows_of(lineage.entries))
-    # A log holds rows and outcomes in the order of what happened; those of a run inside a call stand in it under their path.
-    made = iter(rows)
-    past: list[tuple[str, Checkpoint | Outcome]] = [
-        (entry.path, outcome_from(entry.body) if entry.checkpoint_id is None else next(made))
-        for entry in lineage.entries
-    ]
-    asked = next((row for row in rows if row.id == record.checkpoint_id), None)
+    history = RequestHistory()
+    asked: Checkpoint | None = None
+    for entry, item in items_of(lineage.entries):
+        history.read(entry.path, item)
+        if isinstance(item, Checkpoint) and item.id == record.checkpoint_id:
+            asked = item
     shown = next((item for item in asked.pending if item.id == pending_id), None) if asked is not None else None
-    if shown is None:
+    course = history.requests.get(pending_id)
+    if shown is None or course is None:
         raise StoreError(
             f"the log of branch {record.branch_id} does not hold pending {pending_id}, which was decided there"
         )
-    found = Request(
+    return Request(
         approval=shown,
-        status="decided",
+        status="decided" if course.status == "pending" else course.status,
         checkpoint_id=record.checkpoint_id,
         run_id=record.run_id,
         branch_id=record.branch_id,
         thread_id=record.thread_id,
         agent=lineage.branch.agent,
         label=lineage.branch.label,
-        decision=_decision(past, pending_id),
+        decision=course.decision,
+        result=course.result if shown.why != "question" else None,  # that of the call whose body asked
+        asked_again=course.asked_again,
         run_status=lineage.branch.status,
         schema=schema_of(store, shown),
         description=description_of(store, shown),
     )
-    since = _since(found, [each for path, each in past if path == shown.path])
-    # What the run inside a call has written of it may end before the run around it does: nothing follows after that.
-    over = since.run_status in ENDED and since.status in ("decided", "running")
-    return replace(since, status="settled") if over else since
-
-
-def _decision(past: Iterable[tuple[str, Checkpoint | Outcome]], pending_id: str) -> Decision | None:
-    """The decision as it stands now: one that was checked has taken the place of itself."""
-    found: Decision | None = None
-    for _, each in past:
-        if isinstance(each, Checkpoint):
-            found = next((one for one in each.decisions if one.pending_id == pending_id), found)
-        elif isinstance(each, Decided) and each.decision.pending_id == pending_id:
-            found = each.decision
-    return found
-
-
-def _since(request: Request, past: Iterable[Checkpoint | Outcome]) -> Request:
-    """The request with what has become of its call, by what stands in the log of its path, in order."""
-    call: Call | None = None
-    for each in past:
-        if isinstance(each, Checkpoint):
-            call = next((one for one in each.calls if one.pending_id == request.approval.id), call)
-            if call is not None and (ended := _shown_by(request, call, each)) is not None:
-                return ended
-        elif call is not None:
-            match each:
-                case CallSettled() if each.id == call.id:
-                    return replace(request, status="settled", result=each.result)
-                case CallUnknown() | CallFailed() if each.id == call.id and each.pending_id is not None:
-                    return replace(request, status="asked_again", asked_again=each.pending_id)
-                case CallStarted() if each.id == call.id:
-                    request = replace(request, status="running")
-                case Withdrawn() if call.id in each.ids:
-                    request = replace(request, status="decided")
-                case _:
-                    continue
-    return request  # what a body asks has no call of its own: it is answered, and the body goes on
-
-
-def _shown_by(request: Request, call: Call, row: Checkpoint) -> Request | None:
-    """The request with what a checkpoint says became of its call; None while it waits, runs, or has failed over to another tool."""
-    now = next((one for one in row.calls if one.id == call.id), None)
-    if now is not None and now.result is not None:
-        return replace(request, status="settled", result=now.result)
-    if now is not None and now.pending_id not in (None, request.approval.id):
-        return replace(request, status="asked_again", asked_again=now.pending_id)
-    if now is not None:
-        return None
-    told = next((one for one in row.messages if one.tool_call_id == call.call_id), None)
-    if told is None or told.settlement is None:  # a stop between two steps is decided, and has no result
-        return replace(request, status="settled")
-    return replace(request, status="settled", result=CallResult(kind=told.settlement, content=told.text))
