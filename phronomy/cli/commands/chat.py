@@ -158,7 +158,7 @@ class Chat:
     def _said(self, text: str) -> Result[object] | None:
         """Sends a message, and gives the result of the run."""
         try:
-            return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id))
+            return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id, requester=self.by))
         except ThreadBusy:
             self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
             return self._picked_up()
