@@ -10,6 +10,7 @@ import pytest
 from drivers import Driver
 from places import Place
 from pydantic import AfterValidator
+from request_laws import check_told
 from stop_scenes import Case
 
 from phronomy import (
@@ -27,7 +28,6 @@ from phronomy import (
     sequential,
     tool,
 )
-from phronomy.errors import UnknownPending
 from phronomy.events import RequestChanged, event_from, replay
 from phronomy.graph import END, START, StateGraph
 from phronomy.stores.base import Store
@@ -127,35 +127,7 @@ def desk(driver: Driver, place: Place) -> Desk:
 
 def check(desk: Desk) -> None:
     """What was last told of each request is what the store says of it."""
-    store = desk.open()
-    for event in {each.request.id: each for each in desk.chat.events}.values():
-        told = (event.what, event.asked_again, event.result_kind)
-        assert told == said_by(store, event), (event, store.request(event.request.id))
-
-
-def said_by(store: Store, event: RequestChanged) -> tuple[str, str | None, str | None]:
-    """What the store says of a request, in the words of the last event of it."""
-    kind = event.result_kind  # the store has no result of what has no call of its own
-    try:
-        found = store.request(event.request.id)
-    except UnknownPending:  # the run has ended, and nobody had decided
-        return "withdrawn", None, kind
-    assert found.approval == event.request
-    decision = found.decision
-    if decision is None:
-        return "asked", None, None
-    if decision.kind == "expire":
-        return "expired", None, None
-    if decision.kind in ("reject", "skip"):
-        return "decided", None, None
-    if found.status == "asked_again":
-        return "carried_out" if event.request.why == "breakpoint" else "failed", found.asked_again, None
-    if found.status in ("decided", "running"):
-        return "decided", None, None
-    if found.result is None:
-        return event.what if event.what in ("carried_out", "withdrawn", "failed") else "settled", None, kind
-    ends = {"completed": "carried_out", "responded": "carried_out", "cancelled": event.what, "superseded": event.what}
-    return ends.get(found.result.kind, "failed"), None, found.result.kind
+    check_told(desk.open(), desk.chat.events)
 
 
 # Each once, in order

@@ -64,7 +64,7 @@ class Announcements:
         - `"decided"`: somebody decided; `event.decision` says what, and by whom. After a rejection or a skip, nothing
           follows.
         - `"expired"`: nobody decided in time. Nothing follows.
-        - `"withdrawn"`: its run was ended, or does without it, before the call began. Nothing follows.
+        - `"withdrawn"`: its run was ended, or does without it, and nothing has run because of it. Nothing follows.
         - `"carried_out"`: the call has ended with a result, or with the response of the human. Of a question, it is the
           call whose body asked; of a stop between two steps, the run went on. Nothing follows.
         - `"failed"`: the call ended without a result of the tool, nobody knows whether it took effect, or the decision
