@@ -94,6 +94,7 @@ MAY_ACT = {
     "phronomy.cli.commands.chat": {"time"},
     "phronomy.cli.commands.debug": {"asyncio"},
     "phronomy.workers.worker": {"asyncio", "random", "threading", "time"},
+    "phronomy.workers.endpoint": {"asyncio", "http", "socket", "threading"},
     "phronomy.cli.commands.work": {"asyncio", "signal"},
     "phronomy.cli.commands.demo": {"os"},  # no plugins of pydantic
     "phronomy.cli.commands.decide": {"os", "subprocess", "tempfile"},
@@ -119,6 +120,7 @@ MAY_ACT = {
     "phronomy.stores.sql.postgres_async": {"asyncio", "os", "threading", "time"},
     "phronomy.stores.storeless_runs": {"os", "threading"},
     "phronomy.stores.lease_keeper": {"os", "threading", "time"},
+    "phronomy.stores.dispatch": {"os"},  # which process
     "phronomy.stores.derived.listing": {"asyncio", "time"},
     "phronomy.stores.native": {"asyncio"},
     "phronomy.stores.sql.postgres_connections": {"os", "threading", "time"},
@@ -178,7 +180,7 @@ LAZY = {
     },  # reading URLs
     "phronomy.stores.sql.postgres": {"phronomy.stores.sql.postgres_async", "phronomy.stores.sql.postgres_connections"},
     "phronomy.stores.redis.store": {"phronomy.stores.redis.connection"},
-    "phronomy.observability.telemetry": {"phronomy.observability.otel"},
+    "phronomy.observability.telemetry": {"phronomy.observability.otel", "phronomy.observability.otel_workers"},
     "phronomy.testing.crash": {"multiprocessing.forkserver"},
 }
 

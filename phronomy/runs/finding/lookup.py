@@ -60,6 +60,7 @@ from phronomy.records.validation import checked
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import drift_of
 from phronomy.runs.finding.results import result_of
+from phronomy.stores import dispatch
 from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
 from phronomy.stores.log.log import as_sealed, audit_row, journal_entry, row_entry, rows_of
@@ -579,4 +580,6 @@ def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed:
         return False
     # In this process the worker hears of it at once. Elsewhere it does with its next renewal of the lease.
     store.keeper.poke()
+    # That worker may let go before it reads this, and then it is for the next one.
+    dispatch.wake(store.dispatch, branch.run_id)
     return True

@@ -33,6 +33,7 @@ from phronomy.records.decisions import (
     Respond,
     as_principal,
 )
+from phronomy.stores import dispatch
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import (
     Request,
@@ -97,8 +98,9 @@ def decide(
                 ) from None
             seen.add((change.seq, change.holder))
             continue
-        # In this process a worker that holds the run hears of it at once.
+        # In this process whoever holds the run hears of it at once; a worker that waits for something to do does by the dispatch.
         store.keeper.poke()
+        dispatch.wake(store.dispatch, branch.run_id)
         found = request_of(waiting, branch, at)
         return replace(found, status="decided", decision=decision, schema=schema, description=description)
 

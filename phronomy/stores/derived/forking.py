@@ -11,6 +11,7 @@ from phronomy.foundation.ids import findable, new_id
 from phronomy.records.calls import path_inside
 from phronomy.records.chain import branch_off
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.stores import dispatch
 from phronomy.stores.log.log import as_sealed, pending_rows, row_entry, rows_of
 from phronomy.stores.rows import Append, Branch
 
@@ -39,6 +40,7 @@ def fork(
     # Not exclusive: a fork is made beside the run that it forks, while that one may still be open. Nor is it held:
     # whoever resumes it takes it.
     store.create(branch, begun, exclusive=False)
+    dispatch.at(store.dispatch, branch.run_id, [row.expires_at for row in begun.opened])
     # Read back, so that what the caller goes on with is what any other process would find.
     return store.load(begun.head or "")
 
