@@ -26,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -83,7 +84,9 @@ def filled(store: Store, template: Template, runs: int, first: int = 0) -> None:
     """Put so many runs that wait into the store."""
     for number in range(first, first + runs):
         branch, change = template.copy(number)
-        store.create(branch, change, exclusive=False)
+        # The schema of the tool is kept once, as by the first run of an agent.
+        texts = template.texts if number == first else ()
+        store.create(branch, replace(change, texts=texts), exclusive=False)
 
 
 def decisions(store: Store, count: int) -> float:
@@ -137,10 +140,11 @@ def serve(url: str, told: Connection) -> None:
         worker.run()
 
 
-def looked(worker: Worker) -> None:
-    """Return once the worker has looked into its store for the first time."""
+def looked(worker: Worker) -> float:
+    """Wait until the worker has looked into its store for the first time, and return when that was."""
     while worker.health().last_look is None:
         time.sleep(0.01)
+    return now()
 
 
 def taken(store: Store, entered: Callable[[], float], agent: Agent[Any, str]) -> float:
@@ -201,9 +205,13 @@ def ratio(few: Callable[[], Any], many: Callable[[], Any], rounds: int = 40) -> 
     return statistics.median(spent[0]) * 1000, statistics.median(spent[1]) * 1000
 
 
-def listed(store: Store) -> None:
+def listed(store: Store) -> Callable[[], None]:
     """A look at what is decided."""
-    assert len(store.decided()) == DECIDED
+
+    def look() -> None:
+        assert len(store.decided()) == DECIDED
+
+    return look
 
 
 def paged(store: Store) -> Callable[[], None]:
@@ -247,8 +255,7 @@ def lists(kind: str, folder: Path, template: Template, runs: int, judge: Judge) 
             decisions(store, DECIDED)
             if many == runs:
                 judge(f"{many:,}", f"runs wait: filled in {now() - begun:.0f} s")
-        looks = {"decided()": [lambda store=store: listed(store) for store in stores]}
-        looks["a page of pending()"] = [paged(store) for store in stores]
+        looks = {"decided()": [*map(listed, stores)], "a page of pending()": [*map(paged, stores)]}
         for what, (small, large) in looks.items():
             few, many_ms = ratio(small, large)
             told = f"times as long for {what}: {few:.2f} ms at {SMALL:,} runs, {many_ms:.2f} ms at {runs:,}"
