@@ -78,6 +78,8 @@ def test_claims_are_for_this_process_alone() -> None:
     assert ada not in (Principal(id="ada"), Principal(id="ada", name="Ada", roles=("lead",)), "ada", None)
     assert ada.without_claims().claims == {} and ada.claims and again.without_claims() is again
     assert copy.deepcopy(ada).claims == ada.claims
+    kept = pickle.dumps(ada)
+    assert SECRET.encode() not in kept and pickle.loads(kept) == ada
     ada.claims["token"] = "x"
     assert ada.claims["token"] == SECRET
 
@@ -383,3 +385,22 @@ def test_behind_never_leaves_the_directory() -> None:
 
     with pytest.raises(PersonExists, match="by somebody else at this moment"):
         StoreDirectory(Busy(store)).add(RITA)
+
+
+class Stuck(Around):
+    """A store that says that somebody was first, though nobody was."""
+
+    def put_document(self, document: Document) -> Document:
+        raise Behind(document.key)
+
+
+def test_a_store_that_contradicts_itself_is_not_asked_for_ever() -> None:
+    store = MemoryStore()
+    store.put_document(Document(kind=ALIAS, key="slack:U1", text="gone"))
+
+    class Half(Stuck):
+        def put_document(self, document: Document) -> Document:
+            return self.inner.put_document(document) if document.kind == PERSON else super().put_document(document)
+
+    with pytest.raises(StoreError, match="is the same as before"):
+        StoreDirectory(Half(store)).add(Person(id="otto", aliases=("slack:U1",)))

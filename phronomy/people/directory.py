@@ -171,6 +171,7 @@ class StoreDirectory:
 
         What was written is added to `taken`. With `firm`, the person has listed the alias before.
         """
+        seen: set[str] = set()
         while True:
             found = self._store.get_document(ALIAS, alias) or Document(kind=ALIAS, key=alias, text="")
             if found.text == id and firm:
@@ -185,7 +186,13 @@ class StoreDirectory:
                 taken.append(self._store.put_document(changed(found, text=id)))
                 return None
             except Behind:  # somebody has it now: look who
-                continue
+                # A store that says so though nothing has changed would have this go on for ever. That there is none
+                # may be so again and again.
+                if found.version and found.version in seen:
+                    raise StoreError(
+                        f"alias {quoted_id(alias)} is the same as before, and the store says that it has changed"
+                    ) from None
+                seen.add(found.version)
 
     def _undo(self, before: Document | None, written: Document, taken: _Documents) -> None:
         """Take back what was written, as far as nobody has changed it since."""

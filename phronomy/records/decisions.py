@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from operator import not_
-from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field
 
@@ -107,6 +107,10 @@ class Principal(_Said):
 
     def __hash__(self) -> int:
         return hash(self._told())
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()  # what is pickled may be stored anywhere
+        return {**state, "__dict__": {**state["__dict__"], "claims": EMPTY}}
 
     def without_claims(self) -> Self:
         """The principal as it is recorded."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from phronomy.errors import ConfigurationError, TokenExpired, TokenUsed
+from phronomy.errors import ConfigurationError, StoreError, TokenExpired, TokenUsed
 from phronomy.foundation.checks import is_number
 from phronomy.foundation.json_text import JsonError, clean, parse
 from phronomy.foundation.quoting import quoted
@@ -294,6 +294,9 @@ class Tokens:
         if type(expires) is not int or not 0 < expires <= _LATEST:
             return None
         id, purpose, pending_id, digest, by, _ = map(str, said)
+        data = from_base64url(id)
+        if data is None or len(data) != _ID:
+            return None
         return Token(
             id=id,
             purpose=purpose,
@@ -314,6 +317,9 @@ class Tokens:
         found = store.get_document(document.kind, document.key)
         if found is None:  # somebody has deleted it
             raise invalid()
+        # A store that says that somebody was first, though nobody was, would have this go on for ever.
+        if found.version == document.version:
+            raise StoreError("the document of a token is the same as before, and the store says that it has changed")
         return found
 
     def _needed(self, why: str) -> Store:
