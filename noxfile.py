@@ -93,6 +93,10 @@ sys.exit("too heavy" if "litellm" in brought or sum(brought.values()) > float(sy
 # Much of the time goes by waiting for servers and other processes, so there are more workers than processors.
 WORKERS = (f"--numprocesses={2 * (os.cpu_count() or 1)}", "--dist=worksteal")
 
+# Set where the sweep follows the tests, as in the continuous integration. The tests are measured then, and the sweep runs, in their
+# environment, what they have not done to the full.
+FOLLOWED = "PHRONOMY_SWEEP_FOLLOWS" in os.environ
+
 # What each way through the demo must say.
 DEMO = {"--yes": "approved", "--no": "rejected"}
 
@@ -177,19 +181,34 @@ def docs(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests: each once for each of its values, going round the drivers and stores."""
     install_tests(session)
-    session.run("pytest", *(session.posargs or [*WORKERS, "--durations=20"]))
+    measured = FOLLOWED and not session.posargs
+    if measured:
+        session.run("coverage", "erase")
+    command = ("coverage", "run", "-m", "pytest") if measured else ("pytest",)
+    session.run(*command, *(session.posargs or [*WORKERS, "--durations=20"]))
 
 
 @nox.session(default=False)
 def sweep(session: nox.Session) -> None:
     """Run every test with every driver on every store, every kill and race, and measure what they reach."""
-    install_tests(session)
-    session.run("coverage", "erase")
-    session.run("coverage", "run", "-m", "pytest", "--sweep", *WORKERS, "--durations=20")
-    session.run("coverage", "combine", "--quiet")
-    session.run("coverage", "report")
-    session.run("coverage", "report", f"--omit={CORE}", "--format=total")
-    session.run("coverage", "report", f"--include={CORE}", "--fail-under=100")
+    python = Path(session.bin).parents[1] / "tests" / "bin" / "python"
+    if FOLLOWED and python.exists():
+        session.env["PYTHONDONTWRITEBYTECODE"] = ""
+        options = ["--sweep", "--rest"]
+    else:
+        install_tests(session)
+        python, options = Path(session.bin, "python"), ["--sweep"]
+
+    def coverage(*arguments: str) -> None:
+        session.run(str(python), "-m", "coverage", *arguments, external=True)
+
+    if "--rest" not in options:
+        coverage("erase")
+    coverage("run", "-m", "pytest", *options, *WORKERS, "--durations=20")
+    coverage("combine", "--quiet")
+    coverage("report")
+    coverage("report", f"--omit={CORE}", "--format=total")
+    coverage("report", f"--include={CORE}", "--fail-under=100")
 
 
 @nox.session(default=False)

@@ -77,6 +77,7 @@ class Template:
         (self.pending,) = store.pending_rows()
         for entry in store.lineage(branch_id=result.run_id).entries:
             self.entries.append(entry)
+        self.texts = tuple(filter(None, [store.kept_text(result.checkpoint.pending[0].tool.schema_hash)]))
         self.ids = {result.run_id: "run", self.pending.pending_id: "pend"}
         self.ids |= {entry.checkpoint_id: "ckpt" for entry in self.entries if entry.checkpoint_id}
 

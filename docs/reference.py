@@ -91,6 +91,7 @@ PAGES = {
             *(
                 "records.breakpoint_points.Point",
                 "records.decisions.Why",
+                "records.decisions.Permitted",
                 "records.decisions.DecisionKind",
                 "engine.spec.Handler",
                 "approvals.policy.ApprovalPolicy",
@@ -100,11 +101,22 @@ PAGES = {
     ),
     "tools": Page(
         "Tools",
-        ("tools.tool", "tools.images", "tools.external", "mcp.server", "stops.interrupts"),
+        (
+            "tools.tool",
+            "tools.context",
+            "tools.approval",
+            "tools.images",
+            "tools.external",
+            "mcp.server",
+            "stops.interrupts",
+        ),
         (
             "tools.tool.FunctionTool",
             "tools.tool.ToolOptions",
-            "tools.tool.Predicate",
+            "tools.tool.Requirement",
+            "tools.context.Predicate",
+            "tools.context.Condition",
+            "tools.context.ReviewText",
             "tools.external.ExternalToolOptions",
             "mcp.server.MCPTool",
             "mcp.server.Asked",

@@ -99,8 +99,10 @@ from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.stops.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, Hold, match_breakpoint
 from phronomy.stops.interrupts import interrupt
 from phronomy.stores import MemoryStore, Store, Waiting, open_store
+from phronomy.tools.approval import Approval
+from phronomy.tools.context import OutcomeUnknown, ToolContext
 from phronomy.tools.images import Image
-from phronomy.tools.tool import OutcomeUnknown, Tool, ToolContext, tool
+from phronomy.tools.tool import Tool, tool
 
 if TYPE_CHECKING:
     from phronomy.debugger.debugger import Debugger
@@ -197,6 +199,7 @@ __all__ = [
     "AgentChanged",
     "AllowedTools",
     "Announcements",
+    "Approval",
     "ApprovalExpired",
     "ApprovalHandlerError",
     "Approve",

@@ -18,7 +18,7 @@ import pytest
 import shared
 from drivers import DRIVERS, STORES, Driver, open_kind
 from hypothesis import HealthCheck, settings
-from selection import begin_sweep, chosen, scaled
+from selection import begin_sweep, chosen, rest, scaled
 
 from phronomy import SQLiteStore
 from phronomy.models import litellm
@@ -29,11 +29,27 @@ REPEATABLE: dict[str, Any] = (
 )
 """Where nobody looks, the same examples are tried each time, at any speed of the machine; elsewhere others each time."""
 
+LONG = (
+    *(
+        "test_stress_outside",
+        "test_stress",
+        "test_crash",
+        "test_graph_properties",
+        "test_store_races",
+        "test_store_machine",
+    ),
+    *("test_properties", "test_reasoning_resumed", "test_a_team_of_four", "test_log"),
+)
+"""Files with tests that take long: they kill processes, or search."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--sweep` runs every test in every world."""
     parser.addoption(
         "--sweep", action="store_true", help="run every test with every driver and store, and the long ones"
+    )
+    parser.addoption(
+        "--rest", action="store_true", help="with --sweep: without what a run by default has done to the full"
     )
 
 
@@ -52,9 +68,12 @@ def pytest_collection(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what only the sweep runs, unless single tests were named."""
-    if config.getoption("sweep") or any("::" in each for each in config.args):
+    items.sort(key=lambda item: item.path.stem not in LONG)  # begun first, or one of them runs alone in the end
+    if config.getoption("sweep") and not config.getoption("rest"):
         return
-    kept = chosen(items)
+    if any("::" in each for each in config.args):
+        return
+    kept = rest(items) if config.getoption("sweep") else chosen(items)
     left = set(items) - set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = kept

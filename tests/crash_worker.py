@@ -266,6 +266,33 @@ def announced(scene: Scene, *, driver: str) -> None:
     settle(scene, agent, driver)
 
 
+class ToldEach(Announcements):
+    """Tells the witness of what it is told of each request."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+
+    def on_request(self, event: Any) -> None:
+        self.scene.act(event=event.model_dump_json())
+
+
+def requests(scene: Scene, *, driver: str) -> None:
+    """Two requests of one reply beside one of a run in a call, decided one by one by somebody who has the store alone."""
+    clerk = make_agent(scene.store, [call("wire"), "wired"], driver=driver).as_tool(name="clerk", description="Wires.")
+    replies = [[call("pay"), call("ship"), call("clerk", {"input": "go"})], "done"]
+    told = [ToldEach(scene)]
+    agent = make_agent(scene.store, replies, driver=driver, tools=[clerk], announcements=told)
+    go(scene, agent, driver)
+    DRIVERS[driver].call(agent, "recover_all")
+    while waiting := scene.store.pending():
+        item = waiting[0].approval
+        head = scene.store.head(waiting[0].branch_id)[1]
+        answer = Reject() if (item.tool_name, item.why) == ("ship", "approval") else looked(scene, head)[item.id]
+        scene.store.decide(item.id, answer, by="ann", digest=item.digest)
+        DRIVERS[driver].call(agent, "recover_all")
+    settle(scene, agent, driver)
+
+
 def pruned(scene: Scene, *, driver: str) -> None:
     """Two runs of a thread, the first of which is taken away while a tool of the second runs."""
 
@@ -298,6 +325,7 @@ SCENARIOS: dict[str, Any] = {
     "forked": forked,
     "forked-anew": partial(forked, rerun=True),
     "announced": announced,
+    "requests": requests,
     "pruned": pruned,
 }
 

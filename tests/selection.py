@@ -12,14 +12,18 @@ These marks say otherwise:
 - `few(n)`: n of its cases run. Both are for what starts processes, kills, or loads what is heavy.
 - `worlds(n)`: it runs in n worlds, others than the next test. For whole stories, whose laws have tests of their own everywhere.
 
-A test that counts (examples, racers, places to die at) says how many by `scaled`.
+A test that counts (examples, racers, places to die at) says how many by `scaled`. `--sweep --rest` leaves out what a default run does
+to the full: the continuous integration runs both, one after the other.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import groupby
+from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -52,6 +56,21 @@ def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
             cases = diagonal(cases, bound(cases, "worlds"))
         kept += spread(cases, bound(cases, "few"))
     return kept
+
+
+def rest(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Those of all tests that have not been run to the full by a run of those that run by default: for a sweep right after it."""
+    done = {item for item in chosen(items) if not is_scaled(item.path)}
+    return [item for item in items if item not in done]
+
+
+@cache
+def is_scaled(path: Path) -> bool:
+    """Whether a file of tests may do more in the sweep: it, or a helper of it, counts by `scaled`, or is searched by hypothesis."""
+    text = path.read_text()
+    helpers = (Path(__file__).with_name(f"{name}.py") for name in re.findall(r"^from (\w+) import", text, re.MULTILINE))
+    known = (each for each in helpers if each.exists() and each.name != Path(__file__).name)
+    return "scaled(" in text or "hypothesis" in text or any(is_scaled(each) for each in known)
 
 
 def bound(cases: Sequence[pytest.Item], name: str) -> int | None:

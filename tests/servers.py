@@ -169,7 +169,10 @@ def _of_all() -> Postgres:
 @contextmanager
 def own_server() -> Iterator[Postgres]:
     """A server that may be killed: whoever asks `postgres()` in this process meanwhile is given it."""
-    _own.append(_spare())
+    server = _spare()
+    if not _runs(server.process):  # the test before this one has left it so
+        server.start()
+    _own.append(server)
     try:
         yield _own[-1]
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ from drivers import PATIENCE
 from test_cli_decide import editor
 from test_cli_runs import STORE, begin, place, refunds, waiting
 
-from phronomy import Approve, SQLiteStore, cli
+from phronomy import Approve, Principal, SQLiteStore, cli
 from phronomy.testing import ChatServer
 
 pytestmark = pytest.mark.unmeasured
@@ -279,6 +280,53 @@ def test_a_conversation_with_an_approval_in_it(app: str, place: Path) -> None:
             "Hello, my name is Ada",
             "Refund order 1042",
         ]
+        assert store.latest("t1").requester == Principal(id="rita")  # type: ignore[union-attr]
+
+
+WORDS = """
+from phronomy import Agent, Approval, SQLiteStore, tool
+from phronomy.testing import ScriptedModel, call
+
+
+@tool(
+    requires_approval=Approval(
+        title=lambda args: f"Refund order {args['order_id']}",
+        context="From the shop's account.\\x1b[2J",
+        answers=["approve", "reject"],
+    )
+)
+def refund(order_id: int) -> str:
+    return f"order {order_id} is refunded"
+
+
+def make():
+    model = ScriptedModel.by_turn([call("refund", {"order_id": 7}), "Done."])
+    return Agent(name="words", model=model, tools=[refund], store=SQLiteStore("runs.db"))
+"""
+
+
+def test_a_request_is_shown_with_its_words_and_offers_what_it_allows(place: Path) -> None:
+    (place / "words.py").write_text(WORDS)
+    with chat(app="words:make") as desk:
+        desk.sees("you> ")
+        desk.types("Refund order 7")
+        desk.sees("Approval needed: refund")
+        desk.sees("title     Refund order 7")
+        desk.sees(r"context   From the shop's account.\\x1b\[2J")
+        desk.sees("requester   rita")
+        desk.sees("answers     approve, reject")
+        desk.sees(r"\[a\]pprove, \[r\]eject or \[l\]ater\? ")
+        desk.types("e")
+        desk.sees(r"Please answer a, r or l\.")
+        desk.types("l")
+        assert desk.status() == cli.PENDING
+    with terminal("pending", "--json", app=None) as desk:
+        assert desk.status() == cli.DONE
+    (item,) = json.loads(desk.text)["items"]
+    assert (item["title"], item["answers"], item["requester"]) == ("Refund order 7", ["approve", "reject"], "rita")
+    with terminal("edit", item["pending_id"], "--args", '{"order_id": 8}', "--yes", app="words:make") as desk:
+        assert desk.status() == cli.FAILED
+    assert "the arguments cannot be edited" in " ".join(desk.text.split())
 
 
 def test_each_answer_in_place(place: Path) -> None:

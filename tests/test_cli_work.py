@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
+import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
-from drivers import PATIENCE
+from drivers import PATIENCE, until
 from test_cli_runs import STORE, begin, place, refunds, run, said, told, waiting
 
-from phronomy import SQLiteStore, cli
+from phronomy import Checkpoint, SQLiteStore, cli
 
 __all__ = ["place", "said", "told"]  # fixtures
 
@@ -103,25 +105,146 @@ def test_a_run_that_fails_is_told_in_one_line(capsys: pytest.CaptureFixture[str]
     assert "the provider is down" in lines[0]
 
 
+class Process:
+    """A worker in a process of its own, as somebody starts it at a terminal."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, "-m", "phronomy", "work", "--app", "desk:make", "--store", STORE, "--poll", "0.05"]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen([*command, *options], **pipes)
+        assert self.process.stdout is not None
+        self.began: list[str] = []
+        for line in self.process.stdout:
+            self.began.append(line)
+            if line == "A worker for desk. Ctrl-C stops it.\n":
+                break
+
+    def stop(self, sent: signal.Signals | None = None) -> tuple[int, str, str]:
+        """The exit status and what was printed, once it has ended; by a signal, if one is named."""
+        if sent is not None:
+            self.process.send_signal(sent)
+        out, complaints = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out, complaints
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Process]]:
+    """Starts workers, which are gone after the test."""
+    with ExitStack() as stack:
+
+        def started(*options: str) -> Process:
+            found = Process(*options)
+            stack.callback(found.process.communicate)
+            stack.callback(found.process.kill)
+            return found
+
+        yield started
+
+
+def hangs(place: Path, checkpoint: Checkpoint) -> None:
+    """Approve the call that a run waits for. It hangs in the worker."""
+    assert run("approve", checkpoint.pending[0].id, "--yes", "--reveal", app=None) == cli.DONE
+    until((place / "hanging").exists)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_worker_that_is_told_to_stop_lets_what_runs_come_to_rest(place: Path, sent: signal.Signals) -> None:
+def test_a_worker_that_is_told_to_stop_lets_what_runs_come_to_rest(
+    place: Path, start: Callable[..., Process], sent: signal.Signals
+) -> None:
     checkpoint = begin()
-    (item,) = checkpoint.pending
     (place / "hang").touch()
-    command = [sys.executable, "-m", "phronomy", "work", "--app", "desk:make", "--store", STORE, "--poll", "0.05"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ}
-    ) as worker:
-        assert worker.stdout is not None
-        assert "A worker for desk. Ctrl-C stops it.\n" in iter(worker.stdout.readline, "")
-        assert run("approve", item.id, "--yes", "--reveal", app=None) == cli.DONE
-        until = time.monotonic() + PATIENCE
-        while not (place / "hanging").exists():
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        worker.send_signal(sent)
-        (place / "hang").unlink()
-        out, _ = worker.communicate(timeout=PATIENCE)
+    worker = start()
+    hangs(place, checkpoint)
+    worker.process.send_signal(sent)
+    (place / "hang").unlink()
+    status, out, complaints = worker.stop()
     assert out.endswith(f"{checkpoint.run_id}: completed\nStopped. Runs carried out: 1; tries that failed: 0.\n")
-    assert worker.returncode == cli.DONE
+    assert (status, complaints) == (cli.DONE, "desk is loaded\n")
     assert refunds() == ["1042 49.9 s3cret"]
+
+
+@pytest.mark.parametrize("way", ["told twice", "grace is over"])
+def test_a_worker_leaves_what_does_not_come_to_rest_and_the_next_one_has_a_human_asked(
+    place: Path, start: Callable[..., Process], said: Callable[[], str], way: str
+) -> None:
+    checkpoint = begin()
+    (place / "hang").touch()
+    worker = start(*([] if way == "told twice" else ["--grace", "0"]))
+    hangs(place, checkpoint)
+    worker.process.send_signal(signal.SIGTERM)
+    if way == "told twice":
+        with pytest.raises(subprocess.TimeoutExpired):  # it has been told once, and waits for what runs
+            worker.process.wait(0.3)
+        worker.process.send_signal(signal.SIGTERM)
+    status, out, complaints = worker.stop()
+    assert out.endswith("Stopped. Runs carried out: 0; tries that failed: 0.\n")
+    left = "runs left in the middle of what they do: 1; the next worker recovers them\n"
+    assert (status, complaints) == (cli.DONE, f"desk is loaded\n{left}")
+    (place / "hang").unlink()
+    said()
+    assert run("work", "--once") == cli.DONE
+    assert said().endswith(f"{checkpoint.run_id}: suspended\n")
+    with SQLiteStore("runs.db") as store:
+        assert [waiting.approval.why for waiting in store.pending()] == ["outcome_unknown"]
+    assert refunds() == ["1042 49.9 s3cret"], "what may have taken effect is not run again by itself"
+
+
+def test_a_worker_answers_health_checks(place: Path, start: Callable[..., Process]) -> None:
+    """A stranger asks it how it is, while it works and when it stops."""
+    checkpoint = begin()
+    (place / "hang").touch()
+    worker = start("--health", "0")
+    (url,) = [line.removeprefix("Health: ").strip() for line in worker.began if line.startswith("Health: ")]
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/health", url)
+
+    def asked() -> tuple[int, Any]:
+        answer = httpx.get(url, trust_env=False, timeout=PATIENCE)
+        return answer.status_code, answer.json()
+
+    (ok,) = until(lambda: [each for each in [asked()] if each[1]["status"] == "ok"])
+    assert (ok[0], ok[1]["at_work"], ok[1]["carried_out"]) == (200, 0, 0)
+    hangs(place, checkpoint)
+    assert asked()[1]["at_work"] == 1
+    worker.process.send_signal(signal.SIGTERM)
+    (stops,) = until(lambda: [each for each in [asked()] if each[1]["status"] == "stopping"])
+    assert (stops[0], stops[1]["is_ok"], stops[1]["at_work"]) == (503, False, 1)
+    (place / "hang").unlink()
+    assert worker.stop()[0] == cli.DONE
+    with pytest.raises(httpx.ConnectError):
+        asked()
+
+
+def test_an_address_that_cannot_be_listened_on_is_told_in_one_line(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begin()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for given, told in (
+            (str(port), f"nobody can listen on 127.0.0.1:{port}: Address already in use"),
+            (f"localhost:{port}", f"nobody can listen on localhost:{port}: Address already in use"),
+            ("nohost.invalid:80", "nobody can listen on nohost.invalid:80: "),
+            (":8080", "':8080' is no address: write a port, such as 8080, or HOST:PORT"),
+            ("65536", "'65536' is no address"),
+            ("::1:80", "'::1:80' is no address"),
+            ("http://localhost:80", "'http://localhost:80' is no address"),
+        ):
+            capsys.readouterr()
+            assert run("work", "--health", given) == cli.MISUSED, given
+            (line,) = [each for each in capsys.readouterr().err.splitlines() if each != "desk is loaded"]
+            assert line.startswith(f"phronomy: error: {told}"), line
+    assert run("work", "--once", "--health", "0") == cli.MISUSED
+    assert "leave --health out" in capsys.readouterr().err
+
+
+def test_decided_runs_of_another_agent_are_told_of(place: Path, start: Callable[..., Process]) -> None:
+    """A worker that was started with another app would do nothing, and say nothing."""
+    (item,) = begin().pending
+    assert run("approve", item.id, "--yes", "--reveal", app=None) == cli.DONE
+    command = [sys.executable, "-m", "phronomy", "work", "--app", "desk:other", "--store", STORE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "A worker for other. Ctrl-C stops it.\n"
+        assert worker.stdout.readline() == "Not for it, as they are of other agents: decided runs of desk.\n"
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE) == cli.DONE

@@ -16,11 +16,12 @@ import pytest
 import servers
 from crash_worker import SCENARIOS, outline
 from redis_server import RedisServer, redis_url
+from request_laws import check_told
 from selection import scaled
 
 from phronomy import ConfigurationError, SQLiteStore
 from phronomy.observability.announcements import METHODS
-from phronomy.observability.events import events_of
+from phronomy.observability.events import RequestChanged, event_from, events_of
 from phronomy.stores.redis.store import RedisStore
 from phronomy.stores.rows import BranchFilter
 from phronomy.stores.sql.postgres import PostgresStore
@@ -119,6 +120,15 @@ def all_told(scene: Scene) -> None:
     assert scene.store.select_branches(BranchFilter(unannounced=True)) == []
 
 
+def each_request_told(scene: Scene) -> None:
+    """Each request was told at least once, in order, and nobody has decided what nobody was told of."""
+    events = [event_from(act["event"]) for act in scene.acts]
+    told = check_told(scene.store, [event for event in events if isinstance(event, RequestChanged)])
+    assert {record.pending_id for record in scene.store.audit()} == told.keys()
+    assert [course[-1].what for course in told.values() if course[-1].request.tool_name == "ship"] == ["decided"]
+    assert scene.store.select_branches(BranchFilter(unannounced=True)) == []
+
+
 def one_run_left(scene: Scene) -> None:
     [branch] = scene.store.branches()
     assert branch.parent_branch is None
@@ -139,6 +149,7 @@ CHECKS: dict[str, Callable[[Scene], None]] = {
     "forked": once_in_both,
     "forked-anew": anew_in_the_fork,
     "announced": all_told,
+    "requests": each_request_told,
     "pruned": one_run_left,
 }
 DIFFER = ("cancelled", "superseded", "lapsed-for-good", "rejected-for-good")
@@ -168,6 +179,7 @@ ON_SERVERS = (
     "cancelled",
     "forked",
     "announced",
+    "requests",
     "pruned",
 )
 """Scenarios that are played on the servers as well: the others ask nothing else of a store."""
@@ -176,6 +188,7 @@ ON_SERVERS = (
 BY_DEFAULT = {
     "sqlite-two-turns-sync": 1,
     "sqlite-announced-async": 5,
+    "sqlite-requests-sync": 9,
     "sqlite-pruned-async": 5,
     "postgres-edited-sync": 4,
     "redis-forked-sync": 4,

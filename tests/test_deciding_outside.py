@@ -40,6 +40,7 @@ from phronomy.guardrails import Refuse, guardrail
 from phronomy.records.decisions import call_digest
 from phronomy.stores import Request
 from phronomy.stores.base import Store
+from phronomy.stores.derived import requests
 from phronomy.stores.rows import Append, Behind, Branch
 from phronomy.testing import ScriptedModel, call, say
 
@@ -224,6 +225,51 @@ def test_a_schema_is_kept_once_and_where_it_is_not_the_worker_alone_checks_the_e
     assert (found.status, found.schema) == ("decided", None)
     desk.carried_out(agent)
     assert desk.request(item.id).status == "asked_again"
+
+
+def test_a_store_object_asks_for_a_schema_once_and_remembers_no_more_than_some(desk: Desk) -> None:
+    """A text that is kept under its SHA-256 is never another. That of another tenant is not known."""
+    items = [desk.asked(desk.agent()).pending[0] for _ in range(3)]
+    store, asked = desk.open(), []
+    kept = store.kept_text
+
+    def counted(digest: str) -> str | None:
+        asked.append((store.tenant, digest))
+        return kept(digest) if store.tenant == "" else None
+
+    store.kept_text = counted  # type: ignore[method-assign]
+    digest = items[0].tool.schema_hash
+    store.read_texts.clear()  # in memory, all stores of a place are one
+    first, second = (store.request(item.id).schema for item in items[:2])
+    assert first == second == json.loads(kept(digest) or "")
+    assert first is not second, "what a caller does to one changes no other"
+    found = store.decide(items[0].id, Approve(), by="rita", digest=items[0].digest)
+    assert (found.schema, asked) == (first, [("", digest)])
+    store.tenant = "other"
+    assert requests.schema_of(store, items[1]) is None
+    store.tenant = ""
+    assert asked == [("", digest), ("other", digest)]
+    store.read_texts.clear()
+    store.read_texts.update({("", str(number)): "{}" for number in range(500)})
+    assert store.request(items[1].id).schema == first
+    assert [*store.read_texts] == [("", digest)]
+
+
+def test_what_waits_is_read_at_once_as_it_is_in_several_reads(desk: Desk) -> None:
+    """And a store in which somebody has put a read before it is asked by that read."""
+    asked = desk.asked(desk.agent(say("", call("pay", {"order": 1}), call("pay", {"order": 2})), "Done."))
+    store = desk.open()
+    for item in asked.pending:
+        found = requests.waiting_with_branch(store, item.id)
+        assert found is not None
+        assert found == requests.waiting_with_branch(Around(store), item.id)
+        assert (found[0].approval, found[1]) == (item, store.branches()[0])
+    assert (
+        requests.waiting_with_branch(store, "pend_0") is requests.waiting_with_branch(Around(store), "pend_0") is None
+    )
+    store.select_pending = lambda wanted: []  # type: ignore[method-assign]
+    assert requests.waiting_with_branch(store, asked.pending[0].id) is None
+    del store.select_pending
 
 
 def test_an_edit_that_the_tool_refuses_is_asked_for_again_with_the_reason(desk: Desk) -> None:

@@ -203,6 +203,7 @@ OTHER: dict[str, Any] = {
     "usage": Usage(requests=1, cost=0.5),
     "elapsed": 7,
     "state": {"k": 1},
+    "requester": {"id": "rita"},
     "journal": ({"type": "output_refused", "error": "e"},),
     "nested": (checkpoint(path="1.0"),),
 }

@@ -152,7 +152,7 @@ def throw(error: BaseException) -> None:
 def test_the_walk_finds_errors_in_every_corner() -> None:
     assert {kind.__module__ for kind in ERRORS} > {
         "phronomy.errors",
-        "phronomy.tools.tool",
+        "phronomy.tools.context",
         "phronomy.conversation.output",
     }
     assert len(ERRORS) > 50

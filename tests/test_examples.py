@@ -649,6 +649,99 @@ def test_sse_goes_on_after_a_page_went_away(tmp_path: Path) -> None:
     assert told(found).count("model_replied") == 1
 
 
+# Three processes
+
+
+class Browser:
+    """The page in a process of its own, in a folder that has nothing but the page, and somebody who is signed in there."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        folder.mkdir()
+        page = folder / "three_processes_page.py"
+        page.write_text((EXAMPLES / page.name).read_text())
+        roots = os.pathsep.join([str(EXAMPLES.parent)])
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PHRONOMY_", "OPENAI_"))}
+        passwords = json.dumps({"rita": "r", "otto": "o"})
+        self.environ = {**kept, "PYTHONPATH": roots, "PHRONOMY_STORE": store, "DESK_PASSWORDS": passwords, "PORT": "0"}
+        self.folder = folder
+        command = [sys.executable, page.name]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stderr=pipe, text=True, cwd=folder, env=self.environ)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if (found := re.search(r"running on (http://[\d.:]+)", line)) is not None:
+                self.client = httpx.Client(base_url=found[1], trust_env=False, timeout=PATIENCE)
+                return
+        raise AssertionError("the page did not start")
+
+    def __call__(self, path: str, who: str = "rita", **form: str) -> tuple[int, str]:
+        sent: dict[str, Any] = {"data": form} if form else {}
+        answer = self.client.request("POST" if form else "GET", path, auth=(who, who[0]), **sent)
+        return answer.status_code, answer.text
+
+    def close(self) -> None:
+        self.client.close()
+        self.process.terminate()
+        self.process.wait(PATIENCE)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def three(reader: Reader) -> Iterator[tuple[Callable[[str], tuple[int, list[str], str]], Browser]]:
+    """The app, as somebody runs it, and the page; the worker works meanwhile."""
+    store = f"sqlite:///{reader.folder / 'three.db'}"
+    reader.environ |= {"PHRONOMY_STORE": store, "PYTHONPATH": os.pathsep.join([str(EXAMPLES), str(EXAMPLES.parent)])}
+    command = [sys.executable, "-m", "phronomy", "work", "--app", "three_processes_desk:agent", "--poll", "0.05"]
+    with ExitStack() as stack:
+        browser = Browser(reader.folder / "page", store)
+        stack.callback(browser.close)
+        worker = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=reader.folder, env=reader.environ | BY_ITSELF
+        )
+        stack.callback(worker.communicate)
+        stack.callback(worker.terminate)
+        yield lambda message: reader.run("three_processes_desk.py", message), browser
+
+
+def test_three_processes(three: tuple[Callable[[str], tuple[int, list[str], str]], Browser]) -> None:
+    """One starts a run, one has the store alone and decides, and one carries it out."""
+    ask, page = three
+    code = [sys.executable, "-c", "import three_processes_desk"]
+    done = subprocess.run(code, capture_output=True, text=True, check=False, cwd=page.folder, env=page.environ)
+    assert "ModuleNotFoundError" in done.stderr, "where the page is, there is no agent"
+    status, listed = page("/")
+    assert status == 200 and "Nothing waits." in listed
+
+    status, (said,), complaints = ask("Please refund 20 euros")
+    assert (status, complaints) == (0, "")
+    assert re.fullmatch(r"run_\w+ is suspended: it waits for somebody to decide", said)
+    (path,) = re.findall(r'href="(/requests/pend_\w+)"', page("/")[1])
+    status, shown = page(path)
+    assert "<h1>desk wants refund</h1>" in shown and "&quot;amount&quot;: 20.0" in shown
+    fields = dict(re.findall(r'name="(\w+)" value="(\w+)"', shown))
+    form = {"digest": fields["digest"], "key": fields["key"], "answer": "yes"}
+
+    assert page.client.get(path).status_code == 401
+    assert page(path, "eve")[0] == 401
+    assert page(path, **{**form, "answer": "perhaps"})[0] == 422
+    assert page(path, **{**form, "digest": "0" * 64})[0] == 422
+    assert page("/requests/pend_0", **form)[0] == 404
+    assert page(path, **form)[0] == 303
+    assert page(path, **form)[0] == 303, "sent twice, it counts once"
+    status, late = page(path, "otto", **{**form, "key": "another", "answer": "no"})
+    assert status == 409 and "was decided before (approved by rita)" in late
+    (end,) = until(lambda: [text for _, text in [page(path)] if "The request is settled." in text])
+    assert "approve, says rita. The request is settled. 20.00 euros for order 1042 are on their way" in end
+
+    ask("Please refund 30 euros")
+    (path,) = re.findall(r'href="(/requests/pend_\w+)"', page("/")[1])
+    fields = dict(re.findall(r'name="(\w+)" value="(\w+)"', page(path)[1]))
+    assert page(path, "otto", digest=fields["digest"], key=fields["key"], answer="no", reason="<b>No.</b>")[0] == 303
+    (end,) = until(lambda: [text for _, text in [page(path)] if "The request is settled." in text])
+    assert "reject, says otto." in end and "&lt;b&gt;No.&lt;/b&gt;" in end
+
+
 # Graphs run with a model of their own script, or with none
 
 

@@ -44,7 +44,7 @@ from phronomy.records.decisions import Decision
 from phronomy.rules.authorization import authorize
 from phronomy.rules.transitions import apply
 from phronomy.testing import ScriptedModel, call, say
-from phronomy.tools.tool import InvalidArguments
+from phronomy.tools.context import InvalidArguments
 
 
 class Spot(BaseModel):

@@ -51,8 +51,8 @@ from phronomy.mcp.server import MCPTool
 from phronomy.runs.wire import to_wire
 from phronomy.testing import ScriptedModel, call
 from phronomy.tools.arguments import Unfit
+from phronomy.tools.context import InvalidArguments
 from phronomy.tools.json_schema.arguments import SchemaArguments
-from phronomy.tools.tool import InvalidArguments
 
 pytestmark = pytest.mark.unmeasured
 

@@ -111,7 +111,10 @@ def test_roles_are_recorded_with_a_decision_and_claims_are_not(desk: Desk) -> No
 
     script = [[call("pay", {"order": 1}), call("pay", {"order": 2})], "Done."]
     agent = Agent(name="desk", model=ScriptedModel.by_turn(script), tools=[pay], store=desk.store)
-    asked = desk.driver.invoke(agent, "Pay").checkpoint
+    asked = desk.driver.invoke(
+        agent, "Pay", requester=Principal(id="max", roles=("customer",), claims={"token": SECRET})
+    ).checkpoint
+    assert (asked.requester, asked.requester.claims) == (Principal(id="max", roles=("customer",)), {})
     one, two = asked.pending
     ada = Principal(id="ada", name="Ada", roles=("lead",), claims={"token": SECRET})
     decided = desk.driver.call(desk.store, "decide", one.id, Approve(), by=ada, digest=one.digest)  # type: ignore[arg-type]

@@ -207,7 +207,7 @@ def test_a_call_that_was_judged_before_there_was_a_policy_does_not_run(driver: D
     [
         ("refund", "is a mapping"),
         (7, "is a mapping"),
-        ({"refund": "yes"}, "give exactly True, exactly False, or a predicate"),
+        ({"refund": "yes"}, "give exactly True, exactly False, a predicate, or an Approval"),
         ({"refund": lambda: True}, "must take"),
         ({"": True}, "is a mapping"),
         (

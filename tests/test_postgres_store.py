@@ -23,6 +23,7 @@ from servers import Postgres, postgres, postgres_schema, postgres_url
 from store_scenes import MINE, asked, begin, bodies, note
 
 import phronomy.stores
+from phronomy import Agent, Approve, tool
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
 from phronomy.stores import (
     Append,
@@ -41,6 +42,13 @@ from phronomy.stores import (
 )
 from phronomy.stores.sql import postgres_connections, records, select, statements
 from phronomy.stores.sql import schema as schema_of
+from phronomy.testing import ScriptedModel, call
+
+
+@tool(requires_approval=True)
+def pay() -> str:
+    """Pay."""
+    return "paid"
 
 
 @pytest.fixture
@@ -356,6 +364,37 @@ def test_a_pool_is_left_open_and_its_connections_as_they_were(schema: str) -> No
             assert connection.execute(
                 "SELECT count(*) AS n FROM pg_prepared_statements WHERE statement LIKE '%phronomy%'"
             ).fetchone() == {"n": 1}  # this one
+
+
+def test_a_decision_takes_few_journeys_to_the_server(schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read; the schema, which is read once; and a transaction that begins, writes and commits."""
+    sent: list[str] = []
+    execute = psycopg.Cursor.execute
+
+    def counted(self: Any, query: Any, *given: Any, **options: Any) -> Any:
+        sent.append(query.decode() if isinstance(query, bytes) else query)
+        return execute(self, query, *given, **options)
+
+    with opened(schema) as store:
+        agent = Agent(
+            name="desk",
+            model=ScriptedModel.by_turn([[call("pay", {}), call("pay", {})], "Done."]),
+            tools=[pay],
+            store=store,
+        )
+        items = agent.invoke("Pay").checkpoint.pending
+        with opened(schema) as other:
+            other.branches()
+            monkeypatch.setattr(psycopg.Cursor, "execute", counted)
+            for item, most in zip(items, (5, 4), strict=True):
+                sent.clear()
+                other.decide(item.id, Approve(), by="rita", digest=item.digest)
+                assert len(sent) == most, sent
+            sent.clear()
+            other.decided()
+            assert len(sent) == 1
+            monkeypatch.undo()
+        assert [each.result.status for each in agent.recover_all() if each.result] == ["completed"]
 
 
 def test_what_transactions_are_by_default_elsewhere_does_not_matter(schema: str) -> None:

@@ -169,9 +169,9 @@ def test_of_two_workers_that_tell_the_same_at_once_one_posts_it(shared: Place) -
         sent.append(message)
 
     class Asks(made):  # type: ignore[misc, valid-type]
-        def on_suspended(self, event: Any) -> None:
+        def on_request(self, event: Any) -> None:
             (folder / "asked").touch()
-            super().on_suspended(event)
+            super().on_request(event)
 
     with ThreadPoolExecutor(2) as pool:
         begun = pool.submit(desk, shared.open(), made(slow), "recover")

@@ -41,7 +41,8 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from phronomy.errors import ToolDefinitionError
-from phronomy.tools.tool import FunctionTool, InvalidArguments, Tool, ToolContext, as_tool, tool
+from phronomy.tools.context import InvalidArguments, ToolContext
+from phronomy.tools.tool import FunctionTool, Tool, as_tool, tool
 
 
 def context(**changes: Any) -> ToolContext[Any]:

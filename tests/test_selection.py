@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
 from drivers import ASYNC, DRIVERS, STREAMED, SYNC
-from selection import chosen, scaled
+from selection import chosen, is_scaled, rest, scaled
 from tables import each
 
 KINDS = ("memory", "sqlite", "postgres", "redis")
@@ -113,3 +114,23 @@ def test_a_table_tries_every_row_and_names_those_that_fail() -> None:
 @each("number", [1, 2])
 def test_a_row_of_one_value_needs_no_brackets(number: int) -> None:
     assert number in (1, 2)
+
+
+def test_the_rest_is_what_a_default_run_leaves_out_or_does_less_of(tmp_path: Path) -> None:
+    plain, counts, searches = (tmp_path / f"test_{name}.py" for name in ("plain", "counts", "searches"))
+    plain.write_text("from drivers import PATIENCE\n")
+    counts.write_text("TIMES = scaled(3, sweep=9)\n")
+    searches.write_text("from hypothesis import given\n")
+    found = {path: cases(driver=DRIVERS, store=KINDS[:2]) for path in (plain, counts, searches)}
+    for path, each_case in found.items():
+        for case in each_case:
+            case.path = path
+    left = {path: [case for case in rest(each_case) if case.path == path] for path, each_case in found.items()}
+    assert [tuple(case.callspec.params.values()) for case in left[plain]] == [(SYNC, "sqlite"), (ASYNC, "memory")]
+    assert (left[counts], left[searches]) == (found[counts], found[searches])
+
+
+def test_a_file_does_more_in_the_sweep_if_it_counts_or_a_helper_of_it_does() -> None:
+    here = Path(__file__)
+    does_more = {"test_crash": True, "graph_maker": True, "test_graph_properties": True, "test_gate": False}
+    assert {name: is_scaled(here.with_name(f"{name}.py")) for name in does_more} == does_more

@@ -94,6 +94,7 @@ MAY_ACT = {
     "phronomy.cli.commands.chat": {"time"},
     "phronomy.cli.commands.debug": {"asyncio"},
     "phronomy.workers.worker": {"asyncio", "random", "threading", "time"},
+    "phronomy.workers.endpoint": {"asyncio", "http", "socket", "threading"},
     "phronomy.cli.commands.work": {"asyncio", "signal"},
     "phronomy.cli.commands.demo": {"os"},  # no plugins of pydantic
     "phronomy.cli.commands.decide": {"os", "subprocess", "tempfile"},
@@ -120,6 +121,7 @@ MAY_ACT = {
     "phronomy.stores.sql.postgres_async": {"asyncio", "os", "threading", "time"},
     "phronomy.stores.storeless_runs": {"os", "threading"},
     "phronomy.stores.lease_keeper": {"os", "threading", "time"},
+    "phronomy.stores.dispatch": {"os"},  # which process
     "phronomy.stores.derived.listing": {"asyncio", "time"},
     "phronomy.stores.native": {"asyncio"},
     "phronomy.stores.sql.postgres_connections": {"os", "threading", "time"},
@@ -136,7 +138,8 @@ MAY_ACT = {
     "phronomy.testing.scripted": {"asyncio", "threading"},
     "phronomy.testing.server": {"http", "socket", "threading", "time"},
     "phronomy.observability.timeline": {"threading", "time"},
-    "phronomy.tools.tool": {"asyncio", "threading"},  # the types of cancellation
+    "phronomy.tools.context": {"threading"},  # the types of cancellation
+    "phronomy.tools.tool": {"asyncio"},  # nor this
 }
 
 LAZY = {
@@ -147,7 +150,7 @@ LAZY = {
     "phronomy.stops.expressions": {"simpleeval"},
     "phronomy.runs.driving": {"phronomy.observability.events"},  # where somebody listens
     "phronomy.tokens.keys": {"jwt"},
-    "phronomy.tools.docstrings": {"docstring_parser"},
+    "phronomy.tools.arguments": {"docstring_parser"},
     "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
     "phronomy.conversation.input": {"phronomy.models.formats.chat_completions"},
     "phronomy.approvals.answers": {"phronomy.tools.json_schema.answers"},
@@ -179,7 +182,7 @@ LAZY = {
     },  # reading URLs
     "phronomy.stores.sql.postgres": {"phronomy.stores.sql.postgres_async", "phronomy.stores.sql.postgres_connections"},
     "phronomy.stores.redis.store": {"phronomy.stores.redis.connection"},
-    "phronomy.observability.telemetry": {"phronomy.observability.otel"},
+    "phronomy.observability.telemetry": {"phronomy.observability.otel", "phronomy.observability.otel_workers"},
     "phronomy.testing.crash": {"multiprocessing.forkserver"},
 }
 
@@ -247,7 +250,7 @@ def test_imports_form_a_dag() -> None:
 
 def twins() -> list[str]:
     """The modules in which every async function has a sync twin. The public nouns above them offer both, each in its way."""
-    beside = {"phronomy.concurrency.workers", "phronomy.guardrails.verdict", "phronomy.tools.predicates"}
+    beside = {"phronomy.concurrency.workers", "phronomy.guardrails.verdict", "phronomy.tools.approval"}
     return [
         name.removeprefix("phronomy.")
         for name in FILES
@@ -285,8 +288,9 @@ ALLOWED = {
     # A sync predicate is asked where it is; an async one cannot be asked by a sync call.
     "aask": (
         "if not self.is_async:\n        return self.ask(shown, context)",
-        'if self.is_async:\n        raise AsyncRequired(f"{self._what} is async; use the agent\'s async methods")',
+        "self._refuse_async()",
     ),
+    "atext": ("if not self.is_async:\n        return self.text(shown, context)", "self._refuse_async()"),
     # An async body is awaited, and a sync one must not hold up the event loop; the sync driver stays in its caller's thread.
     "aexecute": (
         "if not tool.is_async:\n"

@@ -26,7 +26,8 @@ from pydantic import AfterValidator, BaseModel, Field, computed_field
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Reject, ToolIdentity
-from phronomy.tools.tool import FunctionTool, InvalidArguments, Tool, ToolCancelled, ToolContext, as_tool, tool
+from phronomy.tools.context import InvalidArguments, ToolContext
+from phronomy.tools.tool import FunctionTool, Tool, ToolCancelled, as_tool, tool
 
 
 def context(**changes: Any) -> ToolContext[Any]:
@@ -243,9 +244,9 @@ def test_a_bound_method_is_a_tool() -> None:
         ({"name": 5}, "1 to 64 letters"),
         ({"description": 5}, "a text"),
         ({"source": ""}, "a text that is not empty"),
-        ({"requires_approval": 1}, "exactly True, exactly False, or a function"),
-        ({"requires_approval": "false"}, "exactly True, exactly False, or a function"),
-        ({"requires_approval": None}, "exactly True, exactly False, or a function"),
+        ({"requires_approval": 1}, "exactly True, exactly False, a function"),
+        ({"requires_approval": "false"}, "exactly True, exactly False, a function"),
+        ({"requires_approval": None}, "exactly True, exactly False, a function"),
         ({"requires_approval": lambda: True}, "must take (args) or (args, context)"),
         ({"requires_approval": lambda a, b, c: True}, "must take (args) or (args, context)"),
         ({"requires_approval": lambda a, *, b: True}, "must take (args) or (args, context)"),

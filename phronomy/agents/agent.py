@@ -14,6 +14,7 @@ from phronomy.approvals.policy import ApprovalPolicy
 from phronomy.conversation.instructions import Instructions
 from phronomy.conversation.memory import Memory
 from phronomy.conversation.output import OutputMode
+from phronomy.conversation.review_messages import ReviewMessages
 from phronomy.engine.spec import Handler
 from phronomy.errors import ConfigurationError
 from phronomy.foundation import spelling
@@ -31,7 +32,8 @@ from phronomy.runs.runs import Runs
 from phronomy.stops.breakpoints import Breakpoint
 from phronomy.stores.base import Store
 from phronomy.stores.memory import MemoryStore
-from phronomy.tools.tool import Deps, ToolOptions
+from phronomy.tools.context import Deps
+from phronomy.tools.tool import ToolOptions
 
 _OPTIONS: Final = {**AgentOptions.__annotations__, "output_type": "Any"}
 """The options of an agent by name, each with its type."""
@@ -126,6 +128,13 @@ class Agent(Runs[Deps, Output]):
     """The calls that need approval, besides those whose tools ask for it: names of tools, or a mapping to rules.
 
     The policy also holds in all nested runs.
+    """
+
+    review_messages: ReviewMessages = 0
+    """The messages of the conversation that a human is shown with each request: the last ones (up to 50), or a function.
+
+    The function gets all messages, and returns those to show. They are stored with each request, cut to 2,000
+    characters each, without the arguments of calls, and without the results of tools that redact parameters.
     """
 
     breakpoints: Iterable[Breakpoint] = ()

@@ -15,9 +15,9 @@ from phronomy.records.chain import HANDOFF
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
 from phronomy.records.messages import Message
-from phronomy.tools.arguments import Arguments
-from phronomy.tools.docstrings import read_docstring
-from phronomy.tools.tool import Predicate, Tool, ToolContext
+from phronomy.tools.arguments import Arguments, read_docstring
+from phronomy.tools.context import ToolContext
+from phronomy.tools.tool import Requirement, Tool
 
 InputFilter: TypeAlias = Callable[[Sequence[Message]], Sequence[Message]]
 """A function that gets the messages before a handoff, and returns those to show to the target.
@@ -60,7 +60,7 @@ class Handoff(Given):
         description: str | None = None,
         input: Callable[..., Any] | None = None,
         input_filter: InputFilter | None = None,
-        requires_approval: bool | Predicate = False,
+        requires_approval: Requirement = False,
         approval_timeout: float | None = None,
         on_expiry: OnExpiry | None = None,
         risk: str | None = None,

@@ -15,6 +15,7 @@ from phronomy.conversation.input import read_history, read_input
 from phronomy.conversation.instructions import CompiledInstructions, Instructions, compile_instructions
 from phronomy.conversation.memory import Memory, facts_of
 from phronomy.conversation.output import OutputMode, OutputType
+from phronomy.conversation.review_messages import ReviewMessages, check_review_messages, shown_messages
 from phronomy.engine.spec import Handler, Holding, Nested, Spec
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation.cached_property import cached
@@ -30,7 +31,7 @@ from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.calls import Call, Move, Outcome
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import OnExpiry
+from phronomy.records.decisions import OnExpiry, ShownMessage
 from phronomy.records.messages import Message
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
@@ -71,6 +72,7 @@ class AgentSpec:
     tool_guardrails: tuple[Guardrail, ...] = ()
     memory: Memory | None = None
     max_handoffs: int = 20
+    review_messages: ReviewMessages = 0
     policy: tuple[Rule, ...] = ()
     team: Mapping[str, AgentSpec] = field(default_factory=dict)
     routes: Mapping[tuple[str, str], HandoffTool] = field(default_factory=dict)
@@ -113,6 +115,11 @@ class AgentSpec:
                 view = filtered(route, view, made.call)
         return (*view, *state.messages[place:]) if state.handoffs else state.messages
 
+    def shown_for_review(self, state: Checkpoint) -> tuple[ShownMessage, ...]:
+        """What the agent that has the conversation shows of it to a human who decides on a call."""
+        given = self.speaking(state).review_messages
+        return shown_messages(given, state.messages, self) if given != 0 else ()
+
     def plan(self, state: Checkpoint) -> Move:
         """What comes next in this state."""
         return transitions.plan(state, self)
@@ -151,6 +158,11 @@ class AgentSpec:
         found = [f"tool {tool.name!r}" for tool in self._every_tool if tool.is_async]
         found += [
             f"the approval predicate of tool {tool.name!r}" for tool in self._every_tool if tool.predicate_is_async
+        ]
+        found += [
+            f"a text of the approval of tool {tool.name!r}"
+            for tool in self._every_tool
+            if tool.review is not None and tool.review.is_async
         ]
         found += [f"the rule {rule.pattern!r} of the approval policy" for rule in self.policy if rule.is_async]
         if self.instructions.is_async:
@@ -282,6 +294,7 @@ def bare_spec(agent: Any) -> AgentSpec:
         raise ConfigurationError(f"agent {name!r}: description is text, not {type(agent.description).__name__}")
     if not is_count(agent.max_handoffs):
         raise ConfigurationError(f"agent {name!r}: max_handoffs is 0 or a whole number above it")
+    check_review_messages(name, agent.review_messages)
     return AgentSpec(
         name=name,
         model=as_model(agent.model),
@@ -303,6 +316,7 @@ def bare_spec(agent: Any) -> AgentSpec:
         tool_guardrails=as_guardrails("tool_guardrails", agent.tool_guardrails),
         memory=agent.memory,
         max_handoffs=agent.max_handoffs,
+        review_messages=agent.review_messages,
         policy=rules_of(name, agent.approval_policy, handled(handler)),
     )
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
 from phronomy.errors import InvalidDecision
+from phronomy.foundation.json_text import clean
+from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import (
     Answer,
     Approve,
     DecisionKind,
     PendingApproval,
+    Permitted,
+    Principal,
     Reject,
     Respond,
     Skip,
 )
+from phronomy.records.record import digest_of
 
 KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject", Respond: "respond", Skip: "skip"}
 """What a decision is called, by the answer that it is made of."""
@@ -23,13 +28,58 @@ ENDS: Final = (None, "post_tool_call", "post_node")
 """Points between two steps behind which nothing is left to skip."""
 
 
+def check_key(key: object) -> None:
+    """Refuse what is no idempotency key. Raises `InvalidDecision`."""
+    if key is not None and (not isinstance(key, str) or not key):
+        raise InvalidDecision("key is text that is not empty, or None")
+
+
+def answer_digest(answer: Answer, digest: str) -> str:
+    """What tells an answer to the request of this digest from another one, exactly as it was given."""
+    return digest_of(KINDS[type(answer)], digest, answer.model_dump_json())
+
+
+def is_same_answer(record: AuditRecord, answer: Answer, digest: str, by: Principal | None, key: str | None) -> bool:
+    """Whether this is the very decision that the trail has: of the same person, under the same key, with the same answer."""
+    # By the trail, which has what was given: the decision in the log holds arguments as the tool reads them, 40 as 40.0.
+    if key is None or type(answer) not in KINDS:
+        return False
+    first = record.by.id if record.by is not None else None
+    second = by.id if by is not None else None
+    given = answer_digest(answer, digest)
+    return (record.key, first, record.answer_digest) == (clean(key), second, given)
+
+
 def check_answer(item: PendingApproval, answer: Answer) -> None:
     """Refuse an answer that does not fit the request, whatever the agent says. Raises `InvalidDecision`."""
+    check_permitted(item, answer)
     check_skip(item, answer)
     if item.why == "question":
         check_reply(item, answer)
     elif isinstance(answer, Approve) and item.external:
         raise run_elsewhere(item.id, item.tool_name)
+
+
+def answers_to(item: PendingApproval) -> tuple[Permitted, ...]:
+    """The kinds of decisions that a request takes."""
+    every: tuple[Permitted, ...] = get_args(Permitted)
+    never = ("approve", "edit") if item.external else ()
+    return tuple(kind for kind in item.answers or every if kind not in never)
+
+
+def check_permitted(item: PendingApproval, answer: Answer) -> None:
+    """Refuse a decision of a kind that the request does not allow. Raises `InvalidDecision`."""
+    # To skip a call, at a breakpoint, runs nothing and gives no result: nobody needs leave for that.
+    if not item.answers or isinstance(answer, Skip):
+        return
+    edits = isinstance(answer, Approve) and answer.__dict__["args"] not in (None, item.__dict__["args"])
+    kind = "edit" if edits else KINDS[type(answer)]
+    if kind not in item.answers:
+        what = "the arguments cannot be edited" if edits else f"{kind!r} is not allowed"
+        raise InvalidDecision(
+            f"pending {item.id} of {item.tool_name[:80]}: {what}. Nothing was decided: it takes {', '.join(item.answers)}",
+            pending_id=item.id,
+        )
 
 
 def run_elsewhere(pending_id: str | None, tool_name: str) -> InvalidDecision:

@@ -17,17 +17,18 @@ from phronomy.errors import ConfigurationError
 from phronomy.foundation.checks import texts_in
 from phronomy.foundation.quoting import quoted_name
 from phronomy.records.decisions import Reject
-from phronomy.tools.predicates import ApprovalPredicate
-from phronomy.tools.tool import Predicate, Tool, ToolContext
+from phronomy.tools.approval import Approval, ApprovalPredicate, Review
+from phronomy.tools.context import ToolContext
+from phronomy.tools.tool import Requirement, Tool
 
 if TYPE_CHECKING:
     from phronomy.tools.toolbox import Toolbox
 
-ApprovalPolicy: TypeAlias = Mapping[str, bool | Predicate] | Iterable[str]
+ApprovalPolicy: TypeAlias = Mapping[str, Requirement] | Iterable[str]
 """Names of tools whose calls need approval, or a mapping from names to rules.
 
-A name can be a pattern, such as `"send_*"` or `"*"`. A rule is True, or a predicate like `requires_approval` of a tool.
-In a list, each name has the rule True. The rule False asks for no approval, but other rules still count.
+A name can be a pattern, such as `"send_*"` or `"*"`. A rule is True, a predicate, or an `Approval`, like
+`requires_approval` of a tool. In a list, each name has the rule True. The rule False asks for no approval, but other rules still count.
 """
 
 
@@ -41,14 +42,18 @@ class Handled(NamedTuple):
 class Rule:
     """One line of a policy."""
 
-    def __init__(self, of: str, pattern: str, asks: bool | Predicate, handler: Handled | None = None) -> None:
+    def __init__(self, of: str, pattern: str, given: Requirement, handler: Handled | None = None) -> None:
+        asks = given.when if isinstance(given, Approval) else given
         self.of = of
         self.handler = handler  # which may answer what this rule asks: that of a run inside may not
         self.pattern = pattern
         self.told: str = f"the approval policy of {of} ({quoted_name(pattern)})"
         self._always = asks is True
         self._predicate = None if isinstance(asks, bool) else ApprovalPredicate(asks, self.told, ConfigurationError)
-        self.is_async: bool = self._predicate is not None and self._predicate.is_async
+        self.review: Review | None = (
+            Review(given, self.told, ConfigurationError) if isinstance(given, Approval) else None
+        )
+        self.is_async: bool = any(each is not None and each.is_async for each in (self._predicate, self.review))
 
     def __repr__(self) -> str:
         return f"<rule of {self.of}: {self.pattern!r}>"
@@ -87,9 +92,10 @@ def rules_of(name: str, given: object, handler: Handled | None) -> tuple[Rule, .
         )
     lines: Mapping[str, Any] = given if isinstance(given, Mapping) else dict.fromkeys(names, True)
     for pattern, asks in lines.items():
-        if not isinstance(asks, bool) and not callable(asks):
+        if not isinstance(asks, bool | Approval) and not callable(asks):
             raise ConfigurationError(
-                f"{name!r}: approval_policy has {type(asks).__name__} for {pattern!r}: give exactly True, exactly False, or a predicate"
+                f"{name!r}: approval_policy has {type(asks).__name__} for {pattern!r}: give exactly True, exactly False, a predicate,"
+                " or an Approval"
             )
     return tuple(Rule(name, pattern, asks, handler) for pattern, asks in lines.items())
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from phronomy.approvals.answers import answers_to
 from phronomy.cli.apps import Found, how_decided
 from phronomy.cli.graphs import channels, heading, nodes, place_of
 from phronomy.cli.screen import Screen
@@ -92,6 +93,13 @@ def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask)
         "risk": item.tool.risk,
         "endpoint": item.tool.endpoint,
         "external": item.external,
+        "title": item.title,
+        "context": item.context,
+        "answers": list(answers_to(item)),
+        "requester": item.requester.id if item.requester is not None else None,
+        "conversation": [
+            {"role": each.role, "text": each.text, "tools": list(each.tools)} for each in item.conversation
+        ],
     }
 
 
@@ -226,6 +234,9 @@ def names_of(checkpoint: Checkpoint) -> dict[str, str]:
 def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, mask: Mask, now: float) -> None:
     """Prints a pending approval: the tool first, then every argument as the tool would get it, then who asks and since when."""
     _show_call(screen, heading(item), item, mask)
+    for label, text in (("title", item.title), ("context", item.context)):
+        if text is not None:
+            screen.row(label, text)
     if item.why not in ("approval", "question", "breakpoint") or (item.reason and item.why != "approval"):
         screen.row("why", item.reason or item.why, style="yellow")
     elif item.reason:
@@ -233,6 +244,10 @@ def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, 
     nested = f", in {place_of(checkpoint, item.path)}" if item.path else ""
     inner = f" ({item.agent})" if item.agent and nested and not nested.endswith(f" {item.agent}") else ""
     screen.place("asked by", f"{checkpoint.kind} {checkpoint.speaker}{nested}{inner}")
+    if item.requester is not None:
+        screen.place("requester", item.requester.name or item.requester.id)
+    if item.answers:
+        screen.place("answers", ", ".join(item.answers))
     screen.place("since", f"{time_of(item.requested_at)} ({ago(now - item.requested_at.timestamp())})")
     if item.expires_at is not None:
         lapsed = item.has_lapsed(datetime.fromtimestamp(now, UTC))

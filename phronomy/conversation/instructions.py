@@ -18,7 +18,7 @@ from phronomy.foundation.quoting import quoted
 from phronomy.records.messages import Message
 from phronomy.records.record import digest_of
 from phronomy.tools.arguments import takes_context
-from phronomy.tools.tool import Deps
+from phronomy.tools.context import Deps
 
 
 class PromptTemplate:

@@ -24,7 +24,7 @@ from phronomy.runs.runs import Runs
 from phronomy.stops.breakpoints import NAMES, Breakpoint, BreakpointContext, BreakpointHit, Breakpoints
 from phronomy.stops.expressions import Expression
 from phronomy.stores.native import in_store
-from phronomy.tools.tool import Deps
+from phronomy.tools.context import Deps
 
 
 class Frame(NamedTuple):

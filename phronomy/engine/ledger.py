@@ -166,7 +166,7 @@ class Ledger:
     def _texts(self) -> tuple[str, ...]:
         """The schemas to be kept beside new requests: those that this process has not had kept already."""
         known, tenant = self.store.known_texts, self.store.tenant
-        return tuple([text for hash, text in self.shared.schemas.items() if (tenant, hash) not in known])
+        return tuple([text for hash, text in self.shared.texts.items() if (tenant, hash) not in known])
 
     def audited(self, state: Checkpoint, outcome: Decided | Ending) -> list[AuditRow]:
         """What the audit trail is to say of an outcome; nothing if it has been told, here or at the root."""
@@ -204,7 +204,7 @@ class Ledger:
         if self.claim is None:
             self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
         if change.texts:
-            self.store.known_texts.update((self.store.tenant, hash) for hash in self.shared.schemas)
+            self.store.known_texts.update((self.store.tenant, hash) for hash in self.shared.texts)
         self.open_ids.difference_update(change.closed)
         for row in change.opened:
             self.open_ids.add(row.pending_id)

@@ -18,7 +18,7 @@ from phronomy.concurrency.pieces import Heard, Piece, Piecewise, feeding
 from phronomy.concurrency.retries import backoff
 from phronomy.concurrency.workers import NEVER, ain_thread, aside_by_side, in_place, in_thread, side_by_side, within
 from phronomy.engine import clock
-from phronomy.engine.judging.judge import tool_context
+from phronomy.engine.judging.brief import tool_context
 from phronomy.engine.ledger import now
 from phronomy.engine.nested import ADrive, Drive
 from phronomy.engine.run import Runner
@@ -39,7 +39,8 @@ from phronomy.records.decisions import PendingApproval, call_digest
 from phronomy.records.record import deadline
 from phronomy.rules import authorization
 from phronomy.stops.interrupts import Interrupt, asking, question_id
-from phronomy.tools.tool import OutcomeUnknown, Tool, ToolContext
+from phronomy.tools.context import OutcomeUnknown, ToolContext
+from phronomy.tools.tool import Tool
 
 
 def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[Outcome | Piece | Heard]:
@@ -282,6 +283,7 @@ def asks(runner: Runner, call: Call, tool: Tool, asked: Interrupt, elapsed: int)
         digest=call_digest(identity, args),
         path=state.path,
         agent=state.speaker,
+        requester=state.requester,
         why="question",
         requested_at=at,
         expires_at=deadline(at, timeout),

@@ -69,7 +69,7 @@ class Shared:
 
         # The schemas of tools that a human is asked about, by their hash: stored with the request, once for each tenant, so that
         # somebody who has the store alone can show a form, and edit.
-        self.schemas: dict[str, str] = {}
+        self.texts: dict[str, str] = {}
 
         # What others wrote to the log: the end of the run, or a stop of it. Runs inside learn of both here alone, since such an entry
         # is in the journal of the root.

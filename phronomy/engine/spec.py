@@ -20,7 +20,7 @@ from phronomy.records.calls import (
     Outcome,
 )
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import OnExpiry, Principal
+from phronomy.records.decisions import OnExpiry, Principal, ShownMessage
 from phronomy.records.messages import Message
 from phronomy.rules.limits import Limits
 from phronomy.stops.breakpoints import Breakpoint
@@ -202,6 +202,10 @@ class Conversation(Protocol):
 
     def seen(self, state: Checkpoint) -> tuple[Message, ...]:
         """The messages that the agent with the conversation is shown."""
+        ...
+
+    def shown_for_review(self, state: Checkpoint) -> tuple[ShownMessage, ...]:
+        """The messages that a human who decides on a call is shown."""
         ...
 
 

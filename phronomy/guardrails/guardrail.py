@@ -37,7 +37,7 @@ from phronomy.foundation.quoting import HIDDEN, hidden, quoted, quoted_name
 from phronomy.records.decisions import Then
 from phronomy.records.messages import Message
 from phronomy.tools.arguments import takes_context
-from phronomy.tools.tool import Deps
+from phronomy.tools.context import Deps
 
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator

@@ -20,17 +20,19 @@ from phronomy.foundation.spelling import Given
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import ToolIdentity
 from phronomy.stops.interrupts import asker_here
+from phronomy.tools.approval import Approval
 from phronomy.tools.arguments import Arguments
+from phronomy.tools.context import OutcomeUnknown, ToolContext
 from phronomy.tools.images import Image
 from phronomy.tools.json_schema.arguments import SchemaArguments
-from phronomy.tools.tool import OutcomeUnknown, Predicate, Tool, ToolContext
+from phronomy.tools.tool import Requirement, Tool
 
 if TYPE_CHECKING:
     from phronomy.mcp.elicitation import Asking
     from phronomy.mcp.session import Connection, Listed
 
-Asked: TypeAlias = bool | Predicate | Mapping[str, bool | Predicate]
-"""When a human is asked: always, never, when a predicate says so, or by a mapping from names of tools to these.
+Asked: TypeAlias = Requirement | Mapping[str, Requirement]
+"""When a human is asked: always, never, when a predicate or an `Approval` says so, or by a mapping from names of tools to these.
 
 In a mapping, `"*"` stands for all tools that it does not name.
 """
@@ -49,7 +51,7 @@ class MCPServer(Given):
     `headers` with each request. `name` is a name that you choose. It is part of the identity of every tool, so an
     approval for a tool of one server does not count for another.
 
-    **Every call needs approval** unless `requires_approval` says otherwise: False, a predicate, or a mapping from names
+    **Every call needs approval** unless `requires_approval` says otherwise: False, a predicate, an `Approval`, or a mapping from names
     of tools to these, with `"*"` for the other tools. A tool that the mapping does not name needs approval. The
     server's own hints, such as that a tool only reads, are in `tool.annotations`, and never remove an approval.
 
@@ -112,7 +114,7 @@ class MCPServer(Given):
         if not isinstance(images, bool):
             raise ConfigurationError(f"MCP server {name!r}: images is True or False, not {type(images).__name__}")
         _check_gates(name, requires_approval)
-        self._requires_approval: Mapping[str, bool | Predicate] = (
+        self._requires_approval: Mapping[str, Requirement] = (
             requires_approval if isinstance(requires_approval, Mapping) else {_REST: requires_approval}
         )
         self._risk: Mapping[str, str | None] = risk if isinstance(risk, Mapping) else {_REST: risk}
@@ -324,7 +326,7 @@ class MCPTool(Tool):
         self.name: str = re.sub(r"[^a-zA-Z0-9_-]", "_", server._prefix + listed.name)[:64]
         self.description: str = clean(listed.description)
         self.source: str = f"mcp:{server.name}"
-        self.requires_approval: bool | Predicate = _of(server._requires_approval, listed.name, True)
+        self.requires_approval: Requirement = _of(server._requires_approval, listed.name, True)
         self.risk: str | None = _of(server._risk, listed.name, None)
         self.idempotent: bool = listed.name in server._idempotent
         self.retries = 2 if self.idempotent else 0
@@ -388,10 +390,10 @@ def _names(server: str, option: str, names: object) -> frozenset[str]:
 
 def _check_gates(server: str, asked: object) -> None:
     for each in asked.values() if isinstance(asked, Mapping) else (asked,):
-        if each is not True and each is not False and not callable(each):
+        if each is not True and each is not False and not callable(each) and not isinstance(each, Approval):
             raise ConfigurationError(
                 f"MCP server {server!r}: requires_approval is exactly True, exactly False, a function of the arguments,"
-                " or a mapping from names of tools to these"
+                " an Approval, or a mapping from names of tools to these"
             )
 
 

@@ -22,8 +22,8 @@ from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
 from phronomy.records.record import NULL, Json, JsonObject, Record, Text, Time
 from phronomy.stores.base import Store
-from phronomy.stores.log.log import rows_of
-from phronomy.stores.log.row_delta import outcome_from
+from phronomy.stores.derived.request_history import RequestFact
+from phronomy.stores.log.log import items_of
 from phronomy.stores.rows import Lineage
 
 
@@ -234,6 +234,35 @@ class Ended(_Event):
     usage: Usage
 
 
+class RequestChanged(_Event):
+    """Something happened to one request. Only `Announcements.on_request` has this event: it is in no stream.
+
+    `what` says what: it was `asked`, `decided`, `expired`, `withdrawn`, `carried_out`, or it has `failed`. `request` is
+    the request as it was asked, and `path` is its path. `checkpoint_id` is the checkpoint of the outermost run that was
+    the first to list it. `agent` and `label` are those of the outermost run.
+
+    `decision` is the decision, if there is one. `result_kind` says how the call ended, if it has. `asked_again` is the
+    id of the request that stands in its place, if a human is asked again about the same call.
+    """
+
+    wire_adds: ClassVar[tuple[str, ...]] = ("key",)
+
+    type: Literal["request"] = "request"
+    what: RequestFact
+    request: PendingApproval
+    checkpoint_id: str
+    agent: Text
+    label: Text | None = None
+    decision: Decision | None = None
+    result_kind: Settlement | None = None
+    asked_again: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The id of the request, and what happened: unique over all runs, and the same each time that it is announced."""
+        return f"{self.request.id}:{self.what}"
+
+
 class Failed(_Event):
     """The run stopped on a failure: resume the checkpoint. The stream raises the error next.
 
@@ -271,11 +300,11 @@ Event: TypeAlias = (
 To send an event, use `to_wire(event)`. To store it, use `model_dump_json()`, and read it with `event_from`.
 """
 
-_ANY: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+_ANY: TypeAdapter[Event | RequestChanged] = TypeAdapter(Annotated[Event | RequestChanged, Field(discriminator="type")])
 
 
-def event_from(text: str | bytes) -> Event:
-    """Read an event from its text. Raises `ConfigurationError` for any other text."""
+def event_from(text: str | bytes) -> Event | RequestChanged:
+    """Read an event of a stream, or of an announcement, from its text. Raises `ConfigurationError` for any other text."""
     try:
         return _ANY.validate_json(text)
     except ValidationError as error:
@@ -303,6 +332,10 @@ class Reader:
                 self._before[part.path] = part
                 told = {item.id for item in part.journal if isinstance(item, CallSettled)}
                 self._told[part.path] = told | {call.id for call in part.calls if call.result is not None}
+
+    def read(self, seq: int, path: str, item: Checkpoint | Outcome) -> list[Event]:
+        """Gives the events of an entry."""
+        return self.checkpoint(seq, item) if isinstance(item, Checkpoint) else self.outcome(seq, path, item)
 
     def outcome(self, seq: int, path: str, outcome: Outcome) -> list[Event]:
         """Gives the events of a journal entry."""
@@ -518,14 +551,9 @@ def replay(store: Store, branch_id: str, *, after: str | None = None) -> Iterato
 def events_of(lineage: Lineage) -> Iterator[Event]:
     """Gives the events of a branch, without those of its parents' logs."""
     reader = Reader(lineage.branch.id)
-    rows = rows_of(lineage.entries)
-    own = lineage.branch.id
-    for entry in lineage.entries:
-        if entry.checkpoint_id is None:
-            found = reader.outcome(entry.seq, entry.path, outcome_from(entry.body))
-        else:
-            found = reader.checkpoint(entry.seq, next(rows))
-        if entry.branch_id == own:
+    for entry, item in items_of(lineage.entries):
+        found = reader.read(entry.seq, entry.path, item)
+        if entry.branch_id == lineage.branch.id:
             yield from found
 
 

@@ -52,8 +52,8 @@ _Place: TypeAlias = Event | Checkpoint
 
 _log = logging.getLogger("phronomy")
 
-_SCOPE: Final = "phronomy"
-_SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
+SCOPE: Final = "phronomy"
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The latest released schema that knows these names: the conventions for generative AI have released none of their own yet."""
 _SECONDS: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKENS: Final = tuple(4.0**power for power in range(14))
@@ -82,14 +82,14 @@ _REMEMBERED: Final = 10_000
 
 def tracer(provider: trace.TracerProvider | None) -> Tracer:
     """The tracer of this library."""
-    return trace.get_tracer(_SCOPE, VERSION, provider, _SCHEMA)
+    return trace.get_tracer(SCOPE, VERSION, provider, SCHEMA)
 
 
 class Meters:
     """The instruments."""
 
     def __init__(self, provider: metrics.MeterProvider | None) -> None:
-        meter = metrics.get_meter(_SCOPE, VERSION, provider, _SCHEMA)
+        meter = metrics.get_meter(SCOPE, VERSION, provider, SCHEMA)
         durations = {
             "chat": ("gen_ai.client.operation.duration", "GenAI operation duration."),
             "invoke_agent": ("gen_ai.invoke_agent.duration", "How long an agent worked in one go; no human's time."),

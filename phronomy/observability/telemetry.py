@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from phronomy.observability.events import Event
+    from phronomy.observability.otel_workers import WorkerMeters
 
 Redact: TypeAlias = Callable[[str, Any], Any]
 """A function of the name of an attribute and a copy of its JSON value.
@@ -70,6 +71,8 @@ class Telemetry(Hooks):
         shown = otel.Shown(content is True, redact)
         spans, meters = otel.tracer(tracer_provider), otel.Meters(meter_provider)
         self._recorder = otel.Recorder(spans, meters, shown, one_trace=traces == "run")
+        self._meter_provider = meter_provider
+        self._of_workers: WorkerMeters | None = None
 
     def on_event(self, event: Event) -> None:
         """Start and end the spans that belong to the event, and count it."""
@@ -81,6 +84,14 @@ class Telemetry(Hooks):
         The checkpoints store its trace context, so that the next drive can have a link to it.
         """
         return self._recorder.driving(at)
+
+    def _for_workers(self) -> WorkerMeters:
+        """The instruments of the workers of an agent that has this hook: made for the first of them."""
+        if self._of_workers is None:
+            from phronomy.observability.otel_workers import WorkerMeters  # noqa: PLC0415  # most processes have no worker
+
+            self._of_workers = WorkerMeters(self._meter_provider)
+        return self._of_workers
 
     def _drives(self, at: Checkpoint, masks: Callable[[], Any]) -> AbstractContextManager[Mapping[str, str] | None]:
         self._recorder.masked(at.branch_id, masks)

@@ -102,6 +102,7 @@ def _record(decision: Decision, goes_on: str | None, facts: Mapping[str, Any]) -
         content_digest=digest_of(decision.json_text("content")) if decision.kind == "respond" else None,
         edited=decision.args is not None,
         key=decision.key,
+        answer_digest=decision.answer_digest,
     )
 
 

@@ -7,7 +7,7 @@ rules make none.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import not_
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -15,6 +15,7 @@ from phronomy.foundation.json_text import JsonValue
 from phronomy.records.breakpoint_points import Point
 from phronomy.records.decisions import (
     BREAKPOINT,
+    Brief,
     Decision,
     OnExpiry,
     PendingApproval,
@@ -120,7 +121,8 @@ class Call(Record):
     `waiting` has the requests of its nested run or its body. `stopped` says that the call has waited before, or that
     its nested run failed. `usage` is what the nested run has used, as far as this run knows. `point` and `label` belong
     to the breakpoint at which the call waits. `asked_by` names who asks for the approval. `note` is what the body
-    stores for its next run when it asks a question; it is shown to nobody.
+    stores for its next run when it asks a question; it is shown to nobody. `brief` is what a human is shown beside the
+    arguments, while the call is open.
     """
 
     wire_omits: ClassVar[tuple[str, ...]] = ("version", "note")
@@ -153,6 +155,7 @@ class Call(Record):
     asked_by: tuple[Text, ...] = Field(default=(), exclude_if=not_)  # the format of the first version has no such key
     usage: Usage = Field(default=NO_USAGE, exclude_if=is_nothing)  # nor this one
     note: JsonObject | None = Field(default=None, repr=False, exclude_if=is_absent)  # nor this
+    brief: Brief | None = Field(default=None, exclude_if=is_absent)  # nor this
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -345,6 +348,14 @@ class Judgement(Record):
     then: Then = "continue"
     result: CallResult | None = None
     asked_by: tuple[Text, ...] = ()
+    brief: Brief | None = Field(default=None, exclude_if=is_absent)
+
+
+REQUEST: Final = (
+    *("pending_id", "why", "reason", "point", "label"),
+    *("requested_at", "expires_at", "on_expiry", "asked_by", "brief"),
+)
+"""The fields of a judgement, and of a call, that are the request to a human."""
 
 
 class Judged(Record):

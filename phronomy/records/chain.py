@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from phronomy.records.calls import Call, HandedOver, Unguarded
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import Decision, ToolIdentity
+from phronomy.records.decisions import Decision, Principal, ToolIdentity
 from phronomy.records.messages import Message
 
 
@@ -30,6 +30,7 @@ def begin(
     unguarded: Unguarded | None = None,
     label: str | None = None,
     metadata: Any = None,
+    requester: Principal | None = None,
 ) -> Checkpoint:
     """The first state of a run: its input is accepted. `messages` are all of them, the input included."""
     return Checkpoint(
@@ -49,6 +50,7 @@ def begin(
         state=state,
         calls=calls,
         unguarded=unguarded,
+        requester=requester,
     )
 
 

@@ -37,7 +37,7 @@ from phronomy.records.calls import (
     Status,
     Unguarded,
 )
-from phronomy.records.decisions import Decision, PendingApproval
+from phronomy.records.decisions import NO_BRIEF, Decision, PendingApproval, Principal, Recorded
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time, digest_of, explain, later
 
@@ -106,6 +106,7 @@ class Fields(Record):
     elapsed: int = 0
     salt: str = ""
     state: Json = Field(default=NULL, repr=False)
+    requester: Recorded | None = Field(default=None, exclude_if=not_)  # nor this one
     journal: tuple[AnyOutcome, ...] = Field(default=(), repr=False)
     nested: "tuple[Checkpoint, ...]" = Field(default=(), repr=False)
 
@@ -126,7 +127,8 @@ class Checkpoint(Fields):
 
     `journal` has the outcomes since the boundary, up to the time when this copy was read. So another copy with the same
     id can have a longer journal and another digest; `sealed` returns the same for all copies. `nested` are the nested
-    runs that have stopped. `state` is the state of a graph; for an agent it is None.
+    runs that have stopped. `state` is the state of a graph; for an agent it is None. `requester` is who asked for the
+    run.
 
     `model_dump_json()` makes a text that you can keep anywhere, and `Checkpoint.model_validate_json(text)` reads it
     back. The text contains the whole conversation, unencrypted. Reading any other text raises `CheckpointError`.
@@ -146,7 +148,7 @@ class Checkpoint(Fields):
         found: list[PendingApproval] = []
         for call in self.calls:
             if call.status == "pending":
-                found.append(pending_of(call, self.path, self.speaker))
+                found.append(pending_of(call, self.path, self.speaker, self.requester))
             elif call.status != "settled":
                 found.extend(call.waiting)
         return tuple(found)
@@ -275,9 +277,10 @@ _REQUEST: Final[PendingApproval] = cast("Any", PendingApproval).model_construct(
 )
 
 
-def pending_of(call: Call, path: str, agent: str | None = None) -> PendingApproval:
+def pending_of(call: Call, path: str, agent: str | None = None, requester: Principal | None = None) -> PendingApproval:
     """The request for approval that a pending call stands for."""
     assert call.pending_id and call.tool and call.digest and call.requested_at
+    brief = call.brief or NO_BRIEF
     return _REQUEST.evolve(  # every value is that of a valid call
         id=call.pending_id,
         call_id=call.call_id,
@@ -293,6 +296,12 @@ def pending_of(call: Call, path: str, agent: str | None = None) -> PendingApprov
         requested_at=call.requested_at,
         expires_at=call.expires_at,
         on_expiry=call.on_expiry,
+        title=brief.title,
+        context=brief.context,
+        answers=brief.answers,
+        conversation=brief.conversation,
+        description_hash=brief.description_hash,
+        requester=requester,
     )
 
 
@@ -307,7 +316,7 @@ def asked_next(call: Call, decision: Decision) -> Judgement | None:
     given = call.expires_at - call.requested_at if call.expires_at and call.requested_at else None
     lapses = later(decision.at, seconds=given.total_seconds()) if given is not None else None
     asked: dict[str, Any] = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses}
-    asked |= {"on_expiry": call.on_expiry, "reason": call.reason, "asked_by": call.asked_by}
+    asked |= {"on_expiry": call.on_expiry, "reason": call.reason, "asked_by": call.asked_by, "brief": call.brief}
     return Judgement(id=call.id, verdict="ask", **asked)
 
 

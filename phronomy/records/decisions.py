@@ -68,6 +68,9 @@ goes on.
 """
 
 
+Permitted = Literal["approve", "edit", "reject", "respond"]
+"""A kind of decision that a request can allow. `"edit"` is to approve other arguments than those that were shown."""
+
 Role: TypeAlias = Annotated[Text, Field(min_length=1)]
 """The name of a role."""
 
@@ -187,6 +190,32 @@ class ToolIdentity(Record):
         return is_external(self.source)
 
 
+class ShownMessage(Record):
+    """A message of the conversation, as the agent shows it to the person who decides.
+
+    `role` says who wrote it. `text` is its text, and `tools` are the names of the tools that it calls, or whose result
+    it is. It has no arguments of calls. If a tool redacts parameters, its results are hidden too.
+    """
+
+    role: Literal["user", "assistant", "tool"]
+    text: Text = Field(default="", repr=False)
+    tools: tuple[Text, ...] = Field(default=(), exclude_if=not_)
+
+
+class Brief(Record):
+    """What a call stores of what a human is shown beside its arguments. `PendingApproval` describes the fields."""
+
+    title: Text | None = Field(default=None, exclude_if=not_)
+    context: Text | None = Field(default=None, repr=False, exclude_if=not_)
+    answers: tuple[Permitted, ...] = Field(default=(), exclude_if=not_)
+    description_hash: str | None = Field(default=None, exclude_if=not_)
+    conversation: tuple[ShownMessage, ...] = Field(default=(), repr=False, exclude_if=not_)
+
+
+NO_BRIEF: Final[Brief] = Brief.model_construct()
+"""That of a call for which nothing is shown beside its arguments."""
+
+
 class PendingApproval(Record):
     """A request that waits for a human.
 
@@ -195,6 +224,10 @@ class PendingApproval(Record):
     At the time `expires_at` (None: never) the request expires, and `on_expiry` says what happens then. `agent` is the
     name of the agent or graph that asks; `path` is the path of its nested run, or empty for the outermost run. `point`
     and `label` are those of the breakpoint, if one stopped the run here.
+
+    `title` and `context` are texts for the person who decides. `answers` are the kinds of decisions that the request
+    allows; empty: all. `conversation` are the messages that the agent shows with its requests, and `requester` is who
+    asked for the run. `description_hash` is the SHA-256 of the tool's description, which the store keeps once.
     """
 
     wire_adds: ClassVar[tuple[str, ...]] = ("tool_name", "external")
@@ -213,6 +246,13 @@ class PendingApproval(Record):
     requested_at: Time
     expires_at: Time | None = None
     on_expiry: OnExpiry = "reject"
+    # The format of the first version has none of these keys.
+    title: Text | None = Field(default=None, exclude_if=not_)
+    context: Text | None = Field(default=None, repr=False, exclude_if=not_)
+    answers: tuple[Permitted, ...] = Field(default=(), exclude_if=not_)
+    conversation: tuple[ShownMessage, ...] = Field(default=(), repr=False, exclude_if=not_)
+    description_hash: str | None = Field(default=None, exclude_if=not_)
+    requester: Recorded | None = Field(default=None, exclude_if=not_)
 
     def has_lapsed(self, now: datetime) -> bool:
         """Whether the request has expired at this time, so that a decision no longer counts."""
@@ -241,7 +281,7 @@ class Decision(Record):
     arguments. If the call passed a breakpoint and needs an approval next, `asks` is the pending id of that approval,
     and `asked_by` names who asks for it if an edit changed that. `judged` is False for a decision that was made with
     the store alone, until a worker with the agent's code has checked the edited arguments. `key` is the idempotency key
-    of the decision.
+    of the decision, and `answer_digest` covers the answer that was given with it.
     """
 
     pending_id: str
@@ -259,6 +299,7 @@ class Decision(Record):
     at: Time
     judged: bool = Field(default=True, exclude_if=bool)  # nor has it this key
     key: Text | None = Field(default=None, exclude_if=not_)  # nor this one
+    answer_digest: str | None = Field(default=None, exclude_if=not_)  # nor this
 
     @property
     def ends_all(self) -> bool:

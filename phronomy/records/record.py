@@ -190,7 +190,13 @@ class Record(BaseModel):
             """Make one of these fields. Raises `InvalidField`, or for what somebody decides `InvalidDecision`."""
             __tracebackhide__ = True
             try:
-                self.__pydantic_validator__.validate_python(fields, self_instance=self)
+                if self.__pydantic_complete__:
+                    self.__pydantic_validator__.validate_python(fields, self_instance=self)
+                else:
+                    # The first use too: pydantic's core makes what it needs once, and a child that is forked in the middle
+                    # of that waits for good.
+                    with building():
+                        self.__pydantic_validator__.validate_python(fields, self_instance=self)
             except ValidationError as error:
                 raise self._refused_as(f"{type(self).__name__}: {explain(error, type(self).model_fields)}") from None
 

@@ -12,6 +12,7 @@ from typing import Protocol, assert_never, cast
 from phronomy.errors import IllegalOutcome
 from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import (
+    REQUEST,
     Added,
     AskModel,
     Call,
@@ -352,8 +353,7 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
 
 
 def _asked_for(call: Call, judgement: Judgement) -> Call:
-    request = ("pending_id", "why", "reason", "point", "label", "requested_at", "expires_at", "on_expiry", "asked_by")
-    asked = {name: getattr(judgement, name) for name in request}
+    asked = {name: getattr(judgement, name) for name in REQUEST}
     return call.evolve(status="asking" if judgement.verdict == "ask" else "pending", approved=None, **asked)
 
 
@@ -583,7 +583,7 @@ def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
 
 
 def _settled(call: Call, result: CallResult) -> Call:
-    return call.evolve(status="settled", result=result, arguments=None, waiting=(), usage=Usage())
+    return call.evolve(status="settled", result=result, arguments=None, waiting=(), usage=Usage(), brief=None)
 
 
 def _spent(state: Checkpoint, elapsed: int) -> Checkpoint:

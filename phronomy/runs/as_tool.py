@@ -18,9 +18,8 @@ from phronomy.foundation.checks import is_async
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry
-from phronomy.tools.arguments import Arguments
-from phronomy.tools.docstrings import read_docstring
-from phronomy.tools.tool import Predicate, Tool
+from phronomy.tools.arguments import Arguments, read_docstring
+from phronomy.tools.tool import Requirement, Tool
 
 
 class AgentToolOptions(TypedDict, total=False):
@@ -32,7 +31,7 @@ class AgentToolOptions(TypedDict, total=False):
     With `"model"` the model is told, and the nested run has ended.
     """
 
-    requires_approval: bool | Predicate
+    requires_approval: Requirement
     approval_timeout: float | None
     on_expiry: OnExpiry | None
     risk: str | None

@@ -34,6 +34,7 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.result import Result
 from phronomy.runs.finding import results
 from phronomy.stops.interrupts import nobody_asks
+from phronomy.stores import dispatch
 from phronomy.stores.log.log import journal_entry
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Append, Behind, BranchStatus, Claim, Held
@@ -192,10 +193,7 @@ def _read(reader: Reader, moment: Written | Asking) -> list[Event]:
         return [reader.asking(moment.path, moment.model)]
     found: list[Event] = []
     for seq, item in enumerate(moment.items, moment.seq + 1):
-        if isinstance(item, Checkpoint):
-            found += reader.checkpoint(seq, item)
-        else:
-            found += reader.outcome(seq, moment.path, item)
+        found += reader.read(seq, moment.path, item)
     return found
 
 
@@ -250,6 +248,8 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
         # A run that came to rest has been let go by its last write. Then there is nothing to abandon; with `step` there is.
         runner.ledger.abandon("running")
         tell_world(runner)
+        if runner.state.pending:
+            tell_times(runner)
 
 
 @acontextmanager
@@ -271,6 +271,8 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
             raise
         await runner.ledger.aabandon("running")
         await atell_world(runner)
+        if runner.state.pending:
+            await in_store(runner.ledger.store, tell_times, runner)
 
 
 def driven(runner: Runner) -> Result[Any]:
@@ -433,6 +435,14 @@ async def atell_world(runner: Runner) -> None:
     """As `tell_world`."""
     if runner.spec.announcements:
         await aannounce(runner.ledger.store, runner.ledger.branch.id, runner.spec.announcements)
+
+
+def tell_times(runner: Runner) -> None:
+    """Tell workers when the requests expire that the run waits for."""
+    times = [item.expires_at for item in runner.state.pending if item.on_expiry != "stay"]
+    dispatch.at(
+        runner.ledger.store.dispatch, runner.state.run_id, [each.timestamp() for each in times if each is not None]
+    )
 
 
 def tell(runner: Runner, error: BaseException) -> None:

@@ -159,7 +159,8 @@ class Opening:
                 # It may wait at any depth: the runner of that inner run is made to judge the answer with its own tools and
                 # guardrails. Nothing of it is driven.
                 runner, waiting = lookup.asker(opened.runner, pending_id)
-                taken.append(decide(runner, waiting, answer, by=choice.by, channel=choice.channel))
+                outcome = decide(runner, waiting, answer, by=choice.by, channel=choice.channel)
+                taken.append(decisions.with_key(outcome, answer, choice.key))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
             # The edits first: what was decided is to run on the state that they leave.
@@ -205,7 +206,8 @@ class Opening:
             taken: list[Outcome] = []
             for pending_id, answer in answers.items():
                 runner, waiting = lookup.asker(opened.runner, pending_id)
-                taken.append(await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel))
+                outcome = await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel)
+                taken.append(decisions.with_key(outcome, answer, choice.key))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
             taken = [*edits, *taken]

@@ -9,6 +9,7 @@ from phronomy.approvals.policy import ApprovalPolicy
 from phronomy.conversation.instructions import Instructions
 from phronomy.conversation.memory import Memory
 from phronomy.conversation.output import OutputMode
+from phronomy.conversation.review_messages import ReviewMessages
 from phronomy.engine.spec import Handler
 from phronomy.models.base import Model
 from phronomy.models.settings import ModelSettings
@@ -18,7 +19,7 @@ from phronomy.records.decisions import OnExpiry
 from phronomy.rules.limits import Limits
 from phronomy.stops.breakpoints import Breakpoint, Hold
 from phronomy.stores.base import Store
-from phronomy.tools.tool import Deps
+from phronomy.tools.context import Deps
 
 # Whose word counts for a checkpoint that a caller brings: only the row that the store wrote, or also the text of whoever holds it. An
 # agent with a store believes the store alone, so an edited text can approve nothing (law 9).
@@ -53,6 +54,7 @@ class AgentOptions(TypedDict, total=False):
     approval_timeout: float | None
     on_expiry: OnExpiry
     approval_policy: ApprovalPolicy
+    review_messages: ReviewMessages
     on_approval_required: Handler
     breakpoints: Iterable[Breakpoint]
     input_guardrails: Sequence[Any]

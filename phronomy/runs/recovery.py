@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from phronomy.engine.spec import Spec
@@ -10,6 +11,7 @@ from phronomy.errors import ConfigurationError, PhronomyError, RunBusy
 from phronomy.foundation.checks import is_count
 from phronomy.foundation.quoting import quoted
 from phronomy.observability.announcements import aannounce, announce
+from phronomy.records.calls import Decided
 from phronomy.records.result import Output, Result
 from phronomy.stores.base import Store
 from phronomy.stores.native import in_store
@@ -42,14 +44,30 @@ def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
     return list(dict.fromkeys(places))
 
 
-def abandoned(store: Store) -> list[Branch]:
-    """The branches with unfinished work, whatever their status.
+def found_in(store: Store, run_id: str) -> list[Branch]:
+    """The branches of one run that `found` would find, whichever agent it is of."""
+    left = {branch.id for branch in abandoned(store, run_id)} | late_in(store, run_id, store.clock())
+    return [branch for branch in store.branches(run_id=run_id) if branch.id in left]
+
+
+def late_in(store: Store, run_id: str, now: float) -> set[str]:
+    """The branches of a run in which a request has expired."""
+    return {row.branch_id for row in store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))}
+
+
+def decided_at(store: Store, branch_id: str) -> list[datetime]:
+    """When the decisions on a branch were taken that no checkpoint shows yet: nobody has carried them out."""
+    return [each.decision.at for each in store.head(branch_id)[1].journal if isinstance(each, Decided)]
+
+
+def abandoned(store: Store, run_id: str | None = None) -> list[Branch]:
+    """The branches with unfinished work, of a run or of all, whatever their status.
 
     Their worker is gone, or entries were left for a worker that had just given up its claim. Not among them are forks
     that nobody has driven yet, and runs that somebody drives by `step`.
     """
     # Two kinds of left work: a run whose lease is over, and a decision that was put into the log of a worker which had just let go.
-    running, handed = let_go_of(store, store.clock())
+    running, handed = let_go_of(store, store.clock(), run_id)
     # `running` with no owner and an empty journal is a run that somebody goes through step by step, or a fork that nobody has
     # driven. To carry it on would run what nobody asked for.
     left = [each for each in running if each.owner is not None or store.head(each.id)[1].journal]
@@ -70,9 +88,8 @@ def is_left(store: Store, place: tuple[str, str]) -> bool:
     # The same two questions as in `found`, asked of this run alone. A run that was carried on meanwhile, and has stopped anew, is
     # not to be taken up again here: it waits for somebody else, and nobody has left it.
     now = store.clock()
-    late = store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))
     running, handed = let_go_of(store, now, run_id)
-    return branch_id in {row.branch_id for row in late} | {branch.id for branch in (*running, *handed)}
+    return branch_id in late_in(store, run_id, now) | {branch.id for branch in (*running, *handed)}
 
 
 def carried_on(agent: Runs[Any, Output], place: tuple[str, str], options: Any) -> Recovery[Output] | None:

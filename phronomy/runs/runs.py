@@ -21,20 +21,20 @@ from phronomy.engine.stop_points import checked as checked_breakpoints
 from phronomy.engine.stop_points import hits_in
 from phronomy.records.calls import Input
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Approve, Principal, as_principal
+from phronomy.records.decisions import Answer, Principal, as_principal
 from phronomy.records.result import Output, Result
 from phronomy.records.validation import checked
 from phronomy.runs import on_demand, recovery
 from phronomy.runs.as_tool import AgentTool, AgentToolOptions
+from phronomy.runs.deciding import Deciding
 from phronomy.runs.driving import aclaim, aevents_of, aheld, claim, events_of, held
-from phronomy.runs.dry_run import adry_run, dry_run
-from phronomy.runs.finding import lookup, pending, results
+from phronomy.runs.finding import lookup, results
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import Drift, drift_of
+from phronomy.runs.finding.dry_run import adry_run, dry_run
 from phronomy.runs.finding.lookup import Beginning
 from phronomy.runs.options import CallOptions, OnPending
 from phronomy.runs.recovery import Recovery
-from phronomy.runs.stopping import Stopping
 from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.runs.waiting import holding
 from phronomy.stops.breakpoints import BreakpointHit
@@ -42,7 +42,7 @@ from phronomy.stores.base import Store
 from phronomy.stores.derived import forking
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Branch
-from phronomy.tools.tool import Deps
+from phronomy.tools.context import Deps
 
 if TYPE_CHECKING:
     from phronomy.observability.events import Event
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=Spec)
 
 
-class Runs(Stopping[Deps, Output]):
+class Runs(Deciding[Deps, Output]):
     """The methods that start, resume, watch, fork and end runs in a store."""
 
     @property
@@ -78,19 +78,28 @@ class Runs(Stopping[Deps, Output]):
         messages: History | None = None,
         metadata: Mapping[str, Any] | None = None,
         label: str | None = None,
+        requester: str | Principal | None = None,
         on_pending: OnPending = "refuse",
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """Run the agent until it has answered, or until a human must decide.
 
         With a `thread_id` that the store knows, the run starts with the messages of the latest ended run of the thread;
-        `messages` replaces them. `metadata` and `label` are stored with the run. Raises `ThreadBusy` if the thread has
+        `messages` replaces them. `metadata` and `label` are stored with the run, and so is the `requester`, the person
+        or program that asked for it; whoever decides sees them. Raises `ThreadBusy` if the thread has
         a run that has not ended. `on_pending="supersede"` supersedes that run first; `"supersede_failed"` does so only
         if it stopped on a failure. Raises `RunFailed` or a subclass, such as `ModelError`, if the run fails: resume the
         checkpoint of the error.
         """
         spec, deps = self._for_call(options, "invoke")
-        beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
+        beginning = Beginning(
+            input=input,
+            thread_id=thread_id,
+            history=messages,
+            metadata=metadata,
+            label=label,
+            requester=requester,
+        )
         runner = self._begin(spec, deps, beginning, on_pending)
         # These lines are in each method that runs tools, and not in one function: a frame less between the caller and what a tool
         # raises.
@@ -107,12 +116,20 @@ class Runs(Stopping[Deps, Output]):
         messages: History | None = None,
         metadata: Mapping[str, Any] | None = None,
         label: str | None = None,
+        requester: str | Principal | None = None,
         on_pending: OnPending = "refuse",
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """The async twin of `invoke`."""
         spec, deps = self._for_call(options, "ainvoke")
-        beginning = Beginning(input=input, thread_id=thread_id, history=messages, metadata=metadata, label=label)
+        beginning = Beginning(
+            input=input,
+            thread_id=thread_id,
+            history=messages,
+            metadata=metadata,
+            label=label,
+            requester=requester,
+        )
         runner = await self._abegin(spec, deps, beginning, on_pending)
         async with aheld(runner) as watch:
             async for moment in asteps(runner):
@@ -174,92 +191,6 @@ class Runs(Stopping[Deps, Output]):
             async for moment in asteps(runner):
                 watch.hear(moment)
         return results.answer_of(runner)
-
-    def decide(
-        self,
-        pending_id: str,
-        answer: Answer,
-        *,
-        input: Input | None = None,
-        by: str | Principal | None = None,
-        digest: str | None = None,
-        channel: str | None = None,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """Decide one pending approval by its id, in whichever run it waits, and continue that run as `resume` does.
-
-        Pass the `digest` of the request that the human saw: then the approval is decided only if it still has this
-        digest. `input` is as in `resume`. Raises what `resume` raises. With nothing recorded, raises `UnknownPending`
-        for an unknown id and `InvalidDecision` for another digest.
-        """
-        # Found by the id, then decided as any other. Between the two somebody may be first, and then it is
-        # `CheckpointAlreadyResumed` as ever.
-        at = pending.asked_at(self.store, self.spec, pending_id, digest)
-        decided = {pending_id: answer}
-        return self.resume(
-            at, decisions=decided, input=input, by=by, channel=channel, accept_changes=accept_changes, **options
-        )
-
-    async def adecide(
-        self,
-        pending_id: str,
-        answer: Answer,
-        *,
-        input: Input | None = None,
-        by: str | Principal | None = None,
-        digest: str | None = None,
-        channel: str | None = None,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """The async twin of `decide`."""
-        at = await in_store(self.store, pending.asked_at, self.store, self.spec, pending_id, digest)
-        decided = {pending_id: answer}
-        return await self.aresume(
-            at, decisions=decided, input=input, by=by, channel=channel, accept_changes=accept_changes, **options
-        )
-
-    def approve_all(
-        self,
-        run: Checkpoint | str | None = None,
-        *,
-        thread_id: str | None = None,
-        by: str | Principal | None = None,
-        channel: str | None = None,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """Approve all pending approvals of a run in one write, and continue the run.
-
-        Name the run by a checkpoint, a checkpoint id, a run id, a branch id, or its `thread_id`. Questions,
-        breakpoints, failed calls, calls of unknown outcome and expired requests stay pending. If somebody decides one
-        of the approvals at the same moment, none is approved. Raises what `resume` raises, and `UnknownPending` if
-        there is nothing to approve.
-        """
-        home = self._store_of(run)
-        at, waiting = pending.approvals_at(home, run, thread_id, bearer=self._bearer)
-        # One write for all of them. If one was decided in that moment, none counts: what the caller saw is not what waits.
-        decided = dict.fromkeys(waiting, Approve())
-        return self.resume(at, decisions=decided, by=by, channel=channel, accept_changes=accept_changes, **options)
-
-    async def aapprove_all(
-        self,
-        run: Checkpoint | str | None = None,
-        *,
-        thread_id: str | None = None,
-        by: str | Principal | None = None,
-        channel: str | None = None,
-        accept_changes: bool = False,
-        **options: Unpack[CallOptions[Deps]],
-    ) -> Result[Output]:
-        """The async twin of `approve_all`."""
-        home = self._store_of(run)
-        at, waiting = await in_store(home, pending.approvals_at, home, run, thread_id, bearer=self._bearer)
-        decided = dict.fromkeys(waiting, Approve())
-        return await self.aresume(
-            at, decisions=decided, by=by, channel=channel, accept_changes=accept_changes, **options
-        )
 
     def step(
         self,
@@ -330,6 +261,7 @@ class Runs(Stopping[Deps, Output]):
         messages: History | None = None,
         metadata: Mapping[str, Any] | None = None,
         label: str | None = None,
+        requester: str | Principal | None = None,
         on_pending: OnPending = "refuse",
         approved: bool | None = None,
         reason: str | None = None,
@@ -347,7 +279,9 @@ class Runs(Stopping[Deps, Output]):
         Taking the first event can raise what `invoke` or `resume` raises.
         """
         spec, deps = self._for_call(options, "stream")
-        beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
+        beginning = Beginning(
+            input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label, requester=requester
+        )
         choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
 
         def run(stream: Stream[Output]) -> Generator[Event]:
@@ -372,6 +306,7 @@ class Runs(Stopping[Deps, Output]):
         messages: History | None = None,
         metadata: Mapping[str, Any] | None = None,
         label: str | None = None,
+        requester: str | Principal | None = None,
         on_pending: OnPending = "refuse",
         approved: bool | None = None,
         reason: str | None = None,
@@ -384,7 +319,9 @@ class Runs(Stopping[Deps, Output]):
     ) -> AsyncStream[Output]:
         """The async twin of `stream`."""
         spec, deps = self._for_call(options, "astream")
-        beginning = Beginning(input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label)
+        beginning = Beginning(
+            input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label, requester=requester
+        )
         choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
 
         async def run(stream: AsyncStream[Output]) -> AsyncGenerator[Event]:

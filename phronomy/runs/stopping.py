@@ -15,7 +15,7 @@ from phronomy.runs.finding import lookup
 from phronomy.runs.opening import Opening
 from phronomy.runs.options import CallOptions
 from phronomy.stores.native import in_store
-from phronomy.tools.tool import Deps
+from phronomy.tools.context import Deps
 
 
 class Stopping(Opening, Generic[Deps, Output]):

@@ -7,7 +7,8 @@ from typing import ClassVar, Final
 
 from phronomy.foundation.json_text import JsonText, JsonValue, canonical, plain_object
 from phronomy.tools.arguments import Arguments
-from phronomy.tools.tool import InvalidArguments, Tool
+from phronomy.tools.context import InvalidArguments
+from phronomy.tools.tool import Tool
 
 AFTER: Final = "after"
 """The source of an interrupt point, as a tool, and the first part of the ids of its calls."""

@@ -14,6 +14,7 @@ from phronomy.records.audit import AuditRecord
 from phronomy.stores.base import Store
 from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting
 from phronomy.stores.derived.requests import Request, RequestStatus
+from phronomy.stores.dispatch import Dispatch, LocalDispatch
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import (
     Append,
@@ -53,10 +54,12 @@ __all__ = [
     "CheckpointInfo",
     "CheckpointRow",
     "Claim",
+    "Dispatch",
     "Document",
     "Entry",
     "Held",
     "Lineage",
+    "LocalDispatch",
     "MemoryStore",
     "Occupied",
     "Page",

@@ -40,6 +40,7 @@ from phronomy.records.validation import checked
 from phronomy.stores.derived import adoption, changes, deciding, forking, listing, requests, retention
 from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
 from phronomy.stores.derived.requests import Request
+from phronomy.stores.dispatch import Dispatch, LocalDispatch
 from phronomy.stores.documents import Documents
 from phronomy.stores.lease_keeper import Keeper
 from phronomy.stores.log.log import last_of
@@ -93,7 +94,8 @@ class Store(Documents, ABC):
     A store object belongs to one `tenant`. It cannot see or change the data of another tenant, even if ids are equal;
     `for_tenant` makes a store for another tenant. `clock` returns seconds since the epoch; leases, expiry and ages
     follow this clock. `lease` is the number of seconds until a claim ends, unless it is renewed. `ttl` is the number of
-    seconds after which `recover_all` deletes a run that has ended (None: never). Raises `StoreError`.
+    seconds after which `recover_all` deletes a run that has ended (None: never). `dispatch` tells workers what is to be
+    done: set another one before you use the store; `for_tenant` passes it on. Raises `StoreError`.
 
     To write a store, implement the abstract methods. Each must be atomic, and safe to call from any thread. `blocking`
     says whether a call can take so long that async code should make it in a thread.
@@ -126,7 +128,9 @@ class Store(Documents, ABC):
         self.ttl = ttl
         # One for each store. It starts no thread before a run begins.
         self.keeper: Keeper = Keeper(lease)
+        self.dispatch: Dispatch = LocalDispatch()
         self.known_texts: set[tuple[str, str]] = set()  # by tenant and digest: not sent again by this process
+        self.read_texts: dict[tuple[str, str], str] = {}  # by the same: not asked for again
 
     # Primitives
     #

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 from weakref import WeakSet
@@ -43,7 +42,6 @@ class Keeper:
     def _begin(self) -> None:
         """Begin anew. A forked child has none of its parent's threads and claims, and a lock may have been held by one of them."""
         self._ledgers: set[Keepable] = set()
-        self._listeners: list[Callable[[], object]] = []
         # Made anew rather than released: in a child nobody is left who would release it.
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -62,24 +60,14 @@ class Keeper:
         with self._wake:
             self._ledgers.discard(ledger)
 
-    def listen(self, heard: Callable[[], object]) -> None:
-        """Call this at each `poke`, from whatever thread pokes: something is to be done in a run of this store."""
-        with self._wake:
-            self._listeners.append(heard)
-
-    def unlisten(self, heard: Callable[[], object]) -> None:
-        """Call this no longer."""
-        with self._wake:
-            self._listeners.remove(heard)
-
     def poke(self) -> None:
         """Look at the live ledgers now: somebody in this process has cancelled a run, or decided."""
         # A renewal reads the branch, so it is also how a worker hears that its run was cancelled or handed a decision.
         # Without this it would hear at the next third of its lease.
         for ledger in list(self._ledgers):
-            ledger.keep()
-        for heard in list(self._listeners):
-            heard()
+            # What was decided is stored, whatever comes of this: its worker reads it with its next write.
+            with suppress(Exception):
+                ledger.keep()
 
     def _run(self) -> None:
         # Three tries within a lease: one lost connection costs nothing. The monotonic clock, since a wall clock that is

@@ -163,6 +163,10 @@ class MemoryStore(Store):
     def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
         return self._alone(lambda: list(itertools.islice(self._mine.select_pending(wanted), wanted.limit)))
 
+    def select_waiting(self, pending_id: str) -> list[tuple[PendingRow, Branch]]:
+        """The pending approvals under an id, each with its branch, both of one moment."""
+        return self._alone(lambda: list(self._mine.select_waiting(PendingFilter(pending_id=pending_id))))
+
     def count_pending(self, wanted: PendingFilter) -> int:
         return self._alone(lambda: sum(1 for _ in self._mine.select_pending(replace(wanted, after=None))))
 

@@ -162,6 +162,10 @@ class Books:
 
     def select_pending(self, wanted: PendingFilter) -> Iterator[PendingRow]:
         """The pending approvals that are wanted, by the list of one facet."""
+        return (row for row, _ in self.select_waiting(wanted))
+
+    def select_waiting(self, wanted: PendingFilter) -> Iterator[tuple[PendingRow, Branch]]:
+        """As `select_pending`, each with its branch."""
         facets = dict(wanted.facets)
         if wanted.pending_id is not None:
             facets["id"] = wanted.pending_id
@@ -195,7 +199,7 @@ class Books:
             ):
                 # The head at this moment: a run may have gone on since the request was made, and a decision is to be
                 # handed to where it stands.
-                yield replace(row, checkpoint_id=line.branch.head or "")
+                yield replace(row, checkpoint_id=line.branch.head or ""), line.branch
 
     def select_checkpoints(self, wanted: CheckpointFilter) -> Iterator[CheckpointRow]:
         """The root checkpoints that are wanted, but for the limit."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from phronomy.concurrency.workers import whole
@@ -90,11 +90,17 @@ async def asked(
 
 def _native(store: Store) -> AsyncPrimitives | None:
     """The store's own primitives for the event loop that runs, unless somebody has put one before them: that is not to be passed by."""
-    # A test, or a tracing tool, has set a primitive on this one object: it must see the calls of async runs too.
-    if not vars(store).keys().isdisjoint(_PRIMITIVES):
-        return None
-    # The class that says `native` has to be as deep as the one that says each primitive. A subclass that overrides
-    # `append` alone has changed how writes are made, and the inherited native primitives know nothing of it.
+    return store.native if stands_for(store, "native", _PRIMITIVES) else None
+
+
+def stands_for(store: Store, shortcut: str, primitives: Sequence[str]) -> bool:
+    """Whether the store has a shortcut, and nobody has put a primitive before it that is not to be passed by."""
+    # A test, or a tracing tool, has set a primitive on this one object: it must see every call.
+    if not vars(store).keys().isdisjoint(primitives):
+        return False
+    # The class that says the shortcut has to be as deep as the one that says each primitive. A subclass that overrides
+    # `append` alone has changed how writes are made, and the inherited shortcut knows nothing of it.
     kinds = type(store).__mro__
-    first = {name: next(kind for kind in kinds if name in vars(kind)) for name in ("native", *_PRIMITIVES)}
-    return store.native if all(issubclass(first["native"], first[name]) for name in _PRIMITIVES) else None
+    first = {name: next((kind for kind in kinds if name in vars(kind)), None) for name in (shortcut, *primitives)}
+    own = first[shortcut]
+    return own is not None and all(issubclass(own, first[name] or object) for name in primitives)

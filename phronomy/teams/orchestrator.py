@@ -46,7 +46,7 @@ from phronomy.stores.native import in_store
 from phronomy.stores.rows import Lineage
 from phronomy.teams.local import LocalState, Past, pending_handoffs, told_of
 from phronomy.teams.steps import as_json
-from phronomy.tools.tool import Deps
+from phronomy.tools.context import Deps
 
 
 class TeamState(BaseModel):

@@ -26,15 +26,15 @@ from phronomy.teams import schemes
 from phronomy.teams.pattern import PatternSpec, PatternState, Ways, known_of, used_by, wave_of
 from phronomy.teams.schemes import Edge, Scheme
 from phronomy.teams.steps import FunctionStep, RunStep, about, names_for, step_of
-from phronomy.tools.tool import Deps
+from phronomy.tools.context import Deps
 
 
 class Step(spelling.Given, elsewhere=spelling.where_made("Step", NodeOptions.__annotations__)):
     """A step of a pattern with options: an agent, a graph, another pattern, or a function of the step's input.
 
     `transform` is a plain function that changes the input of the step. The other options are those of a node:
-    `requires_approval` (True, or a predicate of the step's input), `approval_timeout`, `on_expiry`, `risk`, and for
-    functions `idempotent`, `retries`, `retry_wait`, `retry_on`, `timeout` and `on_failure`.
+    `requires_approval` (True, a predicate of the step's input, or an `Approval`), `approval_timeout`, `on_expiry`,
+    `risk`, and for functions `idempotent`, `retries`, `retry_wait`, `retry_on`, `timeout` and `on_failure`.
     """
 
     run: Any

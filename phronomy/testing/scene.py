@@ -25,7 +25,8 @@ from phronomy.stores import Store, open_store
 from phronomy.stores.base import AsyncPrimitives
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.rows import OPEN, Append, Branch
-from phronomy.tools.tool import Tool, ToolContext
+from phronomy.tools.context import ToolContext
+from phronomy.tools.tool import Tool
 
 if TYPE_CHECKING:
     from phronomy.agents.agent import Agent

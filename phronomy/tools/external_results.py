@@ -38,6 +38,11 @@ def as_declared(tool: Tool) -> None:
             f"tool {tool.name} is external: each of its calls waits for a result, so leave out on_failure, and a predicate in"
             " requires_approval; a policy, or a guardrail of calls, may reject a call"
         )
+    answers = tool.review.answers if tool.review is not None else ()
+    if answers and "respond" not in answers:
+        raise ToolDefinitionError(
+            f"tool {tool.name} is external: each of its calls waits for a result, so the answers of its Approval need 'respond'"
+        )
     tool.requires_approval = True
     if not is_external(tool.source):
         tool.source = EXTERNAL if tool.source == "local" else f"{EXTERNAL}:{tool.source}"

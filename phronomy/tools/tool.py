@@ -8,10 +8,8 @@ import inspect
 import json
 import logging
 import re
-import threading
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypedDict, cast, overload
 
@@ -26,13 +24,12 @@ from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.tools import external_results
-from phronomy.tools.arguments import Arguments, Unfit, parameters_of, refuse_dunder_keys
-from phronomy.tools.docstrings import read_docstring
+from phronomy.tools.approval import Approval, ApprovalPredicate, Review
+from phronomy.tools.arguments import Arguments, Unfit, parameters_of, read_docstring, refuse_dunder_keys
+from phronomy.tools.context import InvalidArguments, Predicate, ToolContext
 from phronomy.tools.options import check_failure_options, check_options, refused
-from phronomy.tools.predicates import ApprovalPredicate
 from phronomy.tools.results import cut, rendered
 
-Deps = TypeVar("Deps", default=Any)
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -41,56 +38,8 @@ _log = logging.getLogger("phronomy")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
-class OutcomeUnknown(Exception):
-    """Raise this in the body of a tool that cannot know whether it took effect.
-
-    A human must then decide about the call. If the tool is idempotent, it runs again instead.
-    """
-
-
-class InvalidArguments(ValueError):
-    """The model's arguments are not valid for the tool. The message is for the model and holds no value of theirs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ToolContext(Generic[Deps]):
-    """What a tool can read about its call. A parameter annotated with it is filled in, and the model does not see it.
-
-    `call_id` is the provider's id of the call. `pending_id` is the approval that let the call run, or None if none was
-    needed. `idempotency_key` is the same for every attempt, replay and resume of a call: pass it on to the service that
-    you call. `attempt` counts from 1. `deps` are the objects from `invoke(deps=...)`.
-    """
-
-    run_id: str
-    thread_id: str | None
-    call_id: str
-    pending_id: str | None
-    tool_name: str
-    idempotency_key: str
-    attempt: int
-    deps: Deps = field(repr=False)
-    _state: Any = field(default=None, repr=False, compare=False)
-    _cancel: threading.Event = field(default_factory=threading.Event, repr=False)
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more: the run was cancelled, or the timeout of the tool is over."""
-        return self._cancel.is_set()
-
-    def raise_if_cancelled(self) -> None:
-        """Raise `ToolCancelled` if the call was cancelled. Call this between the steps of a long body."""
-        if self._cancel.is_set():
-            raise ToolCancelled(f"the call of {self.tool_name} was cancelled")
-
-
-Predicate: TypeAlias = (
-    Callable[[Mapping[str, Any]], bool | Reject | Awaitable[bool | Reject]]
-    | Callable[[Mapping[str, Any], ToolContext[Any]], bool | Reject | Awaitable[bool | Reject]]
-)
-"""A function that says whether a call needs approval: True, False, or `Reject` to reject the call and ask nobody.
-
-It takes the arguments, or the arguments and a `ToolContext`. It can be async.
-"""
+Requirement: TypeAlias = bool | Predicate | Approval
+"""When a call needs approval: True, False, a predicate, or an `Approval`."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -98,7 +47,7 @@ class ToolOptions(TypedDict, total=False):
 
     name: str
     description: str
-    requires_approval: bool | Predicate
+    requires_approval: Requirement
     idempotent: bool
     timeout: float | None
     retries: int
@@ -137,10 +86,11 @@ class Tool:
     description: str = ""
     """The description of the tool for the model. Default: from the docstring."""
 
-    requires_approval: bool | Predicate = False
-    """Whether a human must approve a call: True (always), False (never), or a predicate.
+    requires_approval: Requirement = False
+    """Whether a human must approve a call: True (always), False (never), a predicate, or an `Approval`.
 
-    A predicate is a function of the arguments, or of the arguments and the context. In a class, write it as a method,
+    An `Approval` also says what the human is shown and may answer; its `when` is what you read here afterwards. A
+    predicate is a function of the arguments, or of the arguments and the context. In a class, write it as a method,
     or wrap the function in `staticmethod`.
     """
 
@@ -216,11 +166,17 @@ class Tool:
     predicate_is_async: bool
     """Whether `requires_approval` is an async function."""
 
+    review: Review | None
+    """What a human is shown and may answer, if `requires_approval` was an `Approval`."""
+
     schema_text: str
     """The JSON Schema of the parameters as text, with its keys in order: what `schema_hash` covers, and what a store keeps."""
 
     schema_hash: str
     """The SHA-256 of the JSON Schema of the parameters, in hexadecimal. The order of keys does not change it."""
+
+    description_hash: str
+    """The SHA-256 of the description, in hexadecimal: what requests name it by, and what a store keeps it under."""
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
@@ -241,6 +197,7 @@ class Tool:
         check_options(self)
         check_failure_options(self)
         self.fallback = tuple(as_tool(each) for each in self.fallback)
+        self.review = self._review_asked()
         external_results.as_declared(self)
         self._check_gate()
         self._body = _checked_body(self.name, body)
@@ -253,6 +210,7 @@ class Tool:
         schema = json.dumps(self.parameters, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         self.schema_text = schema
         self.schema_hash = hashlib.sha256(schema.encode()).hexdigest()
+        self.description_hash = hashlib.sha256(clean(self.description).encode()).hexdigest()
         self._identity = ToolIdentity(
             source=self.source, name=self.name, schema_hash=self.schema_hash, gate=self.gate, risk=self.risk
         )
@@ -351,6 +309,10 @@ class Tool:
         """A copy of the arguments to show to people. Changes of the copy do not reach the body."""
         return MappingProxyType(self._arguments.bind(self._arguments.write(dict(values))))
 
+    def shown_redacted(self, values: Mapping[str, object]) -> Mapping[str, object]:
+        """As `shown`, with the values of redacted parameters hidden."""
+        return MappingProxyType(self.redacted(self.shown(values)))
+
     def call(self, values: Mapping[str, object], context: ToolContext[object]) -> object:
         """Run the body in this thread. Raises what the body raises, and `AsyncRequired` if the body is async."""
         if self.external:
@@ -426,6 +388,14 @@ class Tool:
         external_results.check_body(self.name, body)
         return external_results.returned(self.name, body)
 
+    def _review_asked(self) -> Review | None:
+        """What an `Approval` says beside when a human is asked; `requires_approval` is that alone from here on."""
+        given = self.requires_approval
+        if not isinstance(given, Approval):
+            return None
+        self.requires_approval = given.when
+        return Review(given, f"the approval of tool {self.name}", ToolDefinitionError)
+
     def _check_gate(self) -> None:
         predicate: object = self.requires_approval
         # A function in a class body is a method if it takes self, else a plain predicate that must not be bound.
@@ -435,7 +405,11 @@ class Tool:
         self._predicate: ApprovalPredicate | None = None
         if predicate is not True and predicate is not False:
             if not callable(predicate):
-                raise refused(self, "requires_approval", "exactly True, exactly False, or a function of the arguments")
+                raise refused(
+                    self,
+                    "requires_approval",
+                    "exactly True, exactly False, a function of the arguments, or an Approval",
+                )
             what = f"the approval predicate of tool {self.name}"
             self._predicate = ApprovalPredicate(predicate, what, ToolDefinitionError)
         self.predicate_is_async = self._predicate is not None and self._predicate.is_async
@@ -500,9 +474,11 @@ _FIXED = frozenset(
         "predicate_is_async",
         "schema_hash",
         "schema_text",
+        "description_hash",
         "_body",
         "_identity",
         "_predicate",
+        "review",
     }
 )
 

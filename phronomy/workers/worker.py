@@ -11,23 +11,30 @@ matters: the list of tries below is there to leave a run alone for a while after
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
+import math
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from typing import Any, Final, Literal
 
-from phronomy.errors import AsyncRequired, ConfigurationError, PhronomyError, RunFailed
+from phronomy.errors import AsyncRequired, CheckpointNotFound, ConfigurationError, PhronomyError, RunFailed
 from phronomy.foundation.checks import is_count, is_number, is_series, is_timeout
-from phronomy.foundation.quoting import quoted
+from phronomy.foundation.quoting import kept_id, quoted, quoted_id
 from phronomy.runs import recovery
 from phronomy.runs.recovery import Recovery
 from phronomy.runs.runs import Runs
+from phronomy.stores import dispatch
 from phronomy.stores.base import Store
+from phronomy.stores.dispatch import LocalDispatch
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Append, Behind, Claim, Held
+from phronomy.workers.health import Health, Measures, SetAside
 
 _log = logging.getLogger("phronomy")
 
@@ -40,37 +47,15 @@ _ALL: Final = 1_000_000
 _LONGEST: Final = 300.0
 """Seconds between two tries of a run that failed again and again."""
 
+_SLOW: Final = 30.0
+"""Seconds that a look may take beyond three times `poll`, before the worker is taken for stuck."""
+
+_TIMES: Final = 10_000
+"""So many times at which something is to be done are remembered, the next ones; what comes later is found by looking."""
+
 
 def _unheard(done: Recovery[Any]) -> None:
     """Nobody wants to know."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetAside:
-    """A run that failed again and again, and is tried only every few minutes until that is mended."""
-
-    run_id: str
-    branch_id: str
-    agent: str
-    tries: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """How a worker is: `worker.health()`.
-
-    `status` is `"starting"` before the first look, `"ok"`, `"failing"` if the last look failed (the store cannot be reached, say),
-    `"stopping"` or `"stopped"`. `last_look` is how many seconds ago the last look succeeded, None if none has. `carried_out` counts
-    the runs that were driven to where they rest, `failures` the tries that failed. `set_aside` are the runs that are left alone.
-    """
-
-    status: Literal["starting", "ok", "failing", "stopping", "stopped"]
-    last_look: float | None
-    at_work: int
-    carried_out: int
-    failures: int
-    set_aside: tuple[SetAside, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +66,62 @@ class _Tried:
     due: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """A run that is driven here."""
+
+    agent: Runs[Any, Any]
+    run_id: str
+    task: asyncio.Task[Recovery[Any] | None]
+
+
+@dataclass(frozen=True, eq=False)
+class _Ear:
+    """Hears what the dispatch of a store tells: that something is to be done now, or at a time."""
+
+    store: Store
+    ring: Callable[[], object]
+    times: list[float] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def wake(self, run_id: str) -> None:
+        """Something is to be done now."""
+        self.ring()
+
+    def at(self, time: datetime, run_id: str) -> None:
+        """Something is to be done then, by the clock of the store."""
+        due = time.timestamp()
+        with self.lock:
+            if len(self.times) >= _TIMES:
+                return
+            heapq.heappush(self.times, due)
+            is_next = self.times[0] == due
+        if is_next:  # the worker is to wait no longer than that
+            self.ring()
+
+    def forget_passed(self) -> None:
+        """Forget the times that are over: a look follows."""
+        now = self.store.clock()
+        with self.lock:
+            while self.times and self.times[0] <= now:
+                heapq.heappop(self.times)
+
+    def seconds(self) -> float:
+        """Seconds until the next time at which something is to be done."""
+        with self.lock:
+            return max(self.times[0] - self.store.clock(), 0.0) if self.times else math.inf
+
+
 class Worker:
     """A loop that carries out what was decided, recovers runs whose worker died, and settles what has expired.
 
     `agents` are agents or graphs, each with the store that it works on; `deps` is what their tools get. The worker looks into the
-    stores every `poll` seconds, give or take a fifth, and at once after a decision that was made with the same store object. It
-    drives up to `concurrency` runs at the same time. A run that fails is tried again after `retry_wait` seconds, which double with
-    each try up to five minutes. After `tries` tries it is set aside: its status is `failed`, `health()` lists it with the
-    reason, and it is tried every five minutes. A run in which a call has failed that must not run twice is set aside at
-    once, and never tried by itself. With `accept_changes`, an agent that has changed still carries its runs out. `heard`
-    is called with the outcome of each try.
+    stores every `poll` seconds, give or take a fifth, and at once when `store.dispatch` tells it to: by default after a decision
+    that was made with the same store object, and when a request expires of a run that stopped there. It drives up to `concurrency`
+    runs at the same time. A run that fails is tried again after `retry_wait` seconds, which double with each try up to five
+    minutes. After `tries` tries it is set aside: its status is `failed`, `health()` lists it with the reason, and it is tried
+    every five minutes. A run in which a call has failed that must not run twice is set aside at once, and never tried by itself.
+    With `accept_changes`, an agent that has changed still carries its runs out. `heard` is called with the outcome of each try.
 
     Any number of workers may run at the same time, in any number of processes. Raises `ConfigurationError`.
     """
@@ -126,10 +157,12 @@ class Worker:
         self._poll, self._wait, self._tries = poll, retry_wait, tries
         self._concurrency = concurrency
         self._heard = heard if heard is not None else _unheard
-        # Changed by the loop alone, and read by `health` from any thread.
+        self._measures = Measures(self._agents)
+        # Changed by the loop that drives a run, which may be one of several, and read by `health` from any thread.
+        self._lock = threading.Lock()
         self._tried: dict[str, _Tried] = {}
         self._aside: dict[str, SetAside] = {}
-        self._at_work: dict[str, asyncio.Task[None]] = {}
+        self._at_work: dict[str, _Job] = {}
         self._carried_out = self._failures = 0
         self._looked: float | None = None
         self._status: Literal["starting", "ok", "failing", "stopping", "stopped"] = "starting"
@@ -137,18 +170,23 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: asyncio.Event | None = None
         self._stopping = threading.Event()
-        self._begun = False
+        self._begun: float | None = None
+        self._ears: list[_Ear] = []
 
     def health(self) -> Health:
         """How the worker is, for a health check or a page. Safe to call from any thread."""
-        looked = self._looked
+        looked, status, now = self._looked, self._status, time.monotonic()
+        with self._lock:
+            aside = tuple(self._aside.values())
+        lately = self._begun is None or now - max(looked or 0.0, self._begun) <= 3 * self._poll + _SLOW
         return Health(
-            status=self._status,
-            last_look=None if looked is None else time.monotonic() - looked,
+            status=status,
+            is_ok=status in ("starting", "ok") and lately,
+            last_look=None if looked is None else now - looked,
             at_work=len(self._at_work),
             carried_out=self._carried_out,
             failures=self._failures,
-            set_aside=tuple(self._aside.values()),
+            set_aside=aside,
         )
 
     def stop(self) -> None:
@@ -178,34 +216,68 @@ class Worker:
         """
         if grace is not None and (not is_number(grace) or grace < 0):
             raise ConfigurationError(f"grace is a number of seconds, 0 or more, or None, not {quoted(grace)}")
-        if self._begun:
+        if self._begun is not None:
             raise ConfigurationError("a worker runs once: make another one")
-        self._begun = True
+        self._begun = time.monotonic()
         self._loop, self._bell = asyncio.get_running_loop(), asyncio.Event()
-        stores = {id(each.store.keeper): each.store.keeper for each in self._agents}
-        for keeper in stores.values():
-            keeper.listen(self.wake)
+        told = {id(each.store.dispatch): each.store for each in self._agents}
+        heard = [(each, each.dispatch) for each in told.values()]
+        ears = [(_Ear(store, self.wake), by) for store, by in heard if isinstance(by, LocalDispatch)]
+        self._ears = [ear for ear, _ in ears]
+        for ear, by in ears:
+            by.listen(ear)
         try:
             await self._work()
         finally:
-            for keeper in stores.values():
-                keeper.unlisten(self.wake)
+            for ear, by in ears:
+                by.unlisten(ear)
             self._status = "stopping"
-            await self._rest(grace)
-            self._status = "stopped"
-            self._loop = self._bell = None
+            try:
+                await self._rest(grace)
+            finally:
+                self._status = "stopped"
+                self._loop = self._bell = None
 
     async def once(self) -> list[Recovery[Any]]:
         """Look once, and carry out everything that is to be done now, one run after the other."""
         done: list[Recovery[Any]] = []
+        try:
+            for agent in self._agents:
+                for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL):
+                    done += await self._carried_out_at(agent, place)
+            await self._tidy()
+        except PhronomyError:
+            self._status = "failing"
+            raise
+        self._looked, self._status = time.monotonic(), "ok"
+        return done
+
+    async def carry_out(self, run_id: str) -> list[Recovery[Any]]:
+        """Carry out what is to be done in one run now: for an engine that a `Dispatch` has told of it.
+
+        Returns what came of it: of the run and of each fork in which something was to be done. The list is empty if nothing is to be
+        done any more, or if another worker does it. The worker need not be running, and `concurrency` is not looked at: that is for
+        the engine. Call it in any event loop. A run that fails is left for another try, of which the dispatch is told with `at`.
+
+        Raises `CheckpointNotFound` for an unknown run, `ConfigurationError` for a run of another agent and after `stop`, and
+        `StoreError`.
+        """
+        if self._stopping.is_set():
+            raise ConfigurationError(
+                f"this worker was stopped, so it takes up nothing: have another one do {quoted_id(run_id)}"
+            )
+        done: list[Recovery[Any]] = []
+        others: set[str] = set()
         for agent in self._agents:
-            for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL):
-                each = await recovery.acarried_on(agent, place, self._options)
-                if each is not None:
-                    await self._ended(agent, place, each)
-                    done.append(each)
-        await self._tidy()
-        self._looked = time.monotonic()
+            store = agent.store
+            others |= {each.agent for each in await in_store(store, store.branches, run_id=run_id)}
+            for branch in await in_store(store, recovery.found_in, store, run_id):
+                if branch.agent == agent.spec.name:
+                    done += await self._carried_out_at(agent, (branch.run_id, branch.id))
+        if not others:
+            raise CheckpointNotFound(f"the stores of this worker know no run {quoted_id(run_id)}", id=kept_id(run_id))
+        if not others & {agent.spec.name for agent in self._agents}:
+            raise ConfigurationError(f"run {run_id} is of {', '.join(sorted(others))}, which this worker does not have")
         return done
 
     # The loop
@@ -215,32 +287,50 @@ class Worker:
         tidied = -_TIDY
         while not self._stopping.is_set():
             self._bell.clear()
+            for ear in self._ears:
+                ear.forget_passed()
             try:
                 await self._look()
                 if time.monotonic() - tidied >= _TIDY:
                     tidied = time.monotonic()
                     await self._tidy()
-                self._looked, self._status = time.monotonic(), "ok"
+                self._looked = time.monotonic()
+                self._note("ok")
             except PhronomyError as error:
-                # The store is away. Nothing is lost by waiting: what is to be done stays where it is.
-                self._status = "failing"
-                _log.warning("a worker cannot look into its store (%s); it tries again", type(error).__name__)
-            # Workers that were started together do not look together: each waits a little more, or less.
-            pause = self._poll * random.uniform(0.8, 1.2)  # noqa: S311  # no secret
+                # Nothing is lost by waiting: what is to be done stays where it is.
+                self._note("failing", type(error).__name__)
             try:
-                await asyncio.wait_for(self._bell.wait(), pause)
+                await asyncio.wait_for(self._bell.wait(), self._pause())
             except TimeoutError:
                 continue
+
+    def _note(self, status: Literal["ok", "failing"], error: str = "") -> None:
+        """Take note of how the look went. The log is told of each change, and not once for each look while the store is away."""
+        before, self._status = self._status, status
+        if status == "failing" and before != status:
+            _log.warning("a worker cannot look into its store (%s); it tries again until it can", error)
+        elif before == "failing" and status == "ok":
+            _log.warning("a worker can look into its store again")
+
+    def _pause(self) -> float:
+        """Seconds until the next look, if nobody wakes the worker before."""
+        # Workers that were started together do not look together: each waits a little more, or less.
+        pause = self._poll * random.uniform(0.8, 1.2)  # noqa: S311  # no secret
+        now = time.monotonic()
+        with self._lock:
+            tries = [tried.due - now for tried in self._tried.values() if tried.due > now]
+        return min([pause, *tries, *(ear.seconds() for ear in self._ears)])
 
     async def _look(self) -> None:
         """Begin what is to be done, as far as there is room."""
         for agent in self._agents:
-            for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL):
+            places = await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL)
+            self._measures.found(agent.spec.name, sum(place[1] not in self._at_work for place in places))
+            for place in places:
                 if len(self._at_work) >= self._concurrency:
-                    return
+                    break
                 if self._is_due(place[1]) and not self._stopping.is_set():
-                    task = asyncio.ensure_future(self._carry_on(agent, place))
-                    self._at_work[place[1]] = task
+                    self._begin(agent, place, logged=True)
 
     def _is_due(self, branch_id: str) -> bool:
         """Whether nobody here drives the branch, and it has not failed a moment ago."""
@@ -248,30 +338,74 @@ class Worker:
         waits = tried is not None and tried.due > time.monotonic()
         return branch_id not in self._at_work and not waits
 
-    async def _carry_on(self, agent: Runs[Any, Any], place: tuple[str, str]) -> None:
-        """Drive one run to where it rests, and note what came of it."""
-        branch_id = place[1]
-        try:
-            done = await recovery.acarried_on(agent, place, self._options)
-            if done is None:  # another worker has it
-                self._forget(branch_id)
-                return
-            await self._ended(agent, place, done)
-            self.wake()  # there is room for another, and a run that was decided again meanwhile is found at once
-        except Exception as error:
-            _log.exception("a worker could not look after run %s (%s)", place[0], type(error).__name__)
-        finally:
-            self._at_work.pop(branch_id, None)
+    # One run
 
-    def _forget(self, branch_id: str) -> None:
-        self._tried.pop(branch_id, None)
-        self._aside.pop(branch_id, None)
+    def _begin(
+        self, agent: Runs[Any, Any], place: tuple[str, str], *, logged: bool = False
+    ) -> asyncio.Task[Recovery[Any] | None] | None:
+        """Begin to drive a run in a task of this loop; None if it is driven here already."""
+        run_id, branch_id = place
+        with self._lock:
+            if branch_id in self._at_work:
+                return None
+            task = asyncio.ensure_future(self._carry_on(agent, place))
+            self._at_work[branch_id] = _Job(agent=agent, run_id=run_id, task=task)
+
+        task.add_done_callback(partial(self._over, place, logged))
+        return task
+
+    def _over(self, place: tuple[str, str], logged: bool, task: asyncio.Task[Recovery[Any] | None]) -> None:
+        """Take note that a run is not driven any more; with `logged`, an error that nobody gets is for the log."""
+        with self._lock:
+            self._at_work.pop(place[1], None)
+        if task.cancelled():
+            return
+        if logged and (error := task.exception()) is not None:
+            _log.error("a worker could not look after run %s (%s)", place[0], type(error).__name__, exc_info=error)
+        elif task.exception() is None and task.result() is not None:
+            self.wake()  # there is room for another, and a run that was decided again meanwhile is found at once
+
+    async def _carried_out_at(self, agent: Runs[Any, Any], place: tuple[str, str]) -> list[Recovery[Any]]:
+        """What came of a run, if anything was to be done in it that nobody else does."""
+        task = self._begin(agent, place)
+        done = None if task is None else await task
+        return [] if done is None else [done]
+
+    async def _carry_on(self, agent: Runs[Any, Any], place: tuple[str, str]) -> Recovery[Any] | None:
+        """Drive one run to where it rests, and note what came of it; None if another worker has it."""
+        delays = await in_store(agent.store, self._delays, agent, place[1])
+        done = await recovery.acarried_on(agent, place, self._options)
+        if done is None:
+            self._forget(agent, place[1])
+            return None
+        for delay in delays:
+            self._measures.begun(agent.spec.name, delay)
+        await self._ended(agent, place, done)
+        return done
+
+    def _delays(self, agent: Runs[Any, Any], branch_id: str) -> list[float]:
+        """How many seconds the decisions have waited that are carried out now; nothing where that is not measured."""
+        if not self._measures.measures(agent.spec.name) or branch_id in self._tried:
+            return []
+        try:
+            return [agent.store.clock() - at.timestamp() for at in recovery.decided_at(agent.store, branch_id)]
+        except PhronomyError:  # whoever drives the run meets it, too
+            return []
+
+    def _forget(self, agent: Runs[Any, Any], branch_id: str) -> None:
+        with self._lock:
+            self._tried.pop(branch_id, None)
+            was_aside = self._aside.pop(branch_id, None) is not None
+        if was_aside:
+            self._measures.set_aside(agent.spec.name, -1)
 
     async def _ended(self, agent: Runs[Any, Any], place: tuple[str, str], done: Recovery[Any]) -> None:
         """Note what came of a try, and tell whoever listens."""
         if done.error is None:
-            self._forget(place[1])
-            self._carried_out += 1
+            self._forget(agent, place[1])
+            with self._lock:
+                self._carried_out += 1
+            self._measures.carried_out(agent.spec.name, done.result.status if done.result is not None else "running")
         else:
             await self._failed(agent, place, done.error)
         try:
@@ -283,26 +417,43 @@ class Worker:
         """Note that a try has failed, and leave the run for another try; after the last one, it is set aside."""
         run_id, branch_id = place
         tries = self._tried[branch_id].tries + 1 if branch_id in self._tried else 1
-        self._failures += 1
         name = type(error).__name__  # what others say may quote anything, so the log has the type alone
         again = may_repeat(error)
         final = not again or tries >= self._tries
-        if final and branch_id not in self._aside:
-            _log.error("run %s failed (%s, %d tries), and is set aside", run_id, name, tries)
-        if final:
-            aside = SetAside(run_id=run_id, branch_id=branch_id, agent=agent.spec.name, tries=tries, error=str(error))
-            self._aside[branch_id] = aside
-        if not again:  # the call that failed may have taken effect: to run it once more is for a human to say
-            self._tried.pop(branch_id, None)
-            return
         wait = _LONGEST if final else min(self._wait * 2.0 ** (tries - 1), _LONGEST)
-        self._tried[branch_id] = _Tried(tries=tries, due=time.monotonic() + wait)
-        if not final:
+        with self._lock:
+            self._failures += 1
+            if again:
+                self._tried[branch_id] = _Tried(tries=tries, due=time.monotonic() + wait)
+            else:  # the call that failed may have taken effect: to run it once more is for a human to say
+                self._tried.pop(branch_id, None)
+        self._measures.failed(agent.spec.name, error)
+        if final:
+            self._set_aside(agent, place, tries, error)
+        else:
             _log.warning("run %s failed (%s); it is tried again in %.0f s", run_id, name, wait)
+        if again:
+            await self._leave(agent.store, place, final, wait)
+
+    def _set_aside(self, agent: Runs[Any, Any], place: tuple[str, str], tries: int, error: PhronomyError) -> None:
+        """List a run among those that are left alone."""
+        run_id, branch_id = place
+        aside = SetAside(run_id=run_id, branch_id=branch_id, agent=agent.spec.name, tries=tries, error=str(error))
+        with self._lock:
+            is_new = branch_id not in self._aside
+            self._aside[branch_id] = aside
+        if is_new:
+            self._measures.set_aside(agent.spec.name, 1)
+            _log.error("run %s failed (%s, %d tries), and is set aside", run_id, type(error).__name__, tries)
+
+    async def _leave(self, store: Store, place: tuple[str, str], final: bool, wait: float) -> None:
+        """Leave a run for another try, of this worker or another, in so many seconds."""
         try:
-            await in_store(agent.store, leave, agent.store, place, final)
+            await in_store(store, leave, store, place, final)
         except PhronomyError:
-            _log.warning("that run %s is to be tried again could not be written down", run_id)
+            _log.warning("that run %s is to be tried again could not be written down", place[0])
+            return
+        await in_store(store, dispatch.at, store.dispatch, place[0], [store.clock() + wait])
 
     async def _tidy(self) -> None:
         """Make announcements that were not made, and delete what is older than the store keeps."""
@@ -310,15 +461,23 @@ class Worker:
             await recovery.atidy(agent.store, agent.spec, _ALL)
 
     async def _rest(self, grace: float | None) -> None:
-        """Wait until what is driven has come to rest, or the grace is over."""
-        tasks: Sequence[asyncio.Task[None]] = [*self._at_work.values()]
-        if tasks:
-            _, left = await asyncio.wait(tasks, timeout=grace)
+        """Wait until what is driven in this loop has come to rest, or the grace is over. A cancellation ends the grace."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            jobs = {job.task: job for job in self._at_work.values() if job.task.get_loop() is loop}
+        left = set(jobs)
+        try:
+            if jobs:
+                left = (await asyncio.wait(jobs, timeout=grace))[1]
+        finally:
+            left = {task for task in left if not task.done()}
             if left:
-                _log.warning("%d runs are left in the middle of what they do; the next worker recovers them", len(left))
+                _log.warning("runs left in the middle of what they do: %d; the next worker recovers them", len(left))
             for task in left:
                 task.cancel()
             await asyncio.gather(*left, return_exceptions=True)
+            for job in [jobs[task] for task in left]:
+                await in_store(job.agent.store, dispatch.wake, job.agent.store.dispatch, job.run_id)
 
 
 def may_repeat(error: PhronomyError) -> bool:

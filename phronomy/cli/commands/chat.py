@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from phronomy.agents.agent import Agent
+from phronomy.approvals.answers import answers_to
 from phronomy.cli.apps import Place, new_name, open_place
 from phronomy.cli.commands.decide import Request, edit_in_place, settle, show_edited
 from phronomy.cli.commands.driving import Hear, drive, telling
@@ -35,7 +36,7 @@ from phronomy.errors import (
 )
 from phronomy.foundation.json_text import JsonError, canonical, clean, parse
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Approve, PendingApproval, Reject, Respond
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Permitted, Reject, Respond
 from phronomy.records.result import Result
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import ENDED, Branch
@@ -45,6 +46,14 @@ POLL = 0.2
 """Seconds to wait for a worker that holds the thread's run, and between two looks at it."""
 
 LEAVE = ("/quit", "/exit")
+
+WAYS: Final[dict[Permitted, tuple[str, str]]] = {
+    "approve": ("a", "[a]pprove"),
+    "reject": ("r", "[r]eject"),
+    "edit": ("e", "[e]dit"),
+    "respond": ("s", "re[s]pond"),
+}
+"""What a human types to decide, and how it is offered."""
 
 
 class Stopped(Exception):
@@ -149,7 +158,7 @@ class Chat:
     def _said(self, text: str) -> Result[object] | None:
         """Sends a message, and gives the result of the run."""
         try:
-            return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id))
+            return self._going(lambda hear: drive(self.place, text, hear, thread_id=self.thread_id, requester=self.by))
         except ThreadBusy:
             self.screen.complain("Somebody else has gone on with this thread: your message was not sent.")
             return self._picked_up()
@@ -231,20 +240,21 @@ class Chat:
         """Asks the human until there is an answer. None: later."""
         screen, pending, afresh = self.screen, request.pending, True
         args, draw = pending.args, request.draw
-        ways, keys = ("[r]eject", "r, s") if pending.external else ("[a]pprove, [r]eject, [e]dit", "a, r, e, s")
+        can = answers_to(pending)
         while True:
-            view = ", [v]iew all" if is_cut else ""
-            choice = screen.ask(f"{ways}, re[s]pond{view} or [l]ater? ", afresh=afresh).lower()
+            view = ["[v]iew all"] if is_cut else []
+            ways = ", ".join([*(WAYS[kind][1] for kind in WAYS if kind in can), *view])
+            choice = screen.ask(f"{ways} or [l]ater? ", afresh=afresh).lower()
             afresh = False
             match choice:
-                case "a" | "approve" if not pending.external:
+                case "a" | "approve" if "approve" in can or args != pending.args:
                     return Approve(args=args) if args != pending.args else Approve()
-                case "r" | "reject":
+                case "r" | "reject" if "reject" in can:
                     return Reject(reason=screen.ask("Why? The model will read it (Enter for no reason): ") or None)
-                case "s" | "respond":
+                case "s" | "respond" if "respond" in can:
                     if content := screen.ask("The result, which the model will read: "):
                         return Respond(content=content)
-                case "e" | "edit" if not pending.external:
+                case "e" | "edit" if "edit" in can:
                     if (edited := self._edited(request, args)) is not None:
                         args = edited
                         draw = partial(show_edited, pending=pending, mask=self.mask, args=args)
@@ -254,7 +264,8 @@ class Chat:
                 case "l" | "later":
                     return None
                 case _:
-                    screen.say(f"Please answer {keys}{', v' if is_cut else ''} or l.")
+                    keys = [*(WAYS[kind][0] for kind in WAYS if kind in can), *("v" for _ in view)]
+                    screen.say(f"Please answer {', '.join(keys)} or l.")
 
     def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, object] | None:
         """The arguments as the human wants them. None: they cannot be edited here."""

@@ -42,7 +42,8 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject, Respond
 from phronomy.records.result import Result
 from phronomy.stores.derived.requests import Request as Recorded
-from phronomy.tools.tool import InvalidArguments, Tool
+from phronomy.tools.context import InvalidArguments
+from phronomy.tools.tool import Tool
 
 CHANNEL = "cli"
 SHORTEST_DIGEST = 12

@@ -36,7 +36,8 @@ from phronomy.records.result import Result
 from phronomy.stores.rows import ENDED
 from phronomy.stores.sql.sqlite import SQLiteStore
 from phronomy.testing.scripted import Reply, ScriptedModel, call, say
-from phronomy.tools.tool import ToolContext, tool
+from phronomy.tools.context import ToolContext
+from phronomy.tools.tool import tool
 
 MODEL: Final = "script"
 THREAD: Final = "refund-desk"

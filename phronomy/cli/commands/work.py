@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
 
-from phronomy.cli.apps import open_place
+from phronomy.cli.apps import Place, open_place
 from phronomy.cli.options import Accept, Here, command
 from phronomy.cli.screen import Screen
-from phronomy.cli.words import DONE, FAILED, explained
+from phronomy.cli.words import DONE, FAILED, WrongUsage, explained
 from phronomy.runs.recovery import Recovery
+from phronomy.workers.endpoint import HealthEndpoint
 from phronomy.workers.worker import Worker
 
 
@@ -31,12 +34,21 @@ def work(
         float, typer.Option(help="Seconds that runs have to come to rest when it is stopped.", metavar="SECONDS", min=0)
     ] = 30.0,
     accept_changes: Accept = False,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            help="Answer health checks at http://HOST:PORT/health. HOST is 127.0.0.1 by default.", metavar="[HOST:]PORT"
+        ),
+    ] = None,
 ) -> int:
     """Carry out what was decided elsewhere, and recover what lost workers have left, until it is stopped.
 
     Start as many as you like, on any machines that reach the store. SIGTERM and Ctrl-C let what runs come to rest; a
-    second Ctrl-C leaves it, and the next worker recovers it.
+    second one leaves it, and the next worker recovers it.
     """
+    if once and health is not None:
+        raise WrongUsage("--once ends at once, and answers no health checks: leave --health out")
+    at = None if health is None else address(health)
     with open_place(screen, here) as place:
         agent = place.worker
 
@@ -52,17 +64,49 @@ def work(
         )
         if once:
             return FAILED if any(each.error is not None for each in asyncio.run(worker.once())) else DONE
-        screen.say(f"A worker for {agent.spec.name}. Ctrl-C stops it.", style="bold")
-        asyncio.run(_until_stopped(worker, grace))
-        health = worker.health()
-        screen.say(
-            f"Stopped. Runs carried out: {health.carried_out}; tries that failed: {health.failures}.", style="bold"
-        )
+        with answering(screen, worker, at):
+            asyncio.run(_until_stopped(worker, grace, lambda: greet(screen, place)))
+        done = worker.health()
+        screen.say(f"Stopped. Runs carried out: {done.carried_out}; tries that failed: {done.failures}.", style="bold")
         return DONE
 
 
-async def _until_stopped(worker: Worker, grace: float) -> None:
-    """Work until a signal says to stop; the second one cancels what still runs."""
+def greet(screen: Screen, place: Place) -> None:
+    """Say who works, and of what it leaves to others: a worker of the wrong app would do nothing, without a word."""
+    name = place.worker.spec.name
+    screen.say(f"A worker for {name}. Ctrl-C stops it.", style="bold")
+    if others := sorted({each.agent for each in place.store.decided()} - {name}):
+        screen.say(f"Not for it, as they are of other agents: decided runs of {', '.join(others)}.")
+
+
+def address(text: str) -> tuple[str, int]:
+    """The host and the port in `8080`, `localhost:8080` or `[::1]:8080`. Raises `WrongUsage`."""
+    found = re.fullmatch(r"(?:(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+):)?([0-9]{1,5})", text, re.ASCII)
+    if found is None or int(found[2]) > 65_535:
+        raise WrongUsage(f"{text!r} is no address: write a port, such as 8080, or HOST:PORT")
+    return (found[1] or "127.0.0.1").strip("[]"), int(found[2])
+
+
+@contextmanager
+def answering(screen: Screen, worker: Worker, at: tuple[str, int] | None) -> Iterator[None]:
+    """Answer health checks there meanwhile. Raises `WrongUsage` if nobody can be listened to there."""
+    if at is None:
+        yield
+        return
+    try:
+        endpoint = HealthEndpoint(worker.health, *at)
+    except OSError as error:
+        why = (error.strerror or type(error).__name__).partition(" (")[0]  # Python adds the address
+        raise WrongUsage(f"nobody can listen on {':'.join(map(str, at))}: {why}") from None
+    screen.say(f"Health: {endpoint.url}")
+    try:
+        yield
+    finally:
+        endpoint.close()
+
+
+async def _until_stopped(worker: Worker, grace: float, ready: Callable[[], object]) -> None:
+    """Work until a signal says to stop; the second one cancels what still runs. Calls `ready` once signals are heard."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(worker.arun(grace=grace))
     told = 0
@@ -76,5 +120,6 @@ async def _until_stopped(worker: Worker, grace: float) -> None:
 
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop)
+    ready()
     with suppress(asyncio.CancelledError):
         await task

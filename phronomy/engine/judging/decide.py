@@ -30,7 +30,7 @@ from phronomy.records.decisions import (
     Respond,
 )
 from phronomy.records.record import deadline
-from phronomy.tools.tool import InvalidArguments
+from phronomy.tools.context import InvalidArguments
 
 
 def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
@@ -130,7 +130,9 @@ def answer_in(decision: Decision) -> Answer:
 
 def as_given(given: Decision, outcome: Decided) -> Decided:
     """The outcome, taken when the human took it and not when it was checked."""
-    return outcome.evolve(decision=outcome.decision.evolve(at=given.at, key=given.key))
+    return outcome.evolve(
+        decision=outcome.decision.evolve(at=given.at, key=given.key, answer_digest=given.answer_digest)
+    )
 
 
 def asked_anew(runner: Runner, call: Call, error: InvalidDecision | GuardrailFailed) -> Judged:
@@ -138,7 +140,9 @@ def asked_anew(runner: Runner, call: Call, error: InvalidDecision | GuardrailFai
     at = now(runner.ledger.store)
     tool = runner.spec.tool(call)
     timeout, on_expiry = runner.spec.expiry(tool) if tool is not None else (None, call.on_expiry)
-    facts: dict[str, Any] = {name: getattr(call, name) for name in ("tool", "digest", "point", "label", "asked_by")}
+    facts: dict[str, Any] = {
+        name: getattr(call, name) for name in ("tool", "digest", "point", "label", "asked_by", "brief")
+    }
     request = Judgement(
         id=call.id,
         verdict="pend",

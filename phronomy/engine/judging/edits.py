@@ -124,4 +124,4 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
     lapses = deadline(decision.at, timeout)
     asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
     verdict = "ask" if decision.asked_by else "pend"
-    return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, **asked)
+    return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, brief=call.brief, **asked)

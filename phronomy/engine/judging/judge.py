@@ -10,22 +10,23 @@ from typing import Any
 
 from phronomy.approvals.policy import Handled, Rule, says, stricter
 from phronomy.concurrency.workers import ain_thread
+from phronomy.engine.judging.brief import abriefed, briefed, tool_context
 from phronomy.engine.judging.guard import guarding
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
 from phronomy.engine.stop_points import at_call
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import JsonText
+from phronomy.foundation.json_text import JsonText, clean
 from phronomy.guardrails.verdict import Verdict, acheck, check
-from phronomy.records.calls import Call, CallResult, Guarded, Judged, Judgement, Outcome, path_inside
+from phronomy.records.calls import Call, CallResult, Guarded, Judged, Judgement, Outcome
 from phronomy.records.decisions import (
     Reject,
     call_digest,
 )
 from phronomy.records.record import deadline
-from phronomy.rules.authorization import idempotency_key
 from phronomy.rules.texts_for_model import BLOCKED
-from phronomy.tools.tool import InvalidArguments, Tool, ToolContext
+from phronomy.tools.context import InvalidArguments
+from phronomy.tools.tool import Tool
 
 
 def judge(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
@@ -77,7 +78,8 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     # What needs no user code is answered without a context and without making values of the text: of most tools, that is all.
     gate, rules = tool.gate, runner.rules_about(tool)
     if gate != "predicate" and not rules:
-        return gated(runner, call, judgement, tool, gate == "always"), guarded
+        judgement = gated(runner, call, judgement, tool, gate == "always")
+        return briefed(runner, call, judgement, tool, ()), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         # A predicate is given what the body will be given. On the raw text it could be told one thing, and the body do another.
@@ -88,11 +90,15 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = tool.ask_gate(values, context)
     judgement = asked_first(judgement, answer, rules)
+    asking: list[Rule] = []
     for rule in rules:
         # Every rule is asked, though the gate asks already: each says for whom the approval is, and the handler of one level must
         # not answer for another.
-        judgement, answer = at_least(judgement, answer, rule, rule.ask(tool, values, context))
-    return gated(runner, call, judgement, tool, answer), guarded
+        other = rule.ask(tool, values, context)
+        judgement, answer = at_least(judgement, answer, rule, other)
+        asking += [rule] if says(other) == "ask" else []
+    judgement = gated(runner, call, judgement, tool, answer)
+    return briefed(runner, call, judgement, tool, asking), guarded
 
 
 async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
@@ -110,7 +116,8 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
             return judgement, guarded
     gate, rules = tool.gate, runner.rules_about(tool)
     if gate != "predicate" and not rules:
-        return gated(runner, call, judgement, tool, gate == "always"), guarded
+        judgement = gated(runner, call, judgement, tool, gate == "always")
+        return await abriefed(runner, call, judgement, tool, ()), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
         values = tool.bind(judgement.json_text("args"))
@@ -118,9 +125,13 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = await tool.aask_gate(values, context)
     judgement = asked_first(judgement, answer, rules)
+    asking: list[Rule] = []
     for rule in rules:
-        judgement, answer = at_least(judgement, answer, rule, await rule.aask(tool, values, context))
-    return gated(runner, call, judgement, tool, answer), guarded
+        other = await rule.aask(tool, values, context)
+        judgement, answer = at_least(judgement, answer, rule, other)
+        asking += [rule] if says(other) == "ask" else []
+    judgement = gated(runner, call, judgement, tool, answer)
+    return await abriefed(runner, call, judgement, tool, asking), guarded
 
 
 def understand(runner: Runner, call: Call, tool: Tool | None) -> Judgement:
@@ -230,7 +241,8 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
         stops = found is not None or (flow is not None and flow.stops(runner.state, call))
     if not asks and not stops:
         return judgement.evolve(verdict="run")
-    runner.shared.schemas[tool.schema_hash] = tool.schema_text
+    runner.shared.texts[tool.schema_hash] = tool.schema_text
+    runner.shared.texts[tool.description_hash] = clean(tool.description)
     # The deadline counts from here, and not from when the human is told: it is stored with the request, and a crash in between does
     # not start it anew.
     at = now(runner.ledger.store)
@@ -251,25 +263,6 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
     if not stops:
         return judgement.evolve(verdict="ask", **request)
     return judgement.evolve(verdict="pend", why="breakpoint", asked_by=judgement.asked_by or ("",), **request)
-
-
-def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[object]:
-    """What a tool, or its gate, may know of the call."""
-    state = runner.state
-    return ToolContext(
-        run_id=state.run_id,
-        thread_id=state.thread_id,
-        call_id=call.call_id,
-        pending_id=call.approved,
-        tool_name=tool.name,
-        idempotency_key=idempotency_key(state, call, digest),
-        attempt=call.attempt,
-        deps=runner.deps,
-        # Made here and not where the body runs, so that a call which is cancelled before its body is entered finds that out as
-        # well.
-        _cancel=runner.shared.signal(path_inside(state.path, call.id)),
-        _state=state.__dict__["state"],
-    )
 
 
 def handlers_of(runner: Runner, asked: Call | Judgement) -> Sequence[Handled]:

@@ -48,7 +48,9 @@ from phronomy.stores.base import Store
 from phronomy.stores.derived import forking
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.native import in_store
-from phronomy.tools.tool import Deps, Tool, ToolOptions
+from phronomy.tools.approval import Approval
+from phronomy.tools.context import Deps
+from phronomy.tools.tool import Tool, ToolOptions
 
 State = TypeVar("State", default=dict[str, Any], covariant=True)  # noqa: PLC0105  # as `Output`
 
@@ -59,8 +61,9 @@ Names = str | Sequence[str]
 class NodeOptions(TypedDict, total=False):
     """The options of a node in `add_node`.
 
-    - `requires_approval`: True, or a predicate of the state: a human must approve before the node runs. `on_rejection`:
-      the node that follows if it is rejected or expires (default: the run ends as rejected or cancelled).
+    - `requires_approval`: True, a predicate of the state, or an `Approval` whose functions take the state: a human must
+      approve before the node runs. `on_rejection`: the node that follows if it is rejected or expires (default: the run
+      ends as rejected or cancelled).
       `approval_timeout` (seconds), `on_expiry` and `risk` are as for tools.
     - `idempotent`: the node may safely run again, and does so after a crash. `retries`: how many more attempts after an
       exception (2 if it is idempotent, else 0); they need `idempotent`, or `retry_on` with the exceptions that come
@@ -74,7 +77,7 @@ class NodeOptions(TypedDict, total=False):
       states have. `messages`, for an agent, is a function of the state that returns the messages with which it starts.
     """
 
-    requires_approval: bool | Callable[[Any], Any]
+    requires_approval: bool | Callable[[Any], Any] | Approval
     on_rejection: str | None
     idempotent: bool
     retries: int

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -24,8 +25,10 @@ from phronomy.graph.state.gathering import Gathering, streams_of
 from phronomy.graph.state.joins import channels_in
 from phronomy.graph.state.streams import is_generator
 from phronomy.stops.interrupt_points import LeanTool
+from phronomy.tools.approval import Approval
 from phronomy.tools.arguments import takes_context
-from phronomy.tools.tool import InvalidArguments, Tool, ToolContext
+from phronomy.tools.context import InvalidArguments, ToolContext
+from phronomy.tools.tool import Tool
 
 if TYPE_CHECKING:
     from phronomy.graph.state.state import StateSchema
@@ -303,25 +306,36 @@ def check_options(where: str, options: Mapping[str, Any], *, is_run: bool) -> No
         raise GraphError(f"{where}: destinations is a list of names of nodes, as in destinations=['plan']")
     if options.get("on_failure", "stop") not in ("stop", "human"):
         raise GraphError(f"{where}: on_failure is 'stop' or 'human'")
-    predicate = options.get("requires_approval", False)
-    if not isinstance(predicate, bool):
-        check_function(f"{where}: requires_approval is True, False or a function; it", predicate)
+    check_requirement(where, options.get("requires_approval", False))
     fallback = options.get("fallback") or ()
     for each in fallback if is_series(fallback) else (fallback,):
         check_function(f"{where}: its fallback", each, may_take_context=True, may_yield=True)
 
 
-def _shown_state(predicate: object, schema: StateSchema) -> object:
-    """A predicate of the state, or of what a `Send` brings, as one of the arguments that a human is shown."""
-    if isinstance(predicate, bool) or not callable(predicate):
-        return predicate  # what is neither is refused with the tool's other options
-    function: Any = predicate
+def check_requirement(where: str, given: object) -> None:
+    """Refuse what is no requirement of approval of a node. Raises `GraphError`."""
+    if isinstance(given, Approval):
+        for name in ("when", "title", "context"):
+            if callable(function := getattr(given, name)):
+                check_function(f"{where}: {name} of its Approval", function)
+    elif not isinstance(given, bool):
+        check_function(f"{where}: requires_approval is True, False, an Approval or a function; it", given)
+
+
+def _shown_state(given: object, schema: StateSchema) -> object:
+    """What is asked of the state, or of what a `Send` brings, as asked of the arguments that a human is shown."""
+    if isinstance(given, Approval):
+        texts = {name: _shown_state(getattr(given, name), schema) for name in ("when", "title", "context")}
+        return replace(given, **texts)  # type: ignore[arg-type]
+    if isinstance(given, bool) or not callable(given):
+        return given  # what is neither is refused with the tool's other options
+    function: Any = given
 
     def seen(args: Mapping[str, Any]) -> object:
         sent = args.get("arg")
         return schema.read(canonical(args["state"])) if sent is None else sent["arg"]
 
-    if is_async(predicate):
+    if is_async(given):
 
         async def asked(args: Mapping[str, object]) -> object:
             answer: Awaitable[object] = function(seen(args))

@@ -153,7 +153,8 @@ class GraphSpec:
         for name, node in self.nodes.items():
             if isinstance(node, Inside):
                 node.inner.spec.refuse_async(method)
-            if node.predicate_is_async or any(each.is_async for each in (node, *node.fallback)):
+            asks = node.predicate_is_async or (node.review is not None and node.review.is_async)
+            if asks or any(each.is_async for each in (node, *node.fallback)):
                 raise AsyncRequired(f"node {name!r} of graph {self.name!r} is async; use a{method}")
         for source, routes in self.routes.routes.items():
             if any(route.is_async for route in routes):

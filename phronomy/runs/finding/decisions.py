@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from phronomy.approvals.answers import KINDS
+from phronomy.approvals.answers import KINDS, answer_digest, check_key
 from phronomy.conversation.input import read_input
 from phronomy.errors import InvalidDecision, UnknownPending
+from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted_id
-from phronomy.records.calls import Input
+from phronomy.records.calls import Decided, Input
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject
 from phronomy.records.messages import Message, ToolCall
@@ -26,6 +27,7 @@ class Choice:
     channel: str | None
     accept_changes: bool
     input: Input | None = field(default=None, repr=False)
+    key: str | None = None
 
     @property
     def decides(self) -> bool:
@@ -43,6 +45,7 @@ def check_choice(choice: Choice) -> None:
     approved, decisions, reason = choice.approved, choice.decisions, choice.reason
     if decisions is not None and not isinstance(decisions, Mapping):
         raise InvalidDecision(f"decisions is a mapping from ids to answers, not {type(decisions).__name__}")
+    check_key(choice.key)
     for name, text in (("reason", reason), ("channel", choice.channel)):
         if text is not None and not isinstance(text, str):
             raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
@@ -56,6 +59,15 @@ def check_choice(choice: Choice) -> None:
         raise InvalidDecision(f"approved takes True or False, not {type(approved).__name__}")
     elif approved and reason is not None:
         raise InvalidDecision("reason says why a call is rejected; an approval has none")
+
+
+def with_key(outcome: Decided, answer: Answer, key: str | None) -> Decided:
+    """The outcome with the idempotency key that it was given under, and what was given, exactly."""
+    if key is None:
+        return outcome
+    decision = outcome.decision
+    given = answer_digest(answer, decision.digest)
+    return outcome.evolve(decision=decision.evolve(key=clean(key), answer_digest=given))
 
 
 def check_undecided(choice: Choice) -> None:

@@ -9,7 +9,7 @@ from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.tools.tool import InvalidArguments
+from phronomy.tools.context import InvalidArguments
 
 _PARTS = {
     "instructions": "instructions",

@@ -60,6 +60,7 @@ from phronomy.records.validation import checked
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import drift_of
 from phronomy.runs.finding.results import result_of
+from phronomy.stores import dispatch
 from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
 from phronomy.stores.log.log import as_sealed, audit_row, journal_entry, row_entry, rows_of
@@ -79,6 +80,16 @@ class Beginning:
     history: History | None
     metadata: Mapping[str, Any] | None
     label: str | None
+    requester: str | Principal | None = None
+
+
+def requested_by(given: str | Principal | None) -> Principal | None:
+    """Who asked for a run, as it is recorded. Raises `ConfigurationError`."""
+    try:
+        who = as_principal(given)
+        return who.without_claims() if who is not None else None
+    except InvalidDecision:
+        raise ConfigurationError("requester is a Principal, or its id as text that is not empty") from None
 
 
 def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runner:
@@ -92,6 +103,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
     label = findable("a label", beginning.label) if beginning.label is not None else None
     if not isinstance(beginning.metadata, Mapping | None):
         raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
+    requester = requested_by(beginning.requester)
     # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
     # again.
     seen: str | None = ""
@@ -120,6 +132,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
                 kind=spec.kind,
                 label=label,
                 metadata=dict(beginning.metadata or {}),
+                requester=requester,
                 **first,
             )
         except (JsonError, ValueError) as error:
@@ -568,4 +581,6 @@ def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed:
         return False
     # In this process the worker hears of it at once. Elsewhere it does with its next renewal of the lease.
     store.keeper.poke()
+    # That worker may let go before it reads this, and then it is for the next one.
+    dispatch.wake(store.dispatch, branch.run_id)
     return True

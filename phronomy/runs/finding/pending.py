@@ -5,11 +5,21 @@ Nothing is written here. These functions block on the store; the async methods c
 
 from __future__ import annotations
 
-from phronomy.approvals.answers import check_digest
+from typing import Any
+
+from phronomy.approvals.answers import check_digest, is_same_answer
 from phronomy.engine.ledger import now
 from phronomy.engine.spec import Spec
-from phronomy.errors import CheckpointNotFound, ConfigurationError, InvalidDecision, UnknownPending
+from phronomy.errors import (
+    CheckpointAlreadyResumed,
+    CheckpointNotFound,
+    ConfigurationError,
+    InvalidDecision,
+    UnknownPending,
+)
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.result import Result
+from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.lookup import already, meant, open_head
 from phronomy.stores.base import Store
 from phronomy.stores.derived.listing import current
@@ -33,6 +43,30 @@ def asked_at(store: Store, spec: Spec, pending_id: str, digest: str | None) -> s
     # outlives the run.
     record = decision_under(store, pending_id)
     raise already(open_head(store, spec, None, record.branch_id), record.checkpoint_id, pending_id)
+
+
+def decided_before(
+    store: Store, pending_id: str, digest: str | None, choice: Choice, error: CheckpointAlreadyResumed
+) -> str:
+    """The branch on which this very decision was recorded before, under its key. Raises the error if it was another one."""
+    answer = (choice.decisions or {}).get(pending_id)
+    try:
+        record = decision_under(store, pending_id)
+    except UnknownPending:
+        raise error from None
+    shown = record.digest or ""
+    if (
+        answer is None
+        or digest not in (None, shown)
+        or not is_same_answer(record, answer, shown, choice.by, choice.key)
+    ):
+        raise error
+    return record.branch_id
+
+
+def under_way(store: Store, branch_id: str) -> Result[Any]:
+    """The result of a run that another worker drives."""
+    return Result(status="running", checkpoint=store.head(branch_id)[1])
 
 
 def approvals_at(

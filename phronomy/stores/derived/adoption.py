@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from phronomy.errors import CheckpointEdited, CheckpointNotFound, StoreError
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.stores import dispatch
 from phronomy.stores.log.log import as_sealed, journal_entry, pending_rows, row_entry
 from phronomy.stores.rows import Append, Branch
 
@@ -44,6 +45,7 @@ def adopt(store: Store, checkpoint: Checkpoint) -> None:
         # Written first and looked at after: a look before it would tell nothing, as another process may save the same
         # text at the same time.
         store.create(branch, change, exclusive=False)
+        dispatch.at(store.dispatch, branch.run_id, [row.expires_at for row in change.opened])
     except StoreError as error:
         try:
             # Refused for an id that is there: either the same checkpoint, and then all is well, or another under its

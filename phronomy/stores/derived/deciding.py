@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from phronomy.approvals.answers import KINDS, check_answer, check_digest
+from phronomy.approvals.answers import KINDS, answer_digest, check_answer, check_digest, check_key, is_same_answer
 from phronomy.errors import (
     CheckpointAlreadyResumed,
     CheckpointNotFound,
@@ -19,7 +19,7 @@ from phronomy.errors import (
     RequestExpired,
     StoreError,
 )
-from phronomy.foundation.json_text import JsonDict, JsonText, clean
+from phronomy.foundation.json_text import JsonDict, JsonText
 from phronomy.records.audit import audit_record_of
 from phronomy.records.calls import Decided
 from phronomy.records.decisions import (
@@ -33,16 +33,16 @@ from phronomy.records.decisions import (
     Respond,
     as_principal,
 )
-from phronomy.records.record import digest_of
+from phronomy.stores import dispatch
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import (
     Request,
-    branch_of,
     decision_under,
+    description_of,
     request_decided,
     request_of,
     schema_of,
-    waiting_under,
+    waiting_with_branch,
 )
 from phronomy.stores.log.log import journal_entry, trail_row
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
@@ -68,27 +68,23 @@ def decide(
         raise InvalidDecision("by says who decides: a Principal, or its id as text that is not empty")
     if type(answer) not in KINDS:
         raise InvalidDecision(f"the answer is Approve, Reject, Respond or Skip, not {type(answer).__name__}")
-    for name, text in (("the digest", digest), ("channel", channel or ""), ("key", key or "")):
+    for name, text in (("the digest", digest), ("channel", channel or "")):
         if not isinstance(text, str):
             raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
-    if key == "":
-        raise InvalidDecision("key is text that is not empty, or None")
+    check_key(key)
     seen: set[tuple[int, Claim | None]] = set()
     while True:
-        waiting = waiting_under(store, pending_id)
-        branch = branch_of(store, waiting) if waiting is not None else None
-        # Read once more after the branch: what was decided between the two reads is in the log that the write is compared with.
-        if branch is not None:
-            waiting = waiting_under(store, pending_id)
-        if waiting is None or branch is None:
+        if (waits := waiting_with_branch(store, pending_id)) is None:
             return _decided_before(store, pending_id, answer, who, digest, key)
+        waiting, branch = waits
         at = datetime.fromtimestamp(store.clock(), UTC)
         _check(waiting.approval, answer, digest, at)
         schema = schema_of(store, waiting.approval)
         _check_edit(waiting.approval, answer, schema)
+        # Read before the write: a read that fails after it would report that nothing was decided.
+        description = description_of(store, waiting.approval)
         decision = _decision(waiting.approval, answer, who, channel, key, at)
-        given = _answer_digest(answer, digest) if key is not None else None
-        change = _change(store, branch, waiting, decision, given)
+        change = _change(store, branch, waiting, decision)
         try:
             store.append(change)
         except CheckpointNotFound:  # it was deleted a moment ago: what is left of it is in the trail
@@ -102,10 +98,11 @@ def decide(
                 ) from None
             seen.add((change.seq, change.holder))
             continue
-        # In this process a worker that holds the run hears of it at once.
+        # In this process whoever holds the run hears of it at once; a worker that waits for something to do does by the dispatch.
         store.keeper.poke()
+        dispatch.wake(store.dispatch, branch.run_id)
         found = request_of(waiting, branch, at)
-        return replace(found, status="decided", decision=decision, schema=schema)
+        return replace(found, status="decided", decision=decision, schema=schema, description=description)
 
 
 def _check(item: PendingApproval, answer: Answer, digest: str, at: datetime) -> None:
@@ -159,6 +156,7 @@ def _decision(
         at=at,
         judged=False,
         key=key,
+        answer_digest=answer_digest(answer, item.digest) if key is not None else None,
     ).evolve(
         args=_edits(item, answer),
         content=answer.__dict__["content"] if isinstance(answer, Respond) else JsonText("null"),
@@ -171,7 +169,7 @@ def _edits(item: PendingApproval, answer: Answer) -> JsonText | None:
     return given if given != item.__dict__["args"] else None
 
 
-def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision, given: str | None) -> Append:
+def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision) -> Append:
     """The write: the decision in the log of the branch, for whoever drives the run now or next."""
     held = branch.owner if branch.is_held(store.clock()) else None
     record = audit_record_of(
@@ -182,7 +180,7 @@ def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision, 
         thread_id=branch.thread_id,
         branch_id=branch.id,
         checkpoint_id=waiting.checkpoint_id,
-    ).evolve(answer_digest=given)
+    )
     return Append(
         branch_id=branch.id,
         seq=branch.seq,
@@ -194,22 +192,14 @@ def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision, 
     )
 
 
-def _answer_digest(answer: Answer, digest: str) -> str:
-    """What tells an answer from another one, exactly as it was given."""
-    return digest_of(KINDS[type(answer)], digest, answer.model_dump_json())
-
-
 def _decided_before(
     store: Store, pending_id: str, answer: Answer, by: Principal, digest: str, key: str | None
 ) -> Request:
     """The request as it stands, if this very decision was recorded before. Raises `CheckpointAlreadyResumed`, `UnknownPending`."""
     record = decision_under(store, pending_id)
     found = request_decided(store, pending_id, record)
-    # By the trail, which has what was given: the decision in the log holds arguments as the tool reads them, 40 as 40.0.
-    if key is not None and record.by is not None:
-        given = (clean(key), by.id, _answer_digest(answer, digest))
-        if (record.key, record.by.id, record.answer_digest) == given:
-            return found
+    if is_same_answer(record, answer, digest, by, key):
+        return found
     decision = found.decision
     who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
     now = f"asked again as {found.asked_again}" if found.asked_again is not None else found.status

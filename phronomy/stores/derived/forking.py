@@ -11,6 +11,7 @@ from phronomy.foundation.ids import findable, new_id
 from phronomy.records.calls import path_inside
 from phronomy.records.chain import branch_off
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.stores import dispatch
 from phronomy.stores.log.log import as_sealed, pending_rows, row_entry, rows_of
 from phronomy.stores.rows import Append, Branch
 
@@ -39,6 +40,7 @@ def fork(
     # Not exclusive: a fork is made beside the run that it forks, while that one may still be open. Nor is it held:
     # whoever resumes it takes it.
     store.create(branch, begun, exclusive=False)
+    dispatch.at(store.dispatch, branch.run_id, [row.expires_at for row in begun.opened])
     # Read back, so that what the caller goes on with is what any other process would find.
     return store.load(begun.head or "")
 
@@ -62,7 +64,8 @@ def forked(
     sealed = as_sealed(checkpoint)
     # From the store, not from the checkpoint in hand: it says in which log and after which entry the row stands, which
     # the branch needs.
-    entries = store.lineage(checkpoint_id=checkpoint.id).entries
+    lineage = store.lineage(checkpoint_id=checkpoint.id)
+    entries = lineage.entries
     place = next(number for number, entry in enumerate(entries) if entry.checkpoint_id == checkpoint.id)
     row, inside = entries[place], {part.path for part in checkpoint.nested}
     # The nested runs as their rows were at that place. In the checkpoint they may have gone on: what was decided after
@@ -111,5 +114,7 @@ def forked(
         head=state.id,
         status=state.ended or ("suspended" if state.pending else "running"),
         opened=tuple(pending_rows(state, label)),
+        # Its requests are new ones, and whoever was told of the others is told of them. Its end, if it is a copy of one, was told.
+        announce=lineage.branch.announced is not None and state.ended is None,
     )
     return branch, begun

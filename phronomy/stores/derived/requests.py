@@ -6,32 +6,22 @@ and the log of that branch says the rest: who decided what, whether the call has
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 
 from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, UnknownPending
 from phronomy.foundation.json_text import JsonDict, object_of, parse
 from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.audit import AuditRecord
-from phronomy.records.calls import (
-    Call,
-    CallFailed,
-    CallResult,
-    CallSettled,
-    CallStarted,
-    CallUnknown,
-    Decided,
-    Outcome,
-    Withdrawn,
-)
+from phronomy.records.calls import CallResult
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.stores.derived.listing import Waiting, decision_on
-from phronomy.stores.log.log import rows_of
-from phronomy.stores.log.row_delta import outcome_from
-from phronomy.stores.rows import ENDED, Branch, BranchFilter, BranchStatus, PendingFilter
+from phronomy.stores.derived.request_history import RequestHistory
+from phronomy.stores.log.log import items_of
+from phronomy.stores.native import stands_for
+from phronomy.stores.rows import Branch, BranchFilter, BranchStatus, PendingFilter, PendingRow
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
@@ -39,6 +29,12 @@ if TYPE_CHECKING:
 RequestStatus: TypeAlias = Literal["pending", "expired", "decided", "running", "settled", "asked_again"]
 """Where a request stands: it waits; its time is over; it is decided, and nobody has begun to carry that out; the call runs; the call
 has ended, or is not run; a human was asked again, under another id."""
+
+_PRIMITIVES: Final = ("select_pending", "select_branches")
+_TEXTS: Final = 500
+"""Kept texts that a store object remembers: as many as there are tools in use, and some."""
+_LONG: Final = 20_000
+"""Characters of the longest text that is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +44,7 @@ class Request:
     `approval` is what a human is shown. `decision` is there once it was decided, `result` once the call has ended: as the model reads
     it, of whatever kind. `asked_again` is the id of the request that stands in its place: the answer could not be carried out, or
     nobody knows whether the call took effect. `run_status` is how its run, or fork, stands now. `schema` is the JSON
-    Schema of the arguments, None where the store does not have it.
+    Schema of the arguments, and `description` what the tool says of itself, each None where the store does not have it.
     """
 
     approval: PendingApproval
@@ -64,42 +60,88 @@ class Request:
     asked_again: str | None = None
     run_status: BranchStatus
     schema: JsonDict | None = field(default=None, repr=False)
+    description: str | None = field(default=None, repr=False)
 
 
 def request(store: Store, pending_id: str) -> Request:
     """As `Store.request`."""
-    waiting = waiting_under(store, pending_id)
-    branch = branch_of(store, waiting) if waiting is not None else None
-    if waiting is None or branch is None:
+    if (found := waiting_with_branch(store, pending_id)) is None:
         return request_decided(store, pending_id, decision_under(store, pending_id))
-    found = request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
-    return replace(found, schema=schema_of(store, waiting.approval))
+    waiting, branch = found
+    shown = request_of(waiting, branch, datetime.fromtimestamp(store.clock(), UTC))
+    return replace(
+        shown, schema=schema_of(store, waiting.approval), description=description_of(store, waiting.approval)
+    )
 
 
 def schema_of(store: Store, item: PendingApproval) -> JsonDict | None:
     """The JSON Schema of the arguments of a request; None where none is kept: of a question, say, or a run that was taken in."""
-    text = store.kept_text(item.tool.schema_hash) if item.tool.schema_hash else None
+    text = _kept(store, item.tool.schema_hash)
     return None if text is None else object_of(parse(text))
 
 
-def branch_of(store: Store, waiting: Waiting) -> Branch | None:
-    """The branch on which something waits; None if it was deleted a moment ago."""
-    found = store.select_branches(BranchFilter(run_id=waiting.run_id))
-    return next((each for each in found if each.id == waiting.branch_id), None)
+def description_of(store: Store, item: PendingApproval) -> str | None:
+    """What the tool of a request said of itself when it asked; None where nothing is kept."""
+    return _kept(store, item.description_hash)
+
+
+def _kept(store: Store, digest: str | None) -> str | None:
+    """The text that is kept under this SHA-256; None if none is."""
+    if not digest:
+        return None
+    # What is kept under a SHA-256 is never another text, and is never deleted: once read, it need not be asked for again.
+    key = (store.tenant, digest)
+    text = store.read_texts.get(key)
+    if text is None and (text := store.kept_text(digest)) is not None and len(text) <= _LONG:
+        if len(store.read_texts) >= _TEXTS:
+            store.read_texts.clear()
+        store.read_texts[key] = text
+    return text
 
 
 def waiting_under(store: Store, pending_id: str) -> Waiting | None:
     """What waits under this id; None if nothing does. Raises `InvalidDecision` if it is not one request alone."""
+    found = waiting_with_branch(store, pending_id)
+    return None if found is None else found[0]
+
+
+def waiting_with_branch(store: Store, pending_id: str) -> tuple[Waiting, Branch] | None:
+    """What waits under this id, and its branch; None if nothing does. Raises `InvalidDecision` if it is not one request alone."""
     if not isinstance(pending_id, str):
         raise InvalidDecision(f"the pending id is text, not {type(pending_id).__name__}")
-    rows = store.select_pending(PendingFilter(pending_id=pending_id))
+    if stands_for(store, "select_waiting", _PRIMITIVES):
+        found = cast("SelectsWaiting", store).select_waiting(pending_id)
+    else:
+        found = _waiting(store, pending_id)
     # Several branches may wait under one id, where a checkpoint was saved beside its run. To pick one of them would be a guess.
-    if len(rows) > 1:
+    if len(found) > 1:
         raise InvalidDecision(
-            f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row in rows)}",
+            f"{pending_id} waits at several checkpoints: resume one of {', '.join(row.checkpoint_id for row, _ in found)}",
             pending_id=pending_id,
         )
-    return Waiting.of(rows[0]) if rows else None
+    return (Waiting.of(found[0][0]), found[0][1]) if found else None
+
+
+class SelectsWaiting(Protocol):
+    """A store that can read at once what takes three reads otherwise."""
+
+    def select_waiting(self, pending_id: str) -> list[tuple[PendingRow, Branch]]:
+        """The pending approvals under an id, each with its branch, both of one moment."""
+        ...
+
+
+def _waiting(store: Store, pending_id: str) -> list[tuple[PendingRow, Branch]]:
+    """As `select_waiting`, by the primitives that every store has."""
+    wanted = PendingFilter(pending_id=pending_id)
+    branches = {
+        branch.id: branch
+        for run_id in {row.run_id for row in store.select_pending(wanted)}
+        for branch in store.select_branches(BranchFilter(run_id=run_id))
+    }
+    if not branches:
+        return []
+    # Once more after the branches: what was decided between the two reads is in the log that a write is compared with.
+    return [(row, branches[row.branch_id]) for row in store.select_pending(wanted) if row.branch_id in branches]
 
 
 def request_of(waiting: Waiting, branch: Branch, at: datetime) -> Request:
@@ -141,82 +183,31 @@ def request_decided(store: Store, pending_id: str, record: AuditRecord) -> Reque
             f"pending {pending_id} was decided{by}, and its run is deleted since; store.audit(pending_id=...) says what is left",
             pending_id=pending_id,
         ) from None
-    rows = list(rows_of(lineage.entries))
-    # A log holds rows and outcomes in the order of what happened; those of a run inside a call stand in it under their path.
-    made = iter(rows)
-    past: list[tuple[str, Checkpoint | Outcome]] = [
-        (entry.path, outcome_from(entry.body) if entry.checkpoint_id is None else next(made))
-        for entry in lineage.entries
-    ]
-    asked = next((row for row in rows if row.id == record.checkpoint_id), None)
+    history = RequestHistory()
+    asked: Checkpoint | None = None
+    for entry, item in items_of(lineage.entries):
+        history.read(entry.path, item)
+        if isinstance(item, Checkpoint) and item.id == record.checkpoint_id:
+            asked = item
     shown = next((item for item in asked.pending if item.id == pending_id), None) if asked is not None else None
-    if shown is None:
+    course = history.requests.get(pending_id)
+    if shown is None or course is None:
         raise StoreError(
             f"the log of branch {record.branch_id} does not hold pending {pending_id}, which was decided there"
         )
-    found = Request(
+    return Request(
         approval=shown,
-        status="decided",
+        status="decided" if course.status == "pending" else course.status,
         checkpoint_id=record.checkpoint_id,
         run_id=record.run_id,
         branch_id=record.branch_id,
         thread_id=record.thread_id,
         agent=lineage.branch.agent,
         label=lineage.branch.label,
-        decision=_decision(past, pending_id),
+        decision=course.decision,
+        result=course.result if shown.why != "question" else None,  # that of the call whose body asked
+        asked_again=course.asked_again,
         run_status=lineage.branch.status,
         schema=schema_of(store, shown),
+        description=description_of(store, shown),
     )
-    since = _since(found, [each for path, each in past if path == shown.path])
-    # What the run inside a call has written of it may end before the run around it does: nothing follows after that.
-    over = since.run_status in ENDED and since.status in ("decided", "running")
-    return replace(since, status="settled") if over else since
-
-
-def _decision(past: Iterable[tuple[str, Checkpoint | Outcome]], pending_id: str) -> Decision | None:
-    """The decision as it stands now: one that was checked has taken the place of itself."""
-    found: Decision | None = None
-    for _, each in past:
-        if isinstance(each, Checkpoint):
-            found = next((one for one in each.decisions if one.pending_id == pending_id), found)
-        elif isinstance(each, Decided) and each.decision.pending_id == pending_id:
-            found = each.decision
-    return found
-
-
-def _since(request: Request, past: Iterable[Checkpoint | Outcome]) -> Request:
-    """The request with what has become of its call, by what stands in the log of its path, in order."""
-    call: Call | None = None
-    for each in past:
-        if isinstance(each, Checkpoint):
-            call = next((one for one in each.calls if one.pending_id == request.approval.id), call)
-            if call is not None and (ended := _shown_by(request, call, each)) is not None:
-                return ended
-        elif call is not None:
-            match each:
-                case CallSettled() if each.id == call.id:
-                    return replace(request, status="settled", result=each.result)
-                case CallUnknown() | CallFailed() if each.id == call.id and each.pending_id is not None:
-                    return replace(request, status="asked_again", asked_again=each.pending_id)
-                case CallStarted() if each.id == call.id:
-                    request = replace(request, status="running")
-                case Withdrawn() if call.id in each.ids:
-                    request = replace(request, status="decided")
-                case _:
-                    continue
-    return request  # what a body asks has no call of its own: it is answered, and the body goes on
-
-
-def _shown_by(request: Request, call: Call, row: Checkpoint) -> Request | None:
-    """The request with what a checkpoint says became of its call; None while it waits, runs, or has failed over to another tool."""
-    now = next((one for one in row.calls if one.id == call.id), None)
-    if now is not None and now.result is not None:
-        return replace(request, status="settled", result=now.result)
-    if now is not None and now.pending_id not in (None, request.approval.id):
-        return replace(request, status="asked_again", asked_again=now.pending_id)
-    if now is not None:
-        return None
-    told = next((one for one in row.messages if one.tool_call_id == call.call_id), None)
-    if told is None or told.settlement is None:  # a stop between two steps is decided, and has no result
-        return replace(request, status="settled")
-    return replace(request, status="settled", result=CallResult(kind=told.settlement, content=told.text))

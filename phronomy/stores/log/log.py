@@ -131,6 +131,16 @@ def rows_of(entries: Iterable[Entry], journals: dict[str, list[Outcome]] | None 
         yield now
 
 
+def items_of(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Checkpoint | Outcome]]:
+    """Each entry of a log with the checkpoint or the outcome in it, in the order of what happened.
+
+    Raises `CheckpointError` for a log that cannot be read.
+    """
+    rows = rows_of(entries)
+    for entry in entries:
+        yield entry, outcome_from(entry.body) if entry.checkpoint_id is None else next(rows)
+
+
 def replay(entries: Sequence[Entry]) -> list[Checkpoint]:
     """The root checkpoints that a log leads through, oldest first; the last with its journal and the live runs nested in it.
 

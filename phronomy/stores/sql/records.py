@@ -43,6 +43,11 @@ def pending_of(row: Row) -> PendingRow:
     return _record_of(PendingRow, row)
 
 
+def waiting_of(row: Row) -> tuple[PendingRow, Branch]:
+    """The pending approval in a row, and the branch that stands behind it."""
+    return pending_of(row), branch_of(row[len(PendingRow.__dataclass_fields__) :])
+
+
 def checkpoint_of(row: Row) -> CheckpointRow:
     """The checkpoint in a row."""
     return _record_of(CheckpointRow, row)
@@ -84,6 +89,27 @@ def going_on(sql: Statements, tenant: str, change: Append, now: float) -> tuple[
         values.append(change.seq)
     values += (tenant, claim.branch_id, change.seq, claim.owner, claim.fence)
     return sql.go_on[status, change.announce], tuple(values)
+
+
+def leaving(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
+    """The statement `leave` for a change, and its values; None for a change that it is not for."""
+    holder = change.holder
+    if holder is None or change.announce or holder.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
+        return None
+    last = change.seq + len(change.entries)
+    values = last, change.seq + 1, now, tenant, change.branch_id, change.seq, holder.fence
+    return sql.leave[bool(holder.owner)], (*values, *((holder.owner, now) if holder.owner else (now,)))
+
+
+def leaving_decision(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
+    """The statement `leave_decision`, which writes the whole of a change, and its values; None for a change that it is not for."""
+    single = len(change.entries) == len(change.closed) == len(change.audit) == 1
+    left = leaving(sql, tenant, change, now) if single and sql.leave_decision is not None else None
+    if left is None or sql.leave_decision is None or change.seq + 1 >= SIZE:
+        return None
+    ((place, *entry),), (line,), (closed,) = entry_values(tenant, change, 0), change.audit, change.closed
+    values = *left[1], place, *entry, *audit_values(tenant, line), tenant, closed
+    return sql.leave_decision[change.holder is not None and bool(change.holder.owner)], values
 
 
 def entry_values(tenant: str, change: Append, n: int) -> list[Values]:

@@ -90,6 +90,14 @@ def pending(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, V
     return select.made(sql)
 
 
+def waiting(sql: Statements, tenant: str, pending_id: str) -> tuple[str, Values]:
+    """The statement for the pending approvals under an id, each with its branch behind it, and its values."""
+    wanted = PendingFilter(pending_id=pending_id)
+    select, at, n = _pending(tenant, wanted, f"{_PENDING}, <branch>", " JOIN <branches> b ON b.n = p.branch")
+    select.order(f"+{at}, {n}")
+    return select.made(sql)
+
+
 def pending_count(sql: Statements, tenant: str, wanted: PendingFilter) -> tuple[str, Values]:
     """The statement that counts pending approvals, and its values."""
     # Without the branch: a count reads the keys of the facets and nothing else.

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from phronomy.stores.rows import (
     ENDED,
+    FACETS,
     SIZE,
     AuditRow,
     Branch,
@@ -48,7 +49,8 @@ class Dialect:
     says that a column is one of some texts, which `listed` makes one value of. `array` makes JSON text of values. `unindexed` stands
     before a column whose index is not to be used, where the database knows too little to see that by itself. `between` finds the
     log entries after one number up to another. `begin` begins a writing transaction; `lock` ends a select whose row is about to be
-    changed, `share` one whose row must stay.
+    changed, `share` one whose row must stay. `whole` says that one statement can write to several tables, which is worth it
+    where each is a journey.
     """
 
     mark: str
@@ -67,6 +69,7 @@ class Dialect:
     begin: str
     lock: str
     share: str
+    whole: bool
 
 
 SQLITE: Final = Dialect(
@@ -92,6 +95,7 @@ SQLITE: Final = Dialect(
     begin="BEGIN IMMEDIATE",
     lock="",
     share="",
+    whole=False,
 )
 
 POSTGRES: Final = Dialect(
@@ -120,6 +124,7 @@ POSTGRES: Final = Dialect(
     lock="FOR UPDATE",
     # The weakest lock that keeps a row from being deleted. The parent may go on growing while a fork of it is made.
     share="FOR KEY SHARE",
+    whole=True,
 )
 
 # Kept as numbers of their own where all else of a branch travels as JSON.
@@ -135,6 +140,39 @@ _GO_ON: Final = """
 """
 # What a statement sets it writes to each index of it, changed or not: a status that is expected to be there is not set anew.
 _STATUS: Final = {"kept": ("", ""), "running": ("", " AND status = 'running'"), "new": (", status = ?", "")}
+
+# The same for a note that is left for the worker which holds the branch, or for nobody: whose it is is in the WHERE too.
+_LEAVE: Final = """
+    UPDATE <branches> SET seq = ?, handed = COALESCE(handed, ?), changed_at = <later>(changed_at, ?)
+    WHERE tenant = ? AND id = ? AND seq = ? AND fence = ? AND <held> RETURNING <columns>, n
+"""
+_HELD: Final = {True: "owner = ? AND lease_until > ?", False: "(owner IS NULL OR lease_until <= ?)"}
+
+# A decision is a note, its line of the trail, and a request that waits no more: all in one journey. Every part begins with
+# the row that the first one has changed, so where that finds none, nothing is written. The facets are found by their whole
+# keys, as in `drop_facets`: each value by a query of its own, since in a join the planner may use a part of the key alone, and
+# read all requests of a tool.
+_LEAVE_DECISION: Final = """
+    WITH left_in AS (<leave>),
+    entry AS (INSERT INTO <log> (n, tenant, <entry>) SELECT left_in.n * <size> + ?, ?, ?, ?, ?, ?, ? FROM left_in),
+    line AS (INSERT INTO <audit> (tenant, at, run_id, thread_id, pending_id, body) SELECT ?, ?, ?, ?, ?, ? FROM left_in),
+    gone AS (
+        DELETE FROM <pending> p USING left_in WHERE p.tenant = ? AND p.pending_id = ? AND p.branch = left_in.n
+        RETURNING p.tenant, p.requested_at, p.n, '' AS of_all, <gone>
+    ),
+    lists AS (DELETE FROM <facets> WHERE <lists>)
+    SELECT <columns>, n FROM left_in
+"""
+# Where the value of each facet is found: with the branch, or with the request.
+_FACETS: Final = {
+    **{"run": "left_in.run_id", "thread": "left_in.thread_id", "label": "p.label"},
+    **{"tool": "p.tool_name", "risk": "p.risk", "agent": "p.agent"},
+}
+
+_FACET_KEY: Final = (
+    "(facet, value, tenant, requested_at, n) = ('{facet}', (SELECT {value} FROM gone), (SELECT tenant FROM gone),"
+    " (SELECT requested_at FROM gone), (SELECT n FROM gone))"
+)
 
 # The branch comes as the row numbered 0, in the place of a body, apart from times, which JSON would round: each column
 # of its own would be one more of every entry, and a long run has thousands. Numbers grow along a lineage, so the reader
@@ -237,6 +275,8 @@ def _words(dialect: Dialect) -> dict[str, str]:
         "entry": ", ".join(ENTRY),
         "live document": f"tenant = {mark} AND kind = {mark} AND key = {mark} AND (expires_at IS NULL OR expires_at > {mark})",
         "own entry": ", ".join(f"entry.{column}" for column in ENTRY),
+        "gone": ", ".join(f"{_FACETS[facet]} AS of_{facet}" for facet in FACETS),
+        "lists": " OR ".join(_FACET_KEY.format(facet=facet, value=f"of_{facet or 'all'}") for facet in ("", *FACETS)),
     }
 
 
@@ -328,6 +368,7 @@ class Statements(DocumentStatements):
             for status, (also, condition) in _STATUS.items()
             for announces in (False, True)
         }
+        self.leave, self.leave_decision = self._leaving(dialect.whole)
         # Owner and fence in the condition, expiry not: a worker that is late but was not replaced goes on.
         self.renew: Final = sql(
             """UPDATE <branches> SET lease_until = ? WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?
@@ -381,6 +422,12 @@ class Statements(DocumentStatements):
         self.children: Final = sql(_CHILDREN)
         self.checkpoint_lineage: Final = sql(_LINEAGE.replace("<place>", _CHECKPOINT_PLACE))
         self.branch_lineage: Final = sql(_LINEAGE.replace("<place>", _BRANCH_PLACE))
+
+    def _leaving(self, whole: bool) -> tuple[dict[bool, str], dict[bool, str] | None]:
+        """The statements `leave`, by whether somebody holds the branch, and `leave_decision`, where one can write all."""
+        leave = {held: _LEAVE.replace("<held>", condition) for held, condition in _HELD.items()}
+        decision = {held: self.sql(_LEAVE_DECISION.replace("<leave>", text)) for held, text in leave.items()}
+        return {held: self.sql(text) for held, text in leave.items()}, decision if whole else None
 
 
 def lock_number(*names: str) -> int:

@@ -164,6 +164,10 @@ class SQLStore(Store):
     def select_pending(self, wanted: PendingFilter) -> list[PendingRow]:
         return self._each(_select.pending(self._statements, self.tenant, wanted), records.pending_of)
 
+    def select_waiting(self, pending_id: str) -> list[tuple[PendingRow, Branch]]:
+        """The pending approvals under an id, each with its branch, both of one moment."""
+        return self._each(_select.waiting(self._statements, self.tenant, pending_id), records.waiting_of)
+
     def count_pending(self, wanted: PendingFilter) -> int:
         return sum(self._each(_select.pending_count(self._statements, self.tenant, wanted), lambda row: int(row[0])))
 
@@ -261,10 +265,15 @@ class SQLStore(Store):
 
     def _append(self, change: Append) -> Steps[Branch]:
         # One statement where all is as the writer thinks; where it is not, the rules say what is wrong.
-        going_on = records.going_on(self._statements, self.tenant, change, self.clock())
+        sql, tenant, now = self._statements, self.tenant, self.clock()
+        # All of a decision in one, where the database can.
+        decision = records.leaving_decision(sql, tenant, change, now)
+        if decision is not None and (row := (yield "one", *decision)) is not None:
+            return records.branch_of(row)
         # Two statements for the usual step, this one and the insert of the entries. On a server each is a journey, and
         # a run is made of such steps.
-        row = None if going_on is None else (yield "one", *going_on)
+        going_on = records.going_on(sql, tenant, change, now) or records.leaving(sql, tenant, change, now)
+        row = None if going_on is None or decision is not None else (yield "one", *going_on)
         if row is not None:
             after, n = records.branch_of(row), row[-1]
         else:

@@ -365,6 +365,35 @@ class AppendTests(StoreTests):
                 store.append(Append(**{"branch_id": "b1", "seq": 2, "holder": MINE, "audit": (line(8.0),), **change}))
             assert everything(store) == before, change
 
+    def test_a_decision_is_a_note_a_line_of_the_trail_and_a_request_that_waits_no_more(self) -> None:
+        """The usual change for a holder, or for nobody: all of it is there, and no list holds the request any more."""
+        store, clock = self.store, self.clock
+        request: dict[str, Any] = {"risk": "high", "label": "l", "expires_at": 9.5}
+        begin(store, "b1", row("c1"), thread="t", head="c1", take="me", opened=(asked("p1", **request), asked("p2")))
+        begin(store, "b2", row("d1"), head="d1", status="suspended", opened=(asked("p1"), asked("p3", **request)))
+        clock.now = 1001.0
+        for branch_id, pending_id, holder in (("b1", "p1", MINE), ("b2", "p3", claim("b2", owner="", fence=0))):
+            before, others = branch_of(store, branch_id), store.pending_rows()
+            gone = next(each for each in others if (each.branch_id, each.pending_id) == (branch_id, pending_id))
+            trail = line(7.0, run=branch_id, thread=gone.thread_id, pending=pending_id, body='{"é": 5.0}')
+            left = Append(branch_id=branch_id, seq=1, holder=holder, entries=(note("decided ☃"),))
+            after = store.append(replace(left, closed=(pending_id,), audit=(trail,)))
+            assert after == branch_of(store, branch_id) == replace(before, seq=2, handed=2, changed_at=1001.0)
+            assert store.pending_rows() == [each for each in others if each is not gone]
+            for name, value in gone.facets().items():
+                facet = PendingFilter(facets={name: value})
+                held = [each for each in others if each is not gone and each.facets().get(name) == value]
+                assert (store.select_pending(facet), store.count_pending(facet)) == (held, len(held))
+            assert store.select_pending(PendingFilter(expired_at=10.0)) == [
+                each for each in others if each is not gone and each.expires_at is not None
+            ]
+            (told,) = store.select_audit(AuditFilter(run_id=branch_id))
+            assert told == replace(trail, n=told.n)
+            assert written(store.lineage(branch_id=branch_id))[-1] == (2, branch_id, "decided ☃")
+            again = replace(left, seq=2, entries=(note("once more"),), closed=(pending_id,), audit=(trail,))
+            assert store.append(again) == replace(after, seq=3), "a request that waits no more is no error"
+        assert [each.pending_id for each in store.pending_rows()] == ["p2", "p1"]
+
     def test_nothing_is_left_for_a_worker_that_does_not_hold_the_branch_any_more(self) -> None:
         """Because it let go, its lease is over, or another has taken it, though the log has not grown: then nothing is written."""
         store, clock = self.store, self.clock

@@ -12,7 +12,8 @@ from phronomy.errors import ConfigurationError
 from phronomy.foundation.json_text import JsonError, canonical, clean
 from phronomy.foundation.quoting import quoted_name
 from phronomy.records.decisions import Reject
-from phronomy.tools.tool import InvalidArguments, Tool, ToolContext
+from phronomy.tools.context import InvalidArguments, ToolContext
+from phronomy.tools.tool import Tool
 
 
 class Tried(NamedTuple):

@@ -1,0 +1,130 @@
+"""What a human is shown of a call beside its arguments: texts, the decisions that it allows, the conversation.
+
+The async function is the sync one with `async` and `await`; a test compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from phronomy.approvals.policy import Rule
+from phronomy.engine.run import Runner
+from phronomy.records.calls import Call, Judgement, path_inside
+from phronomy.records.decisions import NO_BRIEF, Brief, Permitted
+from phronomy.rules.authorization import idempotency_key
+from phronomy.tools.approval import Review, TextOfArguments
+from phronomy.tools.context import ToolContext
+from phronomy.tools.tool import Tool
+
+
+def briefed(runner: Runner, call: Call, judgement: Judgement, tool: Tool, rules: Sequence[Rule]) -> Judgement:
+    """The judgement with what a human is shown beside the arguments. `rules` are those that ask; where nobody is asked, as it is."""
+    if judgement.pending_id is None:
+        return judgement
+    reviews = reviews_of(tool, rules)
+    brief = brief_of(runner, tool, reviews)
+    if reviews:
+        asked = asked_about(runner, call, judgement, tool)
+        titles = [text_of(each.title, asked) for each in reviews]
+        contexts = [text_of(each.context, asked) for each in reviews]
+        brief = told(brief, titles, contexts)
+    return judgement if brief == NO_BRIEF else judgement.evolve(brief=brief)
+
+
+async def abriefed(runner: Runner, call: Call, judgement: Judgement, tool: Tool, rules: Sequence[Rule]) -> Judgement:
+    """As `briefed`."""
+    if judgement.pending_id is None:
+        return judgement
+    reviews = reviews_of(tool, rules)
+    brief = brief_of(runner, tool, reviews)
+    if reviews:
+        asked = asked_about(runner, call, judgement, tool)
+        titles = [await atext_of(each.title, asked) for each in reviews]
+        contexts = [await atext_of(each.context, asked) for each in reviews]
+        brief = told(brief, titles, contexts)
+    return judgement if brief == NO_BRIEF else judgement.evolve(brief=brief)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What functions that make texts are given: a copy of the arguments for each, and the context of the call."""
+
+    shown: Callable[[], Mapping[str, object]]
+    context: ToolContext[object]
+
+
+def asked_about(runner: Runner, call: Call, judgement: Judgement, tool: Tool) -> Asked:
+    """What functions are told of a call. What the tool redacts is not in it: a title may go to a phone, or into a list."""
+    text = judgement.json_text("args")
+    return Asked(
+        lambda: tool.shown_redacted(tool.bind(text)),
+        tool_context(runner, call, tool, judgement.digest),
+    )
+
+
+def text_of(given: str | TextOfArguments | None, asked: Asked) -> str | None:
+    """One text, if there is one."""
+    return given.text(asked.shown, asked.context) if isinstance(given, TextOfArguments) else given
+
+
+async def atext_of(given: str | TextOfArguments | None, asked: Asked) -> str | None:
+    """As `text_of`."""
+    return await given.atext(asked.shown, asked.context) if isinstance(given, TextOfArguments) else given
+
+
+def reviews_of(tool: Tool, rules: Iterable[Rule]) -> list[Review]:
+    """What those who ask want to be shown: the tool first, whoever asks, since the call is its own; then the rules that ask."""
+    return [each for each in (tool.review, *(rule.review for rule in rules)) if each is not None]
+
+
+def brief_of(runner: Runner, tool: Tool, reviews: Sequence[Review]) -> Brief:
+    """What is shown beside the texts."""
+    conversation = runner.spec.conversation
+    return NO_BRIEF.evolve(
+        answers=permitted(reviews),
+        description_hash=tool.description_hash or None,
+        conversation=conversation.shown_for_review(runner.state) if conversation is not None else (),
+    )
+
+
+def permitted(reviews: Iterable[Review]) -> tuple[Permitted, ...]:
+    """The decisions that all of them allow; nothing in it means that they are not limited."""
+    limits = [each.answers for each in reviews if each.answers]
+    if not limits:
+        return ()
+    both: tuple[Permitted, ...] = tuple(kind for kind in limits[0] if all(kind in each for each in limits))
+    if both:
+        return both
+    # Where one level allows only what another forbids, nothing can be let through. That it does not run is always an answer.
+    return ("reject",)
+
+
+def told(brief: Brief, titles: Iterable[str | None], contexts: Iterable[str | None]) -> Brief:
+    """The brief with its texts: the first title, and every context."""
+    title = next(_given(titles), None)
+    context = "\n\n".join(_given(contexts))
+    return brief.evolve(title=title, context=context or None)
+
+
+def _given(texts: Iterable[str | None]) -> Iterator[str]:
+    return (text for text in texts if text is not None)
+
+
+def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = None) -> ToolContext[object]:
+    """What a tool, or its gate, may know of the call."""
+    state = runner.state
+    return ToolContext(
+        run_id=state.run_id,
+        thread_id=state.thread_id,
+        call_id=call.call_id,
+        pending_id=call.approved,
+        tool_name=tool.name,
+        idempotency_key=idempotency_key(state, call, digest),
+        attempt=call.attempt,
+        deps=runner.deps,
+        # Made here and not where the body runs, so that a call which is cancelled before its body is entered finds that out as
+        # well.
+        _cancel=runner.shared.signal(path_inside(state.path, call.id)),
+        _state=state.__dict__["state"],
+    )

@@ -1,0 +1,271 @@
+"""The history of the requests for a decision in a log: each was asked, was decided, and came to something.
+
+`Store.request` says how one of them stands, announcements tell each change of each. Both read it here, so that they cannot disagree.
+
+- A request is *asked* once a checkpoint of the outermost run lists it, also one of a run inside a call. Before that nobody can find it.
+  What a handler answers at once is never listed, so it is no request here.
+- It is *decided* where the journal or a checkpoint first has its decision. One that is checked later is the same decision.
+- What becomes of its call stands in the log under the path of its run. The log of a run inside a call may end before that: what is
+  around it has settled the call by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from phronomy.records.calls import (
+    Call,
+    CallFailed,
+    CallResult,
+    CallSettled,
+    CallStarted,
+    CallUnknown,
+    Decided,
+    Outcome,
+    Withdrawn,
+    path_inside,
+)
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Decision, PendingApproval
+from phronomy.records.messages import Settlement
+
+RequestFact: TypeAlias = Literal["asked", "decided", "expired", "withdrawn", "carried_out", "failed"]
+"""What happens to a request: it is asked, then decided or expired or withdrawn; what was decided is carried out, fails, or is withdrawn
+with its run."""
+
+CourseStatus: TypeAlias = Literal["pending", "decided", "running", "settled", "asked_again"]
+"""As `RequestStatus`, without what only a clock can say."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Course:
+    """A request, and what has become of it as far as the log was read.
+
+    `call` is its call as it was when it was asked; of a question, the call whose body asks. `begun` says that the call has begun since
+    the decision. `told` says that the last fact about the request is known: only the result of its call may follow.
+    """
+
+    approval: PendingApproval
+    checkpoint_id: str
+    call: Call | None
+    status: CourseStatus = "pending"
+    decision: Decision | None = None
+    result: CallResult | None = None
+    asked_again: str | None = None
+    begun: bool = False
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestChange:
+    """What happened to a request. `kind` is how its call ended, if it has."""
+
+    what: RequestFact
+    approval: PendingApproval
+    checkpoint_id: str
+    decision: Decision | None
+    asked_again: str | None
+    kind: Settlement | None
+
+
+class RequestHistory:
+    """Reads a log from its beginning, in order, and knows the requests in it. An entry costs what is open, and not what was."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, Course] = {}
+        self._open: dict[str, Course] = {}  # of the run and branch that are read now
+        self._rows: dict[str, Checkpoint] = {}  # the last of each path
+        self._place = ("", "")
+        self._found: list[RequestChange] = []
+
+    def read(self, path: str, item: Checkpoint | Outcome) -> list[RequestChange]:
+        """Take note of the next entry of the log, and give what it changes."""
+        self._found = []
+        if isinstance(item, Checkpoint):
+            self._checkpoint(item)
+        elif self._open:
+            self._outcome(path, item)
+        return self._found
+
+    # Entries
+
+    def _outcome(self, path: str, outcome: Outcome) -> None:
+        match outcome:
+            case Decided():
+                self._decided(outcome.decision)
+            case CallStarted():
+                for each in self._of(path, outcome.id):
+                    if each.decision is not None and not each.told:
+                        each.begun, each.status = True, "running"
+            case Withdrawn():
+                for id in outcome.ids:
+                    for each in self._of(path, id):
+                        each.begun = False
+                        each.status = "decided" if each.status == "running" else each.status
+            case CallUnknown() | CallFailed() if outcome.pending_id is not None:
+                # It is asked once a checkpoint says so. The run may end before that, and then nobody is asked.
+                for each in self._of(path, outcome.id):
+                    each.status, each.asked_again = "asked_again", outcome.pending_id
+            case CallFailed() if outcome.next == "model":
+                self._result(path, outcome.id, CallResult(kind="failed", content=outcome.error))
+            case CallSettled():
+                self._result(path, outcome.id, outcome.result)
+            case _:
+                pass
+
+    def _checkpoint(self, now: Checkpoint) -> None:
+        place = (now.run_id, now.branch_id)
+        if place != self._place:
+            # The thread's next run, or a fork: what was open before is decided elsewhere, and a fork asks anew, under other ids.
+            self._open = {}
+            self._rows = self._rows if now.run_id == self._place[0] else {}
+            self._place = place
+        before, self._rows[now.path] = self._rows.get(now.path), now
+        if self._open:
+            self._decisions(before, now)
+            if before is None or before.calls is not now.calls:
+                self._calls(now)
+        if now.path:
+            return
+        if before is None or before.calls is not now.calls:
+            self._listed(now)
+        if now.ended is not None:
+            for each in [*self._open.values()]:
+                self._left(each)
+
+    def _decisions(self, before: Checkpoint | None, now: Checkpoint) -> None:
+        known = before.decisions if before is not None else ()
+        # One that was checked since has moved to the end: then all of them are looked at.
+        follows = now.decisions[: len(known)] == known
+        for decision in now.decisions[len(known) if follows else 0 :]:
+            self._decided(decision)
+
+    def _calls(self, now: Checkpoint) -> None:
+        """Look at the call of each request that is open, and at the calls around it."""
+        begins = now.path != "" and now.parent_id is None  # the call is run again, with a new run inside
+        for each in [*self._open.values()]:
+            path = each.approval.path
+            if begins and each.decision is not None and f"{path}/".startswith(f"{now.path}/"):
+                self._left(each)
+            elif path == now.path:
+                self._follow(each, now)
+            elif not now.path or path.startswith(f"{now.path}/"):
+                inside = path.removeprefix(now.path).lstrip("/")
+                around = (call for call in now.calls if f"{inside}/".startswith(f"{call.id}/"))
+                if all(call.result is not None for call in around):
+                    self._left(each)
+
+    def _listed(self, now: Checkpoint) -> None:
+        """Take note of what waits at a checkpoint of the outermost run."""
+        pending = {item.id: item for item in now.pending}
+        for each in [*self._open.values()]:
+            if each.decision is None and each.approval.id not in pending:
+                self._left(each)
+        for id, item in pending.items():
+            if id not in self.requests:
+                call = next(self._asking(item), None)
+                course = Course(approval=item, checkpoint_id=now.id, call=call)
+                self.requests[id] = self._open[id] = course
+                self._tell(course, "asked")
+
+    def _asking(self, item: PendingApproval) -> Iterator[Call]:
+        """The call that a request is about."""
+        row = self._rows.get(item.path)
+        for call in row.calls if row is not None else ():
+            if call.pending_id == item.id or call.question(item.id, item.path) is not None:
+                yield call
+
+    # Requests
+
+    def _of(self, path: str, id: str) -> list[Course]:
+        """The open requests about a call."""
+        return [
+            each
+            for each in self._open.values()
+            if each.approval.path == path and each.call is not None and each.call.id == id
+        ]
+
+    def _decided(self, decision: Decision) -> None:
+        each = self._open.get(decision.pending_id)
+        if each is None:
+            return
+        first, each.decision = each.decision is None, decision
+        if first:
+            each.status = "decided"
+            self._tell(each, "expired" if decision.kind == "expire" else "decided")
+            each.told = decision.kind in ("expire", "reject", "skip")
+
+    def _result(self, path: str, id: str, result: CallResult) -> None:
+        """A call has its result: so have the requests about it, and those inside it are over."""
+        for each in self._of(path, id):
+            self._settled(each, result)
+        inside = path_inside(path, id)
+        for each in [*self._open.values()]:
+            if f"{each.approval.path}/".startswith(f"{inside}/"):
+                self._left(each)
+
+    def _follow(self, each: Course, now: Checkpoint) -> None:
+        """See how the call of a request stands at a checkpoint of its run."""
+        if each.call is None:
+            return
+        stop = each.approval.between_steps  # the next stop of its kind may have its id
+        call = next((one for one in now.calls if one.id == each.call.id), None)
+        if call is None or (stop and call.pending_id != each.approval.id):
+            self._gone(each, now)
+        elif call.result is not None:
+            self._settled(each, call.result)
+        elif call.status == "pending" and call.pending_id != each.approval.id:
+            # One that was let go on at a breakpoint is to be approved next. In any other case the answer has come to nothing.
+            went_on = each.approval.why == "breakpoint" and call.why == "approval" and not each.begun
+            each.status, each.asked_again = "asked_again", call.pending_id
+            self._over(each, "carried_out" if went_on else "failed")
+
+    def _gone(self, each: Course, now: Checkpoint) -> None:
+        """The turn of the call is closed: the conversation has its result, unless it never runs or is the node of a graph."""
+        assert each.call is not None
+        kind = each.decision.kind if each.decision is not None else None
+        if each.approval.between_steps:
+            each.status = "settled"
+            self._over(each, "carried_out" if kind == "approve" else "withdrawn")
+            return
+        call_id = each.call.call_id
+        said = next((message for message in reversed(now.messages) if message.tool_call_id == call_id), None)
+        if said is not None and said.settlement is not None:
+            self._settled(each, CallResult(kind=said.settlement, content=said.text))
+        elif kind == "respond" and each.approval.why != "question":
+            each.status = "settled"
+            self._over(each, "carried_out", "responded")
+        else:
+            self._left(each)
+
+    def _settled(self, each: Course, result: CallResult) -> None:
+        each.result, each.status, each.asked_again = result, "settled", None
+        if each.decision is None or (result.kind in ("cancelled", "superseded") and not each.begun):
+            self._over(each, "withdrawn")
+        else:
+            self._over(each, "carried_out" if result.kind in ("completed", "responded") else "failed")
+
+    def _left(self, each: Course) -> None:
+        """The run goes on, or has ended, without what was asked: the log says no more of it."""
+        each.status, each.asked_again = "settled", None
+        self._over(each, "failed" if each.begun else "withdrawn")
+
+    def _over(self, each: Course, what: RequestFact, kind: Settlement | None = None) -> None:
+        del self._open[each.approval.id]
+        if not each.told:
+            each.told = True
+            self._tell(each, what, kind)
+
+    def _tell(self, each: Course, what: RequestFact, kind: Settlement | None = None) -> None:
+        self._found.append(
+            RequestChange(
+                what=what,
+                approval=each.approval,
+                checkpoint_id=each.checkpoint_id,
+                decision=each.decision,
+                asked_again=each.asked_again,
+                kind=each.result.kind if each.result is not None else kind,
+            )
+        )

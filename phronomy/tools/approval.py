@@ -1,0 +1,199 @@
+"""Approval of a call: what a tool or a policy asks for, and the user's functions that it is made of, each checked once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+
+from phronomy.errors import AsyncRequired, ConfigurationError
+from phronomy.foundation import checks
+from phronomy.foundation.json_text import clean
+from phronomy.foundation.quoting import quoted, quoted_word
+from phronomy.records.decisions import Permitted, Reject
+from phronomy.tools.arguments import takes_context
+
+if TYPE_CHECKING:
+    from phronomy.tools.context import Condition, ReviewText
+
+Shown: TypeAlias = Callable[[], Mapping[str, object]]
+"""Makes a copy of the arguments of a call, for one function alone: whatever it does to it, the body runs with what a human approved."""
+
+LONGEST_TITLE: Final = 200
+LONGEST_CONTEXT: Final = 10_000
+
+_log = logging.getLogger("phronomy")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Approval:
+    """What is asked of a human before a call runs: `@tool(requires_approval=Approval(title="Refund"))`.
+
+    `when` says which calls need approval: True (the default: every call), False, or a predicate of the arguments.
+
+    `title` (up to 200 characters) and `context` (up to 10,000) are for the person who decides. Each is a text, or a
+    function that makes one of the arguments, or of the arguments and a `ToolContext`; it can be async, and may return
+    None for no text. The function gets `"[redacted]"` in place of the values that the tool redacts, so the text can be
+    shown wherever the request is. A longer text is cut. If the function raises, the human is asked without the text.
+
+    `answers` are the decisions that the request allows: any of `"approve"`, `"edit"` (to approve other arguments),
+    `"reject"` and `"respond"`. None: all. It holds for every request about the call, whoever answers. At a breakpoint,
+    a human can also skip the call.
+
+    Raises `ConfigurationError`.
+    """
+
+    when: bool | Condition = True
+    title: str | ReviewText | None = None
+    context: str | ReviewText | None = None
+    answers: Collection[Permitted] | None = None
+
+    def __post_init__(self) -> None:
+        if self.when is not True and self.when is not False and not callable(self.when):
+            raise ConfigurationError("Approval: when is exactly True, exactly False, or a function of the arguments")
+        for name, longest in (("title", LONGEST_TITLE), ("context", LONGEST_CONTEXT)):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                if not given.strip() or len(given) > longest:
+                    raise ConfigurationError(
+                        f"Approval: {name} is a text of 1 to {longest:,} characters, not {len(given):,}"
+                    )
+            elif given is not None and not callable(given):
+                raise ConfigurationError(
+                    f"Approval: {name} is a text, or a function that makes one, not {quoted(given)}"
+                )
+        if self.answers is not None:
+            object.__setattr__(self, "answers", _permitted(self.answers))
+
+
+def _permitted(given: object) -> tuple[Permitted, ...]:
+    """The kinds of decisions that are allowed, in the order of the type. Raises `ConfigurationError`."""
+    known: tuple[Permitted, ...] = get_args(Permitted)
+    names = checks.texts_in(given)
+    wrong = [name for name in names or () if name not in known]
+    if not names or wrong:
+        what = quoted_word(wrong[0]) if wrong else quoted(given)
+        raise ConfigurationError(f"Approval: answers are one or more of {', '.join(known)}, in a list, not {what}")
+    return tuple(kind for kind in known if kind in names)
+
+
+class _OfArguments:
+    """A function of the arguments, or of arguments and context. `what` names it in errors and in the log.
+
+    Raises the error given, for a signature that cannot be called.
+    """
+
+    def __init__(self, function: Callable[..., Any], what: str, error: type[ConfigurationError]) -> None:
+        self._what = what
+        self._function = function
+        self._takes_context = takes_context(function, what, "args", error)
+        self.is_async: bool = checks.is_async(function)
+
+    def _given(self, shown: Shown, context: object) -> tuple[object, ...]:
+        return (shown(), context) if self._takes_context else (shown(),)
+
+    def _called(self, shown: Shown, context: object) -> Any:
+        """What the function returns. Raises what it does, and `AsyncRequired` if it is async."""
+        return self._function(*self._given(shown, context))
+
+    def _refuse_async(self) -> None:
+        if self.is_async:
+            raise AsyncRequired(f"{self._what} is async; use the agent's async methods")
+
+
+class ApprovalPredicate(_OfArguments):
+    """Says whether a human is asked. One that raises, or gives nonsense, means that a human is asked."""
+
+    def ask(self, shown: Shown, context: object) -> bool | Reject:
+        """The answer of the predicate about a call. Raises `AsyncRequired` if it is async."""
+        self._refuse_async()
+        try:
+            return self._answered(self._called(shown, context))
+        except Exception as error:
+            return self._asks(f"raised {type(error).__name__}")
+
+    async def aask(self, shown: Shown, context: object) -> bool | Reject:
+        """As `ask`, for predicates of both kinds."""
+        if not self.is_async:
+            return self.ask(shown, context)
+        try:
+            return self._answered(await self._called(shown, context))
+        except Exception as error:
+            return self._asks(f"raised {type(error).__name__}")
+
+    def _answered(self, answer: object) -> bool | Reject:
+        if isinstance(answer, bool | Reject):
+            return answer
+        checks.close_unawaited(answer)
+        return self._asks(f"answered with {type(answer).__name__}")
+
+    def _asks(self, why: str) -> bool:
+        _log.warning("%s %s, so a human is asked", self._what, why)
+        return True
+
+
+class TextOfArguments(_OfArguments):
+    """Makes a text for the person who decides. One that raises, or gives no text, leaves the request without it."""
+
+    def __init__(self, function: Callable[..., Any], what: str, error: type[ConfigurationError], longest: int) -> None:
+        super().__init__(function, what, error)
+        self._longest = longest
+
+    def text(self, shown: Shown, context: object) -> str | None:
+        """The text about a call, None if there is none. Raises `AsyncRequired` if the function is async."""
+        self._refuse_async()
+        try:
+            return self._told(self._called(shown, context))
+        except Exception as error:
+            self._untold(f"raised {type(error).__name__}")
+            return None
+
+    async def atext(self, shown: Shown, context: object) -> str | None:
+        """As `text`, for functions of both kinds."""
+        if not self.is_async:
+            return self.text(shown, context)
+        try:
+            return self._told(await self._called(shown, context))
+        except Exception as error:
+            self._untold(f"raised {type(error).__name__}")
+            return None
+
+    def _told(self, given: object) -> str | None:
+        if given is None:
+            return None
+        if not isinstance(given, str):
+            checks.close_unawaited(given)
+            self._untold(f"returned {type(given).__name__}")
+            return None
+        text = clean(str(given))
+        if not text.strip():
+            return None
+        return text if len(text) <= self._longest else f"{text[: self._longest - 1]}…"
+
+    def _untold(self, why: str) -> None:
+        # A text is a help, and no gate. Whoever decides sees the arguments all the same, so the request is not held up for it.
+        _log.warning("%s %s, so a human is asked without it", self._what, why)
+
+
+class Review:
+    """What an `Approval` says to the person who decides: its texts, compiled, and the decisions that it allows.
+
+    Raises the error given, for a function that cannot be called.
+    """
+
+    def __init__(self, approval: Approval, of: str, error: type[ConfigurationError]) -> None:
+        self.title: str | TextOfArguments | None = _compiled(approval.title, f"the title of {of}", error, LONGEST_TITLE)
+        self.context: str | TextOfArguments | None = _compiled(
+            approval.context, f"the context of {of}", error, LONGEST_CONTEXT
+        )
+        self.answers: tuple[Permitted, ...] = tuple(approval.answers or ())
+        self.is_async: bool = any(
+            isinstance(each, TextOfArguments) and each.is_async for each in (self.title, self.context)
+        )
+
+
+def _compiled(given: object, what: str, error: type[ConfigurationError], longest: int) -> str | TextOfArguments | None:
+    if isinstance(given, str):
+        return clean(given)
+    return TextOfArguments(given, what, error, longest) if callable(given) else None
