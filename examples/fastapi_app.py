@@ -5,8 +5,9 @@
         OPENAI_API_KEY=... python examples/fastapi_app.py
 
 The token (`Authorization: Bearer ...`) says who somebody is, never the body of the request. Clients get ids and requests, never
-a checkpoint. A decision names the checkpoint, the pending id and the digest of the shown request. A page that is out of date
-gets 409 with the decision that counts, and decides nothing.
+a checkpoint. A decision names the pending id and the digest of the shown request. It is recorded and answered within
+milliseconds; a worker in this process, or in another one, carries it out. A page that is out of date gets 409 with the decision
+that counts, and decides nothing.
 
 Put TLS in front of the server. Tokens in an environment variable are good enough only for an example: use your site's own
 sign-in. `PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, `PORT` a port (8000).
@@ -14,13 +15,16 @@ sign-in. `PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, `
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import uvicorn
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, Header, HTTPException, Request
 from fastapi.responses import JSONResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, StrictBool
@@ -31,17 +35,16 @@ from phronomy import (
     CheckpointAlreadyResumed,
     CheckpointNotFound,
     InvalidDecision,
-    PendingApproval,
     Principal,
     Reject,
-    Result,
-    RunBusy,
+    RequestExpired,
     RunFailed,
     UnknownPending,
     open_store,
     to_wire,
     tool,
 )
+from phronomy.workers import Worker
 
 TOKENS: dict[str, tuple[str, str]] = json.loads(os.environ.get("DESK_TOKENS", "{}"))
 
@@ -52,14 +55,27 @@ def refund(order_id: int, amount: float) -> str:
     return f"{amount:.2f} euros for order {order_id} are on their way"
 
 
+store = open_store(os.environ.get("PHRONOMY_STORE", "sqlite:///desk.db"))
 agent = Agent(
     name="desk",
     model=os.environ.get("PHRONOMY_MODEL", "openai/gpt-4o-mini"),
     instructions="You work at a refund desk. Refund what is asked for.",
     tools=[refund],
-    store=open_store(os.environ.get("PHRONOMY_STORE", "sqlite:///desk.db")),
+    store=store,
 )
-app = FastAPI(title="Refund desk")
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Carry out what is decided, and recover what killed processes left. Without this, run `phronomy work` beside the server."""
+    worker = Worker(agent)
+    working = asyncio.create_task(worker.arun())
+    yield
+    worker.stop()
+    await working
+
+
+app = FastAPI(title="Refund desk", lifespan=lifespan)
 
 
 class Ask(BaseModel):
@@ -93,50 +109,52 @@ def approver(who: Annotated[tuple[str, str], Depends(known)]) -> Principal:
     return Principal(id=name)
 
 
-def shown(checkpoint_id: str, pending: PendingApproval) -> dict[str, Any]:
-    """The request for an approver. The tool runs with `args`: show all of them, escaped, and cut nothing.
-
-    For whole numbers that a browser would round, `exact` has the digits: show these.
-    """
-    return {"checkpoint_id": checkpoint_id, "pending_id": pending.id, **to_wire(pending)}
-
-
-def told(result: Result) -> dict[str, Any]:
-    """The data of a run for a client."""
-    return {"run_id": result.run_id, "status": result.status, "output": result.output}
-
-
 @app.post("/runs", status_code=201)
 def ask(body: Ask, who: Annotated[tuple[str, str], Depends(known)]) -> dict[str, Any]:
     """Ask the desk. If a call needs approval, the run waits."""
-    return told(agent.invoke(body.message, metadata={"customer": who[0]}))
+    result = agent.invoke(body.message, metadata={"customer": who[0]})
+    return {"run_id": result.run_id, "status": result.status, "output": result.output}
 
 
 @app.get("/runs/{run_id}")
 def look(run_id: str, who: Annotated[tuple[str, str], Depends(known)]) -> dict[str, Any]:
     """The state of a run, for the customer who asked. Others get 404."""
-    head = agent.store.head(run_id)[1]
+    head = store.head(run_id)[1]
     if head.metadata.get("customer") != who[0]:
         raise HTTPException(404, "there is no such run")
     return {"run_id": run_id, "status": head.status, "output": head.output}
 
 
-@app.get("/pending")
-def pending(who: Annotated[Principal, Depends(approver)]) -> list[dict[str, Any]]:
-    """The pending approvals, oldest first."""
-    return [shown(waiting.checkpoint_id, waiting.approval) for waiting in agent.store.pending()]
+@app.get("/requests")
+def requests(who: Annotated[Principal, Depends(approver)]) -> list[dict[str, Any]]:
+    """The requests that wait, oldest first.
+
+    The tool runs with `args`: show all of them, escaped, and cut nothing. For whole numbers that a browser would round, `exact` has
+    the digits: show these.
+    """
+    return [to_wire(waiting.approval) for waiting in store.pending()]
 
 
-@app.post("/checkpoints/{checkpoint_id}/pending/{pending_id}")
+@app.get("/requests/{pending_id}")
+def request(pending_id: str, who: Annotated[Principal, Depends(approver)]) -> dict[str, Any]:
+    """One request, and what has become of it: the page asks again until its status is `settled`."""
+    return to_wire(store.request(pending_id))
+
+
+@app.post("/requests/{pending_id}", status_code=202)
 def decide(
-    checkpoint_id: str, pending_id: str, body: Decide, who: Annotated[Principal, Depends(approver)]
+    pending_id: str,
+    body: Decide,
+    who: Annotated[Principal, Depends(approver)],
+    idempotency_key: Annotated[str | None, Header()] = None,
 ) -> dict[str, Any]:
-    """Decide one pending call: 404 if it is unknown, 409 if it was decided before, 422 if it differs from the shown call."""
-    waits = {each.id: each.digest for each in agent.store.load(checkpoint_id).pending}
-    if pending_id in waits and body.digest != waits[pending_id]:
-        raise HTTPException(422, "the digest is not that of this call: load what waits again")
+    """Record a decision: 404 if the request is unknown, 409 if it was decided before, 410 if it has expired, 422 if it is another.
+
+    A request that is sent twice with the same `Idempotency-Key` is recorded once.
+    """
     answer = Approve() if body.approve else Reject(reason=body.reason)
-    return told(agent.resume(checkpoint_id, decisions={pending_id: answer}, by=who, channel="http"))
+    decided = store.decide(pending_id, answer, by=who, digest=body.digest, channel="http", key=idempotency_key)
+    return {"run_id": decided.run_id, "status": decided.status}
 
 
 @app.exception_handler(CheckpointNotFound)
@@ -153,9 +171,9 @@ def decided_before(request: Request, error: CheckpointAlreadyResumed) -> JSONRes
     return JSONResponse({"error": str(error), "decision": first, "progress": error.progress}, 409)
 
 
-@app.exception_handler(RunBusy)
-def busy(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"error": str(error)}, 409, {"Retry-After": "5"})
+@app.exception_handler(RequestExpired)
+def too_late(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"error": str(error)}, 410)
 
 
 @app.exception_handler(InvalidDecision)

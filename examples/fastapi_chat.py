@@ -5,7 +5,8 @@
 
 The token (`Authorization: Bearer ...`) says who somebody is. For the thread of another user, they get 404. The function `say`
 decides what the next message does: while the run waits or runs, the message gets 409 with the reason; after a failure of the
-provider, it starts a new run with the whole conversation. `again` tries the failed run once more, without another message.
+provider, it starts a new run with the whole conversation. `again` tries the failed run once more, without another message. A
+decision is recorded and answered at once; the worker in this process carries it out, and the page asks for the thread again.
 
 Put TLS in front of the server, and use your site's own sign-in. Keep the list of a user's threads in your own table.
 `PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, which any number of processes share, `PORT` a port (8000).
@@ -13,12 +14,12 @@ Put TLS in front of the server, and use your site's own sign-in. Keep the list o
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
-import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import uvicorn
@@ -32,16 +33,17 @@ from phronomy import (
     Approve,
     CheckpointAlreadyResumed,
     CheckpointNotFound,
+    InvalidDecision,
     Reject,
     RunBusy,
     RunFailed,
-    StoreError,
     ThreadBusy,
     UnknownPending,
     open_store,
     to_wire,
     tool,
 )
+from phronomy.workers import Worker
 
 TOKENS: dict[str, str] = json.loads(os.environ.get("CHAT_TOKENS", "{}"))
 
@@ -62,21 +64,14 @@ agent = Agent(
 )
 
 
-def keep_recovering(stop: threading.Event) -> None:
-    """At start, and once per lease: continue the runs of killed processes. Runs that wait for a human are not changed."""
-    while True:
-        with suppress(StoreError):  # it is away: the next time, then
-            agent.recover_all()
-        if stop.wait(store.lease):
-            return
-
-
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    stop = threading.Event()
-    threading.Thread(target=keep_recovering, args=(stop,), daemon=True).start()
+    """Carry out what is decided, and recover the runs of killed processes. Runs that wait for a human are not changed."""
+    worker = Worker(agent)
+    working = asyncio.create_task(worker.arun())
     yield
-    stop.set()
+    worker.stop()
+    await working
 
 
 app = FastAPI(title="Refund chat", lifespan=lifespan)
@@ -88,12 +83,13 @@ class Said(BaseModel):
 
 
 class Decided(BaseModel):
-    """`approve` is strict: the text "false", or 1, is refused rather than read as a yes."""
+    """`approve` is strict: the text "false", or 1, is refused rather than read as a yes. Sent twice with one `key`, it counts once."""
 
     model_config = ConfigDict(extra="forbid")
     digest: str
     approve: StrictBool
     reason: str | None = None
+    key: str | None = None
 
 
 def user(sent: Annotated[HTTPAuthorizationCredentials, Depends(HTTPBearer())]) -> str:
@@ -121,10 +117,12 @@ def shown(thread_id: str) -> dict[str, Any]:
     branches = store.branches(thread_id=thread_id)
     if not branches:
         raise HTTPException(404, "there is no such thread")
-    head = store.head(branches[-1].id)[1]
-    said = [(each.role, each.text) for each in head.messages if each.role in ("user", "assistant") and each.text]
-    waits = [{"checkpoint_id": head.id, "pending_id": each.id, **to_wire(each)} for each in head.pending]
-    return {"status": branches[-1].status, "said": said, "pending": waits}
+    last, waits = branches[-1], [to_wire(each.approval) for each in store.pending(thread_id=thread_id)]
+    messages = store.head(last.id)[1].messages
+    said = [(each.role, each.text) for each in messages if each.role in ("user", "assistant") and each.text]
+    # Decided, and not carried out yet: to the user, the desk is at work.
+    status = "running" if last.status == "suspended" and not waits else last.status
+    return {"status": status, "said": said, "pending": waits}
 
 
 @app.get("/threads/{thread}")
@@ -146,16 +144,13 @@ def again(thread_id: Thread) -> dict[str, Any]:
     return shown(thread_id)
 
 
-@app.post("/threads/{thread}/checkpoints/{checkpoint_id}/pending/{pending_id}")
-def decide(checkpoint_id: str, pending_id: str, body: Decided, thread_id: Thread, who: User) -> dict[str, Any]:
-    """Decide one pending call: 404 if it is not in this thread, 409 if it was decided before, 422 if it differs from the shown call."""
-    head = store.load(checkpoint_id)
-    if head.thread_id != thread_id:
-        raise HTTPException(404, "there is no such request")
-    if any(each.id == pending_id and each.digest != body.digest for each in head.pending):
-        raise HTTPException(422, "the digest is not that of this call: load what waits again")
+@app.post("/threads/{thread}/requests/{pending_id}", status_code=202)
+def decide(pending_id: str, body: Decided, thread_id: Thread, who: User) -> dict[str, Any]:
+    """Decide one request: 404 if it is not in this thread, 409 if it was decided before, 422 if it differs from the shown call."""
+    if store.request(pending_id).thread_id != thread_id:
+        raise HTTPException(404, "there is no such thread or request")
     answer = Approve() if body.approve else Reject(reason=body.reason)
-    agent.resume(checkpoint_id, decisions={pending_id: answer}, by=who, channel="chat")
+    store.decide(pending_id, answer, by=who, digest=body.digest, channel="chat", key=body.key)
     return shown(thread_id)
 
 
@@ -179,6 +174,12 @@ def decided_before(request: Request, error: CheckpointAlreadyResumed) -> JSONRes
     decision = error.decision
     first = {"kind": decision.kind, "by": decision.by.id if decision.by else None} if decision else None
     return JSONResponse({"error": "this was decided before", "decision": first, "progress": error.progress}, 409)
+
+
+@app.exception_handler(InvalidDecision)
+def invalid(request: Request, error: Exception) -> JSONResponse:
+    """For example, another call waits by now: load the thread again."""
+    return JSONResponse({"error": str(error)}, 422)
 
 
 @app.exception_handler(RunFailed)

@@ -6,12 +6,14 @@
 nothing, and the event with the decision can come days later, to another machine. `sqlite:///` is for one machine. If functions
 run on several machines, use a store that all of them can reach.
 
-A platform kills a function that runs for too long. The run is then claimed until its lease expires. After that, a timer sends
-`recover`. The time limit of the platform must be longer than a tool and a model call. `PHRONOMY_MODEL` names another model.
+`decide` records the decision and answers within milliseconds. `work` with its `run_id` carries it out: send it through a queue of
+your platform. `work` without one, from a timer, carries out everything that is left, also what killed functions left. The time
+limit of the platform must be longer than a tool and a model call. `PHRONOMY_MODEL` names another model.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -31,6 +33,7 @@ from phronomy import (
     open_store,
     tool,
 )
+from phronomy.workers import Worker
 
 
 @tool(requires_approval=True)
@@ -42,7 +45,7 @@ def refund(order_id: int, amount: float) -> str:
 def told(result: Result) -> dict[str, Any]:
     """The data for the caller: the ids and the requests. The checkpoint itself stays here."""
     waiting = [
-        {"checkpoint_id": result.checkpoint.id, "pending_id": each.id, "tool": each.tool_name, "args": each.args}
+        {"pending_id": each.id, "tool": each.tool_name, "args": each.args, "digest": each.digest}
         for each in result.checkpoint.pending
     ]
     return {"run_id": result.run_id, "status": result.status, "output": result.output, "pending": waiting}
@@ -50,7 +53,8 @@ def told(result: Result) -> dict[str, Any]:
 
 NEEDS = {
     "ask": ("message",),
-    "decide": ("checkpoint_id", "pending_id", "approved", "by"),
+    "decide": ("pending_id", "digest", "approved", "by"),
+    "work": (),
     "recover": ("run_id",),
 }
 
@@ -70,7 +74,16 @@ def act(agent: Agent, event: dict[str, Any]) -> dict[str, Any]:
             if not isinstance(approved, bool):  # "false" is true in Python, and 1 is not a yes
                 raise DecisionError("approved must be true or false")
             answer = Approve() if approved else Reject(reason=event.get("reason"))
-            return told(agent.resume(event["checkpoint_id"], decisions={event["pending_id"]: answer}, by=event["by"]))
+            given = {"by": event["by"], "digest": event["digest"], "key": event.get("key")}
+            decided = agent.store.decide(event["pending_id"], answer, **given)
+            return {"run_id": decided.run_id, "status": decided.status}
+        case "work":
+            worker = Worker(agent)
+            done = asyncio.run(worker.carry_out(event["run_id"]) if "run_id" in event else worker.once())
+            return {
+                "runs": [told(each.result) for each in done if each.result],
+                "failed": sum(each.error is not None for each in done),
+            }
         case _:
             return told(agent.recover(event["run_id"]))
 

@@ -8,6 +8,9 @@ Each event has the id of its place in the store. A page that lost its connection
 (`Last-Event-ID`), and gets the events after it. If no worker drives the run, this request continues it. A page sees only the
 runs of its own user, because the events contain the whole conversation.
 
+Whoever decides here also watches, so the request with the decision drives the run. If nobody watches, record the decision with
+`store.decide` and have a worker carry it out, as in `fastapi_app.py`.
+
 `EventSource` in a browser sends no `Authorization` header; read the stream with `fetch`, or sign people in by a cookie. The
 notes on tokens and TLS in `fastapi_app.py` hold here too. A real service would also have its list of pending approvals.
 `PHRONOMY_MODEL` names another model, `PHRONOMY_STORE` another store, `PORT` a port (8000).

@@ -227,7 +227,7 @@ def test_a_schema_is_kept_once_and_where_it_is_not_the_worker_alone_checks_the_e
     assert desk.request(item.id).status == "asked_again"
 
 
-def test_a_store_object_asks_for_a_schema_once_and_remembers_no_more_than_some(desk: Desk) -> None:
+def test_a_store_object_asks_for_a_schema_and_a_description_once_and_remembers_no_more_than_some(desk: Desk) -> None:
     """A text that is kept under its SHA-256 is never another. That of another tenant is not known."""
     items = [desk.asked(desk.agent()).pending[0] for _ in range(3)]
     store, asked = desk.open(), []
@@ -238,21 +238,21 @@ def test_a_store_object_asks_for_a_schema_once_and_remembers_no_more_than_some(d
         return kept(digest) if store.tenant == "" else None
 
     store.kept_text = counted  # type: ignore[method-assign]
-    digest = items[0].tool.schema_hash
+    digest, told = items[0].tool.schema_hash, items[0].description_hash
     store.read_texts.clear()  # in memory, all stores of a place are one
     first, second = (store.request(item.id).schema for item in items[:2])
     assert first == second == json.loads(kept(digest) or "")
     assert first is not second, "what a caller does to one changes no other"
     found = store.decide(items[0].id, Approve(), by="rita", digest=items[0].digest)
-    assert (found.schema, asked) == (first, [("", digest)])
+    assert (found.schema, found.description, asked) == (first, "Pay an order.", [("", digest), ("", told)])
     store.tenant = "other"
     assert requests.schema_of(store, items[1]) is None
     store.tenant = ""
-    assert asked == [("", digest), ("other", digest)]
+    assert asked == [("", digest), ("", told), ("other", digest)]
     store.read_texts.clear()
     store.read_texts.update({("", str(number)): "{}" for number in range(500)})
     assert store.request(items[1].id).schema == first
-    assert [*store.read_texts] == [("", digest)]
+    assert [*store.read_texts] == [("", digest), ("", told)]
 
 
 def test_what_waits_is_read_at_once_as_it_is_in_several_reads(desk: Desk) -> None:

@@ -308,20 +308,32 @@ def test_serverless(reader: Reader, server: ChatServer) -> None:
     (waits,) = body["pending"]
     assert (waits["tool"], waits["args"]) == ("refund", {"order_id": 1042, "amount": 20.0})
 
-    decision = {"action": "decide", "checkpoint_id": waits["checkpoint_id"], "by": "ada"}
+    decision = {
+        "action": "decide",
+        "pending_id": waits["pending_id"],
+        "digest": waits["digest"],
+        "by": "ada",
+        "key": "k-1",
+    }
     for wrong in scaled(("false",), sweep=("false", 1, None)):
-        status, refused = serverless(reader, **decision, pending_id=waits["pending_id"], approved=wrong)
+        status, refused = serverless(reader, **decision, approved=wrong)
         assert (status, refused["error"]) == (422, "approved must be true or false")
-    assert serverless(reader, **decision, pending_id="pend_0", approved=True)[0] == 404
-    assert serverless(reader, **{**decision, "checkpoint_id": "ckpt_0"}, pending_id="pend_0", approved=True)[0] == 404
+    assert serverless(reader, **{**decision, "pending_id": "pend_0"}, approved=True)[0] == 404
+    assert serverless(reader, **{**decision, "digest": "0" * 64}, approved=True)[0] == 422
     assert serverless(reader, action="recover", run_id=body["run_id"])[1] == body
-    assert len(server.requests) == 1
+    assert serverless(reader, action="work") == (200, {"runs": [], "failed": 0})
 
-    status, ended = serverless(reader, **decision, pending_id=waits["pending_id"], approved=True)
-    assert (status, ended["status"], ended["pending"]) == (200, "completed", [])
-    assert ended["output"] == "I was told: 20.00 euros for order 1042 are on their way"
-    status, late = serverless(reader, **decision, pending_id=waits["pending_id"], approved=False)
+    decided = {"run_id": body["run_id"], "status": "decided"}
+    for _ in range(2):  # the second time it is the same decision, with the same key
+        assert serverless(reader, **decision, approved=True) == (200, decided)
+    status, late = serverless(reader, **decision, approved=False)
     assert status == 409 and "was decided before (approved by ada)" in late["error"]
+    assert len(server.requests) == 1
+    status, done = serverless(reader, action="work", run_id=body["run_id"])
+    (ended,) = done["runs"]
+    assert (status, done["failed"], ended["status"], ended["pending"]) == (200, 0, "completed", [])
+    assert ended["output"] == "I was told: 20.00 euros for order 1042 are on their way"
+    assert serverless(reader, action="work", run_id="run_0")[0] == 404
     assert len(server.requests) == 2
 
 
@@ -330,11 +342,11 @@ def test_serverless_refuses_what_it_cannot_take_and_a_failed_run_goes_on_later(
     reader: Reader, server: ChatServer
 ) -> None:
     for event, why in (
-        ({}, "action must be one of ask, decide, recover"),
-        ({"action": ["ask"]}, "action must be one of ask, decide, recover"),
-        ({"action": "fork"}, "action must be one of ask, decide, recover"),
+        ({}, "action must be one of ask, decide, work, recover"),
+        ({"action": ["ask"]}, "action must be one of ask, decide, work, recover"),
+        ({"action": "fork"}, "action must be one of ask, decide, work, recover"),
         ({"action": "ask"}, "ask needs message"),
-        ({"action": "decide", "by": "ada"}, "decide needs checkpoint_id, pending_id, approved"),
+        ({"action": "decide", "by": "ada"}, "decide needs pending_id, digest, approved"),
         ({"action": "recover"}, "recover needs run_id"),
     ):
         assert serverless(reader, **event) == (422, {"error": why})
@@ -411,37 +423,43 @@ def test_fastapi_app(start: Callable[[str], Desk], server: ChatServer) -> None:
     one, other = start("fastapi_app.py"), start("fastapi_app.py")
     status, run = one("POST", "/runs", "carl", message="Please refund 20 euros")
     assert (status, run["status"], run["output"]) == (201, "suspended", None)
-    status, (waits,) = other("GET", "/pending")
+    status, (waits,) = other("GET", "/requests")
     assert status == 200
     assert (waits["tool_name"], waits["args"], waits["why"]) == (
         "refund",
         {"order_id": 1042, "amount": 20.0},
         "approval",
     )
-    path = f"/checkpoints/{waits['checkpoint_id']}/pending/{waits['pending_id']}"
+    path = f"/requests/{waits['id']}"
     decision = {"digest": waits["digest"], "approve": True}
 
     # Whoever may not, and whatever is not exactly a decision on this call, decides nothing.
-    assert one("GET", "/pending", "nobody") == (401, {"detail": "this token is not known"})
-    assert one("GET", "/pending", "carl") == (403, {"detail": "carl may not decide"})
+    assert one("GET", "/requests", "nobody") == (401, {"detail": "this token is not known"})
+    assert one("GET", "/requests", "carl") == (403, {"detail": "carl may not decide"})
     assert one("POST", path, "carl", **decision)[0] == 403
+    assert one("GET", path, "carl")[0] == 403
     assert one.client.post(path, json=decision).status_code in (401, 403)
     for wrong in ({"approve": "false"}, {"approve": 1}, {"approve": None}, {"digest": "0" * 64}, {"by": "bert"}):
         assert one("POST", path, **{**decision, **wrong})[0] == 422, wrong
-    assert one("POST", f"/checkpoints/{waits['checkpoint_id']}/pending/pend_0", **decision)[0] == 404
-    assert one("POST", f"/checkpoints/ckpt_0/pending/{waits['pending_id']}", **decision)[0] == 404
-    assert one("GET", "/pending") == (200, [waits])
+    assert one("POST", "/requests/pend_0", **decision)[0] == 404
+    assert one("GET", "/requests/pend_0")[0] == 404
+    assert one("GET", "/requests") == (200, [waits])
     assert one("GET", f"/runs/{run['run_id']}", "carl") == (200, run)
     assert one("GET", f"/runs/{run['run_id']}", "bert") == (404, {"detail": "there is no such run"})
     assert one("GET", "/runs/run_0", "carl")[0] == 404
     assert len(server.requests) == 1
 
-    ended = {**run, "status": "completed", "output": "I was told: 20.00 euros for order 1042 are on their way"}
-    assert other("POST", path, **decision) == (200, ended)
-    assert one("GET", "/pending") == (200, [])
-    assert one("GET", f"/runs/{run['run_id']}", "carl") == (200, ended)
+    headers = {"Authorization": "Bearer token-of-ada", "Idempotency-Key": "click-1"}
+    for desk in (other, one):  # the second time it is the same click
+        answer = desk.client.post(path, json=decision, headers=headers)
+        assert (answer.status_code, answer.json()["run_id"]) == (202, run["run_id"])
     status, late = one("POST", path, "bert", digest=waits["digest"], approve=False)
-    assert (status, late["decision"], late["progress"]) == (409, {"kind": "approve", "by": "ada"}, "ended")
+    assert (status, late["decision"]) == (409, {"kind": "approve", "by": "ada"})
+    (found,) = until(lambda: [each for _, each in [one("GET", path)] if each["run_status"] == "completed"])
+    assert (found["status"], found["decision"]["channel"]) == ("settled", "http")
+    assert one("GET", "/requests") == (200, [])
+    ended = {**run, "status": "completed", "output": "I was told: 20.00 euros for order 1042 are on their way"}
+    assert one("GET", f"/runs/{run['run_id']}", "carl") == (200, ended)
     assert len(server.requests) == 2
 
 
@@ -470,9 +488,9 @@ def test_fastapi_chat(start: Callable[[str], Desk], reader: Reader, server: Chat
     assert (status, {name: refused[name] for name in kettle}) == (409, kettle)
     assert chat("GET", "/threads/kettle", "bert")[0] == 404
     assert chat("GET", "/threads/kettle", "nobody") == (401, {"detail": "this token is not known"})
-    path = f"/threads/kettle/checkpoints/{waits['checkpoint_id']}/pending/{waits['pending_id']}"
+    path = f"/threads/kettle/requests/{waits['id']}"
     yes = {"digest": waits["digest"], "approve": True}
-    assert chat("POST", path, "bert", **yes) == (404, {"detail": "there is no such request"})
+    assert chat("POST", path, "bert", **yes) == (404, {"detail": "there is no such thread or request"})
     assert chat("POST", path.replace("kettle", "lamp"), "carl", **yes)[0] == 404
     assert chat("POST", path.replace("pend_", "pend_0"), "carl", **yes)[0] == 404
     for wrong in ({"approve": "true"}, {"digest": "0" * 64}, {"by": "ada"}):
@@ -491,9 +509,13 @@ def test_fastapi_chat(start: Callable[[str], Desk], reader: Reader, server: Chat
     assert chat("GET", "/threads/kettle", "carl") == (200, kettle)
     with ThreadPoolExecutor(2) as pool:
         clicks = [pool.submit(chat, "POST", path, "carl", **yes) for _ in range(2)]
-    (_, paid), (status, late) = sorted((click.result() for click in clicks), key=lambda answer: answer[0])
+    (first, paid), (status, late) = sorted((click.result() for click in clicks), key=lambda answer: answer[0])
+    assert (first, paid["pending"], status) == (202, [], 409)
+    assert (paid["status"] in ("running", "completed"), late["decision"]) == (True, {"kind": "approve", "by": "carl"})
+    (paid,) = until(
+        lambda: [found for _, found in [chat("GET", "/threads/kettle", "carl")] if found["status"] == "completed"]
+    )
     assert paid["said"][-1] == ["assistant", "I was told: 20.00 euros for order 1042 are on their way"]
-    assert (paid["status"], status, late["decision"]) == ("completed", 409, {"kind": "approve", "by": "carl"})
     status, late = chat("POST", path, "carl", digest=waits["digest"], approve=False)
     assert (status, late["decision"], late["progress"]) == (409, {"kind": "approve", "by": "carl"}, "ended")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import pytest
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from places import Place
 from pydantic import AfterValidator
 from request_laws import check_told
@@ -20,6 +21,7 @@ from phronomy import (
     Breakpoint,
     Checkpoint,
     Defer,
+    Hold,
     OutcomeUnknown,
     Reject,
     Respond,
@@ -214,6 +216,53 @@ def test_a_decision_that_is_left_for_a_live_worker_is_told_by_it(desk: Desk) -> 
     check(desk)
 
 
+def test_a_request_is_told_before_other_calls_of_its_reply_run(desk: Desk) -> None:
+    """They may take an hour. A listener that is lost meanwhile leaves no call of which nobody knows whether it began."""
+    heard: list[list[list[str]]] = []
+
+    def slow(order: int) -> str:
+        """Take a while."""
+        heard.append(desk.chat.posts)
+        return "slow"
+
+    replies = [say("", call("slow", {"order": 2}), call("pay", {"order": 1})), call("slow", {"order": 3}), "Done."]
+    agent = desk.agent(*replies, more=[tool(desk.driver.function(slow))])
+
+    class Gone(BaseException):
+        """What ends a worker."""
+
+    def leave(event: RequestChanged) -> None:
+        raise Gone
+
+    desk.chat.on_request = leave  # type: ignore[method-assign]
+    with pytest.raises(Gone):
+        desk.driver.invoke(agent, "Pay")
+    assert heard == []
+    del desk.chat.on_request
+    (branch,) = desk.open().branches()
+    result = desk.driver.recover(agent, branch.run_id)
+    assert [item.tool_name for item in result.checkpoint.pending] == ["pay"]
+    assert heard == [[["asked"]]]
+    desk.driver.resume(agent, result.checkpoint, approved=True)
+    assert heard[1:] == [[["asked", "decided"]]]
+    check(desk)
+
+
+def test_a_call_that_holds_has_its_stop_told(desk: Desk) -> None:
+    heard: list[list[list[str]]] = []
+
+    def answer(hit: Any) -> Any:
+        heard.append(desk.chat.posts)
+        return Approve()
+
+    agent = desk.agent("Done.", breakpoints=[Breakpoint("pre_model_call")])
+    hold = Hold(on_breakpoint=desk.driver.function(answer))
+    result = desk.driver.invoke(agent, "Pay", hold=hold)
+    assert (result.output, heard) == ("Done.", [[["asked"]]])
+    assert desk.chat.posts == [["asked", "decided", "carried_out"]]
+    check(desk)
+
+
 def test_what_a_handler_answers_at_once_was_asked_of_nobody_and_what_it_leaves_is_asked(desk: Desk) -> None:
     agent = desk.agent(BOTH, "Done.")
     answers = iter([True, Defer()])
@@ -371,6 +420,37 @@ def test_a_call_that_is_run_again_when_the_run_is_resumed_has_not_failed_yet(des
     broken.clear()
     desk.driver.recover(agent, asked.run_id)
     assert desk.chat.posts == [["asked", "decided", "carried_out"]]
+    check(desk)
+
+
+@pytest.mark.parametrize("most", range(1, 7))
+def test_a_call_that_was_taken_back_before_it_began_is_withdrawn_with_its_run(desk: Desk, most: int) -> None:
+    """Whoever watches leaves after some event: before the call begins, or once it has run."""
+    agent = desk.agent()
+    asked = desk.asked(agent)
+    desk.driver.watched(agent, asked, most, approved=True)
+    if desk.open().branches()[0].status != "completed":
+        desk.driver.cancel(agent, asked.run_id)
+    assert desk.chat.posts == [["asked", "decided", "carried_out" if desk.paid else "withdrawn"]]
+    check(desk)
+
+
+def test_the_store_says_that_a_call_has_failed_while_the_one_beside_it_runs(desk: Desk) -> None:
+    def slow(order: int) -> str:
+        """Run until the other has failed."""
+        until = time.monotonic() + PATIENCE
+        while desk.open().request(first.id).status != "settled":
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        return "slow"
+
+    wire = failing(desk, ConnectionError, on_failure="model")
+    beside = tool(requires_approval=True)(slow)  # in a thread of its own, with either driver
+    agent = desk.agent(say("", call("wire", {"order": 1}), call("slow", {"order": 2})), "Done.", more=[wire, beside])
+    asked = desk.asked(agent)
+    first, second = asked.pending
+    desk.driver.resume(agent, asked, decisions={first.id: Approve(), second.id: Approve()})
+    assert desk.chat.posts == [["asked", "decided", "failed"], ["asked", "decided", "carried_out"]]
     check(desk)
 
 

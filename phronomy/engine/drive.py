@@ -52,7 +52,10 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
         if reaches_out(runner, move):
             # One who watches may leave at a checkpoint, and expects that nothing has begun behind it. For them the intents are a
             # write of their own; for all others they share that of the checkpoint, which halves the writes of a turn.
-            apart = runner.dirty and runner.watched
+            # So it is where somebody is to be told of a request: a listener may take its time, and a crash in it must not leave a call
+            # of which nobody knows whether it began.
+            tells = runner.teller is not None and runner.teller.is_due(runner)
+            apart = runner.dirty and (runner.watched or tells)
             intents = [] if apart else intents_of(runner, move)
             # With nothing to store, nothing is written. But the first write of a worker also takes the claim, so there is always
             # one before the first deed.
@@ -67,6 +70,8 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
                     if intents:
                         runner.withdraw(intents)
                     raise
+                if runner.teller is not None and tells:
+                    runner.teller.tell(runner)
                 if apart:
                     continue
         # From here on something may be under way that cannot be undone. A stream that is closed now is told so only once all that
@@ -109,7 +114,8 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
         if runner.breakpoints is not None and runner.stops_before(move):
             continue
         if reaches_out(runner, move):
-            apart = runner.dirty and runner.watched
+            tells = runner.teller is not None and runner.teller.is_due(runner)
+            apart = runner.dirty and (runner.watched or tells)
             intents = [] if apart else intents_of(runner, move)
             if runner.has_news(intents):
                 if not await runner.acommit(seal=runner.dirty, intents=intents):
@@ -120,6 +126,8 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
                     if intents:
                         await runner.awithdraw(intents)
                     raise
+                if runner.teller is not None and tells:
+                    await runner.teller.atell(runner)
                 if apart:
                     continue
         left: GeneratorExit | None = None

@@ -12,7 +12,7 @@ from phronomy.approvals.policy import Rule
 from phronomy.concurrency.pieces import Heard, Inner, Piece
 from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.shared import Shared
-from phronomy.engine.spec import Holding, Spec
+from phronomy.engine.spec import Holding, Spec, Telling
 from phronomy.engine.stop_points import Armed, after_call, armed, before
 from phronomy.engine.usage import over_above
 from phronomy.errors import CheckpointError, IllegalOutcome
@@ -137,6 +137,7 @@ class Runner:
         self.looked: object = None  # where no breakpoint has stopped it
         # Only the root can hold: a run inside a call is not returned from, so the root waits for it.
         self.hold: Holding | None = spec.hold if self.root else None
+        self.teller: Telling | None = None
         if self.root:
             self.shared.breakpoints = spec.breakpoints
         self.state: Checkpoint = state

@@ -265,6 +265,22 @@ class Holding(Protocol):
         ...
 
 
+class Telling(Protocol):
+    """How somebody is told of requests that wait while other calls of their reply run."""
+
+    def is_due(self, runner: Runner) -> bool:
+        """Whether there are such requests that nobody was told of."""
+        ...
+
+    def tell(self, runner: Runner) -> None:
+        """Tell of what is stored."""
+        ...
+
+    async def atell(self, runner: Runner) -> None:
+        """As `tell`."""
+        ...
+
+
 class Advancing(Protocol):
     """The work of `Advance`: it may call code of the user's, and raises `RunFailed` for what that raises."""
 

@@ -123,6 +123,11 @@ class _Outbox:
         self._store.announced(self._branch_id, self.seq)
 
 
+def hears_requests(listeners: Sequence[Announcements]) -> bool:
+    """Whether somebody is to be told of each request."""
+    return any(_overrides(each, "on_request") for each in listeners)
+
+
 def _overrides(listener: Announcements, method: str) -> bool:
     return getattr(type(listener), method) is not getattr(Announcements, method) or method in vars(listener)
 

@@ -27,7 +27,7 @@ from phronomy.errors import RunFailed
 from phronomy.models.base import Model, ModelReply, ModelRequest
 from phronomy.models.settings import ModelSettings
 from phronomy.observability import hooks
-from phronomy.observability.announcements import aannounce, announce
+from phronomy.observability.announcements import aannounce, announce, hears_requests
 from phronomy.observability.masking import Masking
 from phronomy.records.calls import Interrupted, Wait
 from phronomy.records.checkpoint import Checkpoint
@@ -234,6 +234,7 @@ def held(runner: Runner, *, streams: bool = False) -> Iterator[Watch]:
             # Before anything is carried out: whoever is told of decisions hears of an approval before its effect, and also if the
             # effect takes an hour.
             tell_world(runner)
+            runner.teller = teller_of(runner)
             yield watch
         except BaseException as error:
             with suppress(Exception):  # the error that brought us here matters more; the lease expires by itself
@@ -260,6 +261,7 @@ async def aheld(runner: Runner, *, streams: bool = False) -> AsyncIterator[Watch
         try:
             watch = Watch(runner, streams=streams)
             await atell_world(runner)
+            runner.teller = teller_of(runner)
             yield watch
         except BaseException as error:
             with suppress(Exception):
@@ -423,6 +425,32 @@ def waits(runner: Runner) -> bool:
     if runner.in_flight or not runner.state.pending:
         return False
     return isinstance(runner.spec.plan(runner.state), Wait)
+
+
+class Teller:
+    """Makes the announcements of requests that wait while other calls of their reply run: nobody has to wait for those calls."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._told = {item.id for item in runner.state.pending}
+
+    def is_due(self, runner: Runner) -> bool:
+        """Whether there are requests that were not announced."""
+        return not self._told.issuperset(item.id for item in runner.state.pending)
+
+    def tell(self, runner: Runner) -> None:
+        """Announce what is stored."""
+        self._told.update(item.id for item in runner.state.pending)
+        tell_world(runner)
+
+    async def atell(self, runner: Runner) -> None:
+        """As `tell`."""
+        self._told.update(item.id for item in runner.state.pending)
+        await atell_world(runner)
+
+
+def teller_of(runner: Runner) -> Teller | None:
+    """What announces requests while other calls run; None if nobody listens to single requests."""
+    return Teller(runner) if hears_requests(runner.spec.announcements) else None
 
 
 def tell_world(runner: Runner) -> None:
