@@ -51,7 +51,7 @@ CORE = ",".join(
 
 # What is heavy and not always needed loads on use, never on `import phronomy`.
 HEAVY = [
-    *("aiohttp", "docstring_parser", "httpx2", "jsonschema", "litellm", "mcp", "openai"),
+    *("aiohttp", "docstring_parser", "httpx2", "jsonschema", "jwt", "litellm", "mcp", "openai"),
     *("opentelemetry", "psycopg", "redis", "rich", "simpleeval", "sqlite3", "tenacity", "typer"),
 ]
 LOADS_NOTHING_HEAVY = f"""

@@ -26,6 +26,11 @@
     ├── LeaseLost                       this worker's claim was taken over by another
     ├── StoreError                      a store cannot do what was asked
     │   └── StillNeeded                 a run cannot be deleted: it has not ended, or other data needs it
+    ├── PersonExists                    an id or an alias belongs to a person already
+    ├── TokenError                      a token of a link or a button does not count
+    │   ├── TokenInvalid                it was not made here, or for something else
+    │   ├── TokenExpired                its time is over
+    │   └── TokenUsed                   it was used for something else
     ├── MCPError                        an MCP server cannot be reached, or does not say how a call ended
     ├── WaitTimeout                     a run that was waited for has not ended yet
     ├── GuardrailRefused                a guardrail refused the input, the answer or a call; the run has ended
@@ -308,6 +313,42 @@ class StillNeeded(StoreError):
         super().__init__(message)
         self.run_id = run_id
         self.branch_id = branch_id
+
+
+class PersonExists(PhronomyError):
+    """A person was not added, because the id or an alias belongs to somebody already. Nothing has changed.
+
+    `id` is the id of the person who has it, and `alias` is the alias, or None if it is the id.
+    """
+
+    def __init__(self, message: str, *, id: str, alias: str | None = None) -> None:
+        super().__init__(message)
+        self.id = id
+        self.alias = alias
+
+
+class TokenError(PhronomyError):
+    """A token of a link or a button does not count. Nothing has changed."""
+
+
+class TokenInvalid(TokenError):
+    """The token was not made with one of these keys, or was made for another purpose or tenant, or is not known any more."""
+
+
+class TokenExpired(TokenError):
+    """The time of the token is over. `pending_id` is the id of the request that it was made for."""
+
+    def __init__(self, message: str, *, pending_id: str) -> None:
+        super().__init__(message)
+        self.pending_id = pending_id
+
+
+class TokenUsed(TokenError):
+    """The token counts once, and was redeemed before, for another use. `pending_id` is the id of the request."""
+
+    def __init__(self, message: str, *, pending_id: str) -> None:
+        super().__init__(message)
+        self.pending_id = pending_id
 
 
 class MCPError(PhronomyError):

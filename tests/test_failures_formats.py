@@ -238,6 +238,7 @@ MAY = {
         "phronomy.errors",
         "__reduce__",
     ): "errors go to other processes: they are made anew by their own class, from what they hold",
+    ("phronomy.records.decisions", "__getstate__"): "it leaves out the claims of a principal",
     ("phronomy.cli.__init__", "exec"): "the empty text",
     ("phronomy.cli.__init__", "import_module"): "the table of the commands",
     ("phronomy.testing.crash", "pickle"): "it asks whether a scenario can be handed to a process, and reads nothing",

@@ -116,6 +116,7 @@ MAY_ACT = {
     "phronomy.models.by_name": {"os"},  # which backend
     "phronomy.models.litellm": {"asyncio", "os", "threading"},
     "phronomy.stores": {"os", "urllib"},  # reading URLs
+    "phronomy.tokens.tokens": {"secrets", "time"},
     "phronomy.stores.alone": {"threading"},
     "phronomy.stores.sql.postgres_async": {"asyncio", "os", "threading", "time"},
     "phronomy.stores.storeless_runs": {"os", "threading"},
@@ -148,6 +149,7 @@ LAZY = {
     "phronomy.tools.json_schema.bounded": {"regex"},
     "phronomy.stops.expressions": {"simpleeval"},
     "phronomy.runs.driving": {"phronomy.observability.events"},  # where somebody listens
+    "phronomy.tokens.keys": {"jwt"},
     "phronomy.tools.arguments": {"docstring_parser"},
     "phronomy.tools.external_results": {"phronomy.tools.json_schema.answers"},
     "phronomy.conversation.input": {"phronomy.models.formats.chat_completions"},

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Final, NoReturn
 
 import typer
@@ -61,6 +62,7 @@ _COMMANDS: Final = {
     "work": ("work.work", _WORKING),
     "recover": ("recover.recover", _STATUSES),
     "cancel": ("runs.cancel", _STATUSES),
+    "people": ("people.people", _STATUSES),
 }
 """The commands in the order of the help: the function of each in its module, and what its help ends with."""
 
@@ -75,7 +77,7 @@ class Invocation:
     def begin(self, context: typer.Context, *, debug: bool) -> Screen:
         """Note which command is run and how, and give the screen for it."""
         self.debug |= debug
-        self.command = context.info_name or ""
+        self.command = context.command_path.partition(" ")[2]
         return Screen()
 
 
@@ -107,9 +109,26 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
     every = () if "--version" in arguments else _COMMANDS
     for name in [word] if word in _COMMANDS else every:
         at, epilog = _COMMANDS[name]
-        module, _, function = at.partition(".")
-        app.command(name, epilog=epilog)(getattr(import_module(f"phronomy.cli.commands.{module}"), function))
+        module_name, _, function = at.partition(".")
+        module = import_module(f"phronomy.cli.commands.{module_name}")
+        if hasattr(module, "COMMANDS"):
+            app.add_typer(_group(name, module, epilog), name=name, epilog=epilog)
+        else:
+            app.command(name, epilog=epilog)(getattr(module, function))
     return app
+
+
+def _group(name: str, module: ModuleType, epilog: str) -> typer.Typer:
+    """The app of a command that has commands of its own."""
+    group = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.callback(invoke_without_command=True)(getattr(module, name))
+    for each, function in module.COMMANDS.items():
+        group.command(each, epilog=epilog)(function)
+    return group
 
 
 # Running a command line

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from phronomy.records.calls import Decided, Ending
 from phronomy.records.chain import decision_on
-from phronomy.records.decisions import Decision, DecisionKind, PendingApproval, Principal, Why
+from phronomy.records.decisions import Decision, DecisionKind, PendingApproval, Recorded, Why
 from phronomy.records.record import Record, Text, Time, digest_of
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class AuditRecord(Record):
     version: Literal[1] = 1
     at: Time
     kind: DecisionKind
-    by: Principal | None = None
+    by: Recorded | None = None
     channel: Text | None = None
     reason: Text | None = None
     run_id: str

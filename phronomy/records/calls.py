@@ -19,7 +19,7 @@ from phronomy.records.decisions import (
     Decision,
     OnExpiry,
     PendingApproval,
-    Principal,
+    Recorded,
     Then,
     ToolIdentity,
     Why,
@@ -483,7 +483,7 @@ class Added(Record):
     type: Literal["added"] = "added"
     message: Message
     guarded: bool = False
-    by: Principal | None = None
+    by: Recorded | None = None
     at: Time
 
 
@@ -496,7 +496,7 @@ class Ending(Record):
     type: Literal["ending"] = "ending"
     status: Literal["cancelled", "superseded"]
     reason: Text | None = None
-    by: Principal | None = None
+    by: Recorded | None = None
     at: Time
 
 
@@ -515,7 +515,7 @@ class Halted(Record):
     args: JsonObject = Field(default=EMPTY, repr=False)
     grace: float | None = None
     reason: Text | None = None
-    by: Principal | None = None
+    by: Recorded | None = None
     at: Time
 
 

@@ -37,7 +37,7 @@ from phronomy.records.calls import (
     Status,
     Unguarded,
 )
-from phronomy.records.decisions import NO_BRIEF, Decision, PendingApproval, Principal
+from phronomy.records.decisions import NO_BRIEF, Decision, PendingApproval, Principal, Recorded
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time, digest_of, explain, later
 
@@ -106,7 +106,7 @@ class Fields(Record):
     elapsed: int = 0
     salt: str = ""
     state: Json = Field(default=NULL, repr=False)
-    requester: Principal | None = Field(default=None, exclude_if=not_)  # nor this one
+    requester: Recorded | None = Field(default=None, exclude_if=not_)  # nor this one
     journal: tuple[AnyOutcome, ...] = Field(default=(), repr=False)
     nested: "tuple[Checkpoint, ...]" = Field(default=(), repr=False)
 

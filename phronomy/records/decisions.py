@@ -3,14 +3,26 @@
 from collections.abc import Mapping
 from datetime import datetime
 from operator import not_
-from typing import ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from phronomy.errors import InvalidDecision, InvalidField
 from phronomy.foundation.json_text import clean
 from phronomy.records.breakpoint_points import Point
-from phronomy.records.record import NULL, Json, JsonObject, OpenJson, OpenObject, Record, Text, Time, digest_of
+from phronomy.records.record import (
+    EMPTY,
+    NULL,
+    HeldObject,
+    Json,
+    JsonObject,
+    OpenJson,
+    OpenObject,
+    Record,
+    Text,
+    Time,
+    digest_of,
+)
 
 Gate = Literal["always", "predicate", "never"]
 """When a tool asks for approval: at every call, when its predicate says so, or never."""
@@ -59,6 +71,9 @@ goes on.
 Permitted = Literal["approve", "edit", "reject", "respond"]
 """A kind of decision that a request can allow. `"edit"` is to approve other arguments than those that were shown."""
 
+Role: TypeAlias = Annotated[Text, Field(min_length=1)]
+"""The name of a role."""
+
 
 class _Said(Record):
     """The base of the records that people make when they decide."""
@@ -70,12 +85,43 @@ class Principal(_Said):
     """The person or program that makes a decision.
 
     `id` is a stable id that you choose, `name` is for people, and `kind` says whether it is a human or a service
-    account.
+    account. `roles` are names of roles; they are recorded with each decision.
+
+    `claims` is any JSON object of whoever has authenticated the principal, such as the claims of a login. It may hold
+    personal data or secrets, so it is for this process alone: it is in no record, dump, log or repr, and does not count
+    where principals are compared.
     """
+
+    wire_omits: ClassVar[tuple[str, ...]] = ("version", "claims")
 
     id: Text = Field(min_length=1)
     name: Text | None = None
     kind: Literal["human", "service"] = "human"
+    roles: tuple[Role, ...] = Field(default=(), exclude_if=not_)  # the format of the first version has no such key
+    claims: HeldObject = Field(default=EMPTY, exclude=True, repr=False)
+
+    # Without the claims: what is read from a store is equal to what was recorded there.
+    def _told(self) -> tuple[object, ...]:
+        return tuple(value for name, value in self.__dict__.items() if name != "claims")
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same principal, whatever the claims are."""
+        return type(other) is type(self) and isinstance(other, Principal) and self._told() == other._told()
+
+    def __hash__(self) -> int:
+        return hash(self._told())
+
+    def __getstate__(self) -> dict[Any, Any]:
+        state = super().__getstate__()  # what is pickled may be stored anywhere
+        return {**state, "__dict__": {**state["__dict__"], "claims": EMPTY}}
+
+    def without_claims(self) -> Self:
+        """The principal as it is recorded."""
+        return self if self.__dict__["claims"] == EMPTY else self.evolve(claims=EMPTY)
+
+
+Recorded: TypeAlias = Annotated[Principal, AfterValidator(Principal.without_claims)]
+"""A principal in a record: without claims."""
 
 
 class Approve(_Said):
@@ -206,7 +252,7 @@ class PendingApproval(Record):
     answers: tuple[Permitted, ...] = Field(default=(), exclude_if=not_)
     conversation: tuple[ShownMessage, ...] = Field(default=(), repr=False, exclude_if=not_)
     description_hash: str | None = Field(default=None, exclude_if=not_)
-    requester: Principal | None = Field(default=None, exclude_if=not_)
+    requester: Recorded | None = Field(default=None, exclude_if=not_)
 
     def has_lapsed(self, now: datetime) -> bool:
         """Whether the request has expired at this time, so that a decision no longer counts."""
@@ -248,7 +294,7 @@ class Decision(Record):
     then: Then = "continue"
     asks: str | None = None
     asked_by: tuple[Text, ...] = Field(default=(), exclude_if=not_)  # as that of a call
-    by: Principal | None = None
+    by: Recorded | None = None
     channel: Text | None = None
     at: Time
     judged: bool = Field(default=True, exclude_if=bool)  # nor has it this key

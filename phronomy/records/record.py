@@ -116,6 +116,17 @@ OpenObject: TypeAlias = Annotated[dict[str, Any], _JsonField(object_only=True, a
 """A JSON object, for values that people send: a dump contains the object itself, and not its text."""
 
 
+class _HeldField(_JsonField):
+    """Marks a field that is never written, and so is refused in what is read."""
+
+    def _read_text(self, value: Any) -> JsonText:
+        raise ValueError("this is kept by nobody: leave it out")
+
+
+HeldObject: TypeAlias = Annotated[dict[str, Any], _HeldField(object_only=True)]
+"""A JSON object that is held in this process alone. Its field is excluded from every dump, and refused in a text."""
+
+
 EMPTY: Any = JsonText("{}")
 """The default of a `JsonObject` field."""
 

@@ -84,9 +84,10 @@ class Beginning:
 
 
 def requested_by(given: str | Principal | None) -> Principal | None:
-    """Who asked for a run. Raises `ConfigurationError`."""
+    """Who asked for a run, as it is recorded. Raises `ConfigurationError`."""
     try:
-        return as_principal(given)
+        who = as_principal(given)
+        return who.without_claims() if who is not None else None
     except InvalidDecision:
         raise ConfigurationError("requester is a Principal, or its id as text that is not empty") from None
 

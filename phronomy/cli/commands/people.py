@@ -1,0 +1,142 @@
+"""The commands about people: who decides, which roles they have, and by which ids channels know them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import typer
+
+from phronomy.cli.apps import open_place
+from phronomy.cli.commands.decide import confirm
+from phronomy.cli.options import Json, Limit, Next, Where, Yes, command
+from phronomy.cli.screen import Screen
+from phronomy.cli.words import DONE, PENDING, WrongUsage
+from phronomy.errors import InvalidField
+from phronomy.people.directory import Person, StoreDirectory
+
+PersonId = Annotated[str, typer.Argument(help="The id of the person, as decisions record it.", metavar="PERSON")]
+
+_HEADS: Final = ("PERSON", "NAME", "KIND", "ROLES", "ALIASES")
+
+
+@command
+def add(
+    screen: Screen,
+    id: PersonId,
+    *,
+    name: Annotated[str | None, typer.Option(help="What people call them.", metavar="TEXT")] = None,
+    role: Annotated[
+        list[str] | None, typer.Option(help="A role that they have. May be given several times.", metavar="ROLE")
+    ] = None,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="An id by which a channel knows them, such as slack:U123. May be given several times.", metavar="ID"
+        ),
+    ] = None,
+    service: Annotated[bool, typer.Option("--service", help="It is a program, and no human.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a person with this id, with all that is known of them.")
+    ] = False,
+    where: Where,
+    json: Json = False,
+) -> int:
+    """Add a person who decides.
+
+    An alias belongs to one person at most. Without --replace, a person who is there already is left as they are.
+    """
+    try:
+        person = Person(
+            id=id,
+            name=name,
+            kind="service" if service else "human",
+            roles=tuple(dict.fromkeys(role or ())),
+            aliases=tuple(dict.fromkeys(alias or ())),
+        )
+    except InvalidField as error:
+        raise WrongUsage(str(error)) from None
+    with open_place(None if json else screen, where, makes=True) as place:
+        StoreDirectory(place.store).add(person, replace=replace)
+    if json:
+        screen.document(_view(person))
+    else:
+        screen.table(_HEADS, [_row(person)])
+    return DONE
+
+
+@command
+def list_people(screen: Screen, *, where: Where, after: Next = None, limit: Limit = None, json: Json = False) -> int:
+    """List the people who decide, in the order of their ids."""
+    with open_place(None if json else screen, where) as place:
+        with screen.reading(machine=json):
+            # One more than is shown tells whether there is another page.
+            found = StoreDirectory(place.store).list(after=after, limit=limit + 1 if limit is not None else None)
+        shown = found[:limit]
+        following = shown[-1].id if len(found) > len(shown) else None
+        if json:
+            screen.document({"items": [_view(each) for each in shown], "next": following})
+        elif not shown:
+            screen.say("There is nobody.")
+        else:
+            screen.table(_HEADS, [_row(each) for each in shown])
+            if following is not None:
+                screen.say(f"More: {place.command('people', 'list', '--after', following)}")
+    return DONE
+
+
+@command
+def remove(screen: Screen, id: PersonId, *, where: Where, yes: Yes = False, json: Json = False) -> int:
+    """Remove a person, with their aliases. What they have decided stays in the audit trail."""
+    if json and not yes:
+        raise WrongUsage("--json asks nobody, so it goes with --yes")
+    with open_place(None if json else screen, where) as place:
+        directory = StoreDirectory(place.store)
+        person = directory.get(id)
+        if person is None:
+            raise WrongUsage(f"there is no person {id!r}")
+        if not json:
+            screen.table(_HEADS, [_row(person)])
+        try:
+            sure = yes or confirm(screen, "Remove this person?")
+        except EOFError:
+            sure = False
+        if not sure:
+            screen.say("Nobody was removed.", style="bold")
+            return PENDING
+        directory.remove(id)
+    if json:
+        screen.document(_view(person))
+    else:
+        screen.say("The person was removed.", style="bold")
+    return DONE
+
+
+def _view(person: Person) -> dict[str, object]:
+    return {
+        "id": person.id,
+        "name": person.name,
+        "kind": person.kind,
+        "roles": [*person.roles],
+        "aliases": [*person.aliases],
+    }
+
+
+def _row(person: Person) -> tuple[str, ...]:
+    return (
+        person.id,
+        person.name or "-",
+        person.kind,
+        ", ".join(person.roles) or "-",
+        ", ".join(person.aliases) or "-",
+    )
+
+
+COMMANDS: Final = {"add": add, "list": list_people, "remove": remove}
+"""The commands of `phronomy people`."""
+
+
+def people(context: typer.Context) -> int:
+    """Add, list and remove the people who decide."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+    return DONE
