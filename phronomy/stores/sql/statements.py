@@ -368,7 +368,9 @@ class Statements(DocumentStatements):
             for status, (also, condition) in _STATUS.items()
             for announces in (False, True)
         }
-        self.leave, self.leave_decision = self._leaving(dialect.whole)
+        leave, decision = self._leaving(dialect.whole)
+        self.leave: dict[bool, str] = leave
+        self.leave_decision: dict[bool, str] | None = decision
         # Owner and fence in the condition, expiry not: a worker that is late but was not replaced goes on.
         self.renew: Final = sql(
             """UPDATE <branches> SET lease_until = ? WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?
