@@ -27,6 +27,7 @@ from phronomy import (
     Respond,
     Skip,
     interrupt,
+    race,
     sequential,
     tool,
 )
@@ -572,6 +573,20 @@ def test_the_steps_of_a_pattern_are_told_once_though_the_outer_run_lists_them_to
     done = ["asked", "decided", "carried_out"]
     assert desk.chat.posts == [done, ["asked", "decided"], done]
     assert {event.run_id for event in desk.chat.events} == {asked.run_id}
+
+
+def test_what_a_run_does_without_is_withdrawn_while_the_run_goes_on(desk: Desk) -> None:
+    """Of two agents in a race one has won: what the other asks is asked no more."""
+    both: Any = race(desk.agent(name="scout"), desk.agent(name="quick"), name="both")
+    editor = desk.agent(name="editor")
+    pattern: Any = sequential(both, editor, name="desk", store=desk.open(), announcements=[desk.chat])
+    desk.driver.invoke(pattern, "Pay")
+    assert desk.chat.posts == [["asked"]] * 2
+    desk.decide(Approve())
+    (result,) = desk.work(pattern)
+    assert result.status == "suspended"
+    assert desk.chat.posts == [["asked", "decided", "carried_out"], ["asked", "withdrawn"], ["asked"]]
+    check(desk)
 
 
 # Branches
