@@ -248,3 +248,15 @@ def test_decided_runs_of_another_agent_are_told_of(place: Path, start: Callable[
         assert worker.stdout.readline() == "Not for it, as they are of other agents: decided runs of desk.\n"
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) == cli.DONE
+
+
+def test_a_worker_whose_store_is_away_says_so_and_waits_for_it(place: Path) -> None:
+    """A database may start later than its workers. What is wrong is told, for whoever has mistyped its address."""
+    store = "postgresql://127.0.0.1:1/runs?timeout=1"
+    command = [sys.executable, "-m", "phronomy", "work", "--app", "desk:make", "--store", store]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        told = "The store cannot be read: PostgreSQL at 127.0.0.1:1: no connection"
+        assert any(line.startswith(told) for line in worker.stderr)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE) == cli.DONE

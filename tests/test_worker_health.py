@@ -20,8 +20,8 @@ from spans import Desk as Meters
 from spans import everything
 from test_workers import NEVER, Desk, decide, working
 
-from phronomy import Reject
-from phronomy.errors import ModelError, StoreError
+from phronomy import Agent, Reject
+from phronomy.errors import AgentChanged, ModelError, StoreError
 from phronomy.testing import ScriptedModel
 from phronomy.workers import Health, SetAside, Worker, endpoint
 from phronomy.workers import worker as module
@@ -186,6 +186,7 @@ def test_the_endpoint_answers_nothing_else(asked: Asked) -> None:
 
 def test_clients_that_say_nothing_keep_nobody_from_asking(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than there is room for: the oldest goes first, and each after a while."""
+    monkeypatch.setattr(endpoint, "_SECONDS", 10 * PATIENCE)
     silent = [asked.connect() for _ in range(endpoint._CLIENTS + 20)]
     for each in silent[:40]:
         each.sendall(b"GET /health HTTP/1.1\r\n")
@@ -281,6 +282,22 @@ def test_a_worker_counts_for_the_telemetry_of_its_agents(desk: Desk) -> None:
     assert "hunter2" not in told
     of_workers = "".join(each for each in told.split('"name": ') if each.startswith('"phronomy.worker.'))
     assert "run_" not in of_workers and "pend_" not in of_workers
+
+
+@pytest.mark.few(1)
+def test_a_decision_that_is_tried_again_has_begun_once(desk: Desk) -> None:
+    """An agent that has changed writes nothing, so the decision stands there as it did at the first try."""
+    meters = Meters()
+    (pending_id,) = desk.asked(desk.agent(), 1)
+    run_id = decide(desk.place.open(), pending_id)
+    bare = Agent(name="desk", model=ScriptedModel(["Done."]), store=desk.place.open(), hooks=[meters.telemetry()])
+    worker = Worker(bare, tries=5)
+    for _ in range(2):
+        (done,) = asyncio.run(worker.carry_out(run_id))
+        assert isinstance(done.error, AgentChanged)
+    counted = meters.metrics()
+    assert counted["phronomy.worker.failures"] == {("AgentChanged", "desk"): 2}
+    assert counted["phronomy.worker.start_delay"][("desk",)][0] == 1
 
 
 @pytest.mark.few(1)

@@ -256,8 +256,9 @@ class Worker:
         """Carry out what is to be done in one run now: for an engine that a `Dispatch` has told of it.
 
         Returns what came of it: of the run and of each fork in which something was to be done. The list is empty if nothing is to be
-        done any more, or if another worker does it. The worker need not be running, and `concurrency` is not looked at: that is for
-        the engine. Call it in any event loop. A run that fails is left for another try, of which the dispatch is told with `at`.
+        done any more, or if another worker does it; if that one ends in the same moment, both may be given the end. The worker need
+        not be running, and `concurrency` is not looked at: that is for the engine. Call it in any event loop. A run that fails is
+        left for another try, of which the dispatch is told with `at`.
 
         Raises `CheckpointNotFound` for an unknown run, `ConfigurationError` for a run of another agent and after `stop`, and
         `StoreError`.

@@ -15,6 +15,7 @@ from phronomy.cli.apps import Place, open_place
 from phronomy.cli.options import Accept, Here, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, FAILED, WrongUsage, explained
+from phronomy.errors import StoreError
 from phronomy.runs.recovery import Recovery
 from phronomy.workers.endpoint import HealthEndpoint
 from phronomy.workers.worker import Worker
@@ -75,7 +76,14 @@ def greet(screen: Screen, place: Place) -> None:
     """Say who works, and of what it leaves to others: a worker of the wrong app would do nothing, without a word."""
     name = place.worker.spec.name
     screen.say(f"A worker for {name}. Ctrl-C stops it.", style="bold")
-    if others := sorted({each.agent for each in place.store.decided()} - {name}):
+    try:
+        others = sorted({each.agent for each in place.store.decided()} - {name})
+    except StoreError as error:  # a database may start later than its workers
+        screen.complain(
+            f"The store cannot be read: {explained(error, 'work').rstrip('.')}. The worker tries again until it can."
+        )
+        return
+    if others:
         screen.say(f"Not for it, as they are of other agents: decided runs of {', '.join(others)}.")
 
 
