@@ -116,6 +116,27 @@ def test_several_workers_share_what_was_decided_and_nothing_runs_twice(desk: Des
     assert desk.paid == dict.fromkeys(orders, 1)
 
 
+def test_a_worker_does_not_look_again_after_each_of_many_runs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look reads all that is to be done: one after each run would take longer the more there is."""
+    agent = desk.agent()
+    orders = range(30)
+    runs = [decide(agent.store, pending_id) for pending_id in desk.asked(agent, *orders)]
+    looks: list[int] = []
+    found = module.recovery.found
+
+    def counted(*given: Any) -> Any:
+        places = found(*given)
+        looks.append(len(places))
+        return places
+
+    monkeypatch.setattr(module.recovery, "found", counted)
+    with working(Worker(agent, poll=NEVER, concurrency=2)):
+        assert {agent.store.wait(run_id, timeout=PATIENCE).ended for run_id in runs} == {"completed"}
+    assert desk.paid == dict.fromkeys(orders, 1)
+    assert looks[0] == 30
+    assert len(looks) <= 4, "the first, one for each place that became free in the end, and one that was woken"
+
+
 def test_a_worker_serves_several_agents_each_with_its_own_tools(desk: Desk) -> None:
     store = desk.place.open()
     agents = [desk.agent(name, store=store) for name in ("north", "south")]

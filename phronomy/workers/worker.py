@@ -17,6 +17,7 @@ import math
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -172,6 +173,9 @@ class Worker:
         self._stopping = threading.Event()
         self._begun: float | None = None
         self._ears: list[_Ear] = []
+        # What the last look found and there was no room for. A look reads all that is to be done, so with many decisions to carry out
+        # it is not repeated after each of them.
+        self._found: deque[tuple[Runs[Any, Any], tuple[str, str]]] = deque()
 
     def health(self) -> Health:
         """How the worker is, for a health check or a page. Safe to call from any thread."""
@@ -323,15 +327,21 @@ class Worker:
         return min([pause, *tries, *(ear.seconds() for ear in self._ears)])
 
     async def _look(self) -> None:
-        """Begin what is to be done, as far as there is room."""
+        """Find what is to be done, and begin it, as far as there is room."""
+        found: list[tuple[Runs[Any, Any], tuple[str, str]]] = []
         for agent in self._agents:
             places = await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL)
             self._measures.found(agent.spec.name, sum(place[1] not in self._at_work for place in places))
-            for place in places:
-                if len(self._at_work) >= self._concurrency:
-                    break
-                if self._is_due(place[1]) and not self._stopping.is_set():
-                    self._begin(agent, place, logged=True)
+            found += [(agent, place) for place in places]
+        self._found = deque(found)
+        self._begin_found()
+
+    def _begin_found(self) -> None:
+        """Begin what the last look found, as far as there is room."""
+        while self._found and len(self._at_work) < self._concurrency and not self._stopping.is_set():
+            agent, place = self._found.popleft()
+            if self._is_due(place[1]):
+                self._begin(agent, place, logged=True)
 
     def _is_due(self, branch_id: str) -> bool:
         """Whether nobody here drives the branch, and it has not failed a moment ago."""
@@ -363,8 +373,10 @@ class Worker:
             return
         if logged and (error := task.exception()) is not None:
             _log.error("a worker could not look after run %s (%s)", place[0], type(error).__name__, exc_info=error)
+        if logged and self._found:
+            self._begin_found()  # there is room for another
         elif task.exception() is None and task.result() is not None:
-            self.wake()  # there is room for another, and a run that was decided again meanwhile is found at once
+            self.wake()  # there may be more, and a run that was decided again meanwhile is found at once
 
     async def _carried_out_at(self, agent: Runs[Any, Any], place: tuple[str, str]) -> list[Recovery[Any]]:
         """What came of a run, if anything was to be done in it that nobody else does."""
