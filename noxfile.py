@@ -32,6 +32,7 @@ CORE = ",".join(
         "engine/ask_model",
         "engine/run_tools",
         "engine/nested",
+        "engine/judging/brief",
         "engine/judging/judge",
         "engine/judging/decide",
         "engine/judging/edits",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 import pytest
-from drivers import Driver
+from drivers import PATIENCE, Driver
 from places import Place
+from stop_scenes import elsewhere
 
 from phronomy import (
     Agent,
@@ -29,7 +31,13 @@ from phronomy import (
     tool,
 )
 from phronomy.approvals import PendingApproval, ShownMessage
-from phronomy.errors import ApprovalHandlerError, CheckpointAlreadyResumed, InvalidDecision, RunFailed
+from phronomy.errors import (
+    ApprovalHandlerError,
+    CheckpointAlreadyResumed,
+    CheckpointNotFound,
+    InvalidDecision,
+    RunFailed,
+)
 from phronomy.graph import END, START, StateGraph
 from phronomy.runs.wire import to_wire
 from phronomy.stores.base import Store
@@ -550,3 +558,38 @@ def test_the_same_decision_again_goes_on_with_a_run_that_failed(desk: Desk) -> N
         desk.driver.call(agent, "decide", waiting(desk).id, Approve(), **given)
     (line,) = desk.open().audit()
     assert desk.driver.call(agent, "decide", line.pending_id, Approve(), **given).output == "Done."
+
+
+def test_the_same_decision_again_does_not_wait_for_a_worker_that_carries_it_out(desk: Desk) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(order: int) -> str:
+        """Take long."""
+        entered.set()
+        assert leave.wait(PATIENCE)
+        return "paid"
+
+    def agent() -> Agent[Any, str]:
+        model = ScriptedModel.by_turn([call("slow", {"order": 1}), "Done."])
+        gated = tool(requires_approval=True)(desk.driver.function(slow))
+        return Agent(name="desk", model=model, tools=[gated], store=desk.open())
+
+    desk.asked(agent())
+    pending_id = waiting(desk).id
+    given: dict[str, Any] = {"by": RITA, "key": "form-1"}
+    with elsewhere(lambda: desk.driver.call(agent(), "decide", pending_id, Approve(), **given)) as first:
+        assert entered.wait(PATIENCE)
+        second = desk.driver.call(agent(), "decide", pending_id, Approve(), **given)
+        assert (second.status, second.checkpoint.run_id) == ("running", desk.open().branches()[0].run_id)
+        leave.set()
+        assert first.result(PATIENCE).output == "Done."
+
+
+def test_what_was_decided_before_by_a_run_that_is_gone_is_told_so(desk: Desk) -> None:
+    agent = desk.agent(True)
+    asked = desk.asked(agent)
+    given: dict[str, Any] = {"by": RITA, "key": "form-1"}
+    desk.driver.call(agent, "decide", asked.pending[0].id, Approve(), **given)
+    assert desk.open().delete(asked.run_id)
+    with pytest.raises(CheckpointNotFound):
+        desk.driver.call(agent, "decide", asked.pending[0].id, Approve(), **given)
