@@ -175,6 +175,15 @@ def test_a_token_that_was_tampered_with_does_not_count(desk: Desk, form: str) ->
     assert desk.call("verify", text, purpose="approve")
 
 
+def test_a_token_has_one_text_only(desk: Desk, form: str) -> None:
+    """Not that of another alphabet of base64, which has the same bytes."""
+    texts = [desk.issue(form=form, once=False) for _ in range(8)]
+    for text in texts:
+        for wrong in {text.replace("-", "+"), text.replace("_", "/")} - {text}:
+            desk.refused(TokenInvalid, wrong)
+    assert any({"-", "_"} & set(text) for text in texts)
+
+
 def test_a_token_counts_until_its_time_is_over(desk: Desk, form: str) -> None:
     """From that very moment on it does not, whether or not it was used; and whoever comes much later hears that it is not known."""
     used, text = desk.issue(form=form, seconds=60), desk.issue(form=form, seconds=60)
@@ -397,6 +406,18 @@ def test_rows_that_are_swapped_are_rows_of_no_token(desk: Desk) -> None:
     desk.store.put_document(replace(two, text=one.text))
     for text in texts.values():
         desk.refused(TokenInvalid, text)
+
+
+def test_a_copy_of_a_row_is_no_second_use_of_its_token(desk: Desk) -> None:
+    """Somebody who has the token and can write to the store puts the row under another id, to use it once more."""
+    text = desk.issue()
+    desk.call("redeem", text, purpose="approve", use="a")
+    (row,) = desk.rows()
+    fresh = json.dumps(json.loads(row.text) | {"use": None})
+    desk.store.put_document(replace(row, key="B" * 21 + "A", version="", text=fresh))
+    id = base64.urlsafe_b64decode("B" * 21 + "A==")
+    copied = base64.urlsafe_b64encode(b"\1" + id + base64.urlsafe_b64decode(text)[17:]).decode()
+    desk.refused(TokenInvalid, copied, use="b")
 
 
 def test_the_two_forms_are_not_taken_for_each_other(desk: Desk) -> None:

@@ -186,7 +186,7 @@ class MemoryStore(Store):
         return self._alone(self._document, self._mine, kind, key)
 
     def select_documents(self, kind: str, *, after: str | None = None, limit: int | None = None) -> list[Document]:
-        return self._alone(self._documents, self._mine, kind, after or "")[:limit]
+        return self._alone(self._documents, self._mine, kind, after or "")[: None if limit is None else max(0, limit)]
 
     def put_document(self, document: Document) -> Document:
         check_document(document)

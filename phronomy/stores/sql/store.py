@@ -192,7 +192,7 @@ class SQLStore(Store):
         return found[0] if found else None
 
     def select_documents(self, kind: str, *, after: str | None = None, limit: int | None = None) -> list[Document]:
-        wanted = (self.tenant, kind, after or "", self.clock(), SIZE if limit is None else limit)
+        wanted = (self.tenant, kind, after or "", self.clock(), SIZE if limit is None else max(0, limit))
         return self._each((self._statements.documents, wanted), records.document_of)
 
     def put_document(self, document: Document) -> Document:

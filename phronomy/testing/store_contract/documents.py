@@ -185,7 +185,7 @@ class DocumentTests(StoreTests):
                 return store.select_documents("person", after=last.key if last is not None else None, limit=size)
 
             assert walked(page, size) == ordered
-        assert store.select_documents("person", limit=0) == []
+        assert store.select_documents("person", limit=0) == store.select_documents("person", limit=-1) == []
         for before, after in pairwise(ordered):
             assert store.get_document("person", before.key) == before
             store.delete_document("person", before.key)
