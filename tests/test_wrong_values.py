@@ -25,6 +25,7 @@ import phronomy.wire
 from phronomy import (
     Agent,
     AllowedTools,
+    Approval,
     Approve,
     Breakpoint,
     Breakpoints,
@@ -137,6 +138,7 @@ TABLE: list[tuple[Any, list[dict[str, Any]]]] = [
     (lambda **given: agent(handoffs=[Handoff("x", **given)]), [{"input": CANARY}, {"approval_timeout": HUGE}]),
     (lambda **given: StateGraph(Job, **given), [{"name": [CANARY]}]),
     (StateGraph, [{"state": CANARY}]),
+    (Approval, [{"when": 1}, {"title": 3}, {"title": ""}, {"context": [CANARY]}, {"answers": [CANARY]}, {"answers": 3}]),
     (Hold, [{"timeout": HUGE}, {"timeout": CANARY}, {"history": HUGE}, {"on_breakpoint": CANARY}, {"resume_event": 3}]),
     (lambda **given: Breakpoint("tool", **given), [{"agents": CANARY}, {"tools": [3]}, {"when": 3}, {"label": [CANARY]}]),
     (Breakpoints, [{"breakpoints": [CANARY]}, {"breakpoints": 3}]),
@@ -274,7 +276,17 @@ NOT_MADE_BY_USERS = {
 CHECKED_WHERE_USED = {"Abort", "Continue", "Pass", "Pause", "Replan", "Send", "Transform"}
 """What a node or a guardrail returns: it holds any value, and is looked at there."""
 
-HOLD_NOTHING = {"Announcements", "Hooks", "Model", "StreamingModel", "Store", "GraphOptions", "NodeOptions"}
+HOLD_NOTHING = {
+    "Announcements",
+    "Dispatch",
+    "Hooks",
+    "LocalDispatch",
+    "Model",
+    "StreamingModel",
+    "Store",
+    "GraphOptions",
+    "NodeOptions",
+}
 
 OF_TESTS = {"ChatServer", "Clock", "Entered", "Fault", "ModelContract", "Report", "Scene", "StoreContract"}
 

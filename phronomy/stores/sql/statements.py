@@ -339,7 +339,21 @@ class DocumentStatements(Texts):
         )
 
 
-class Statements(DocumentStatements):
+class LeaveStatements(DocumentStatements):
+    """The statements that leave something for the worker which holds a branch, or for nobody, by whether somebody holds it.
+
+    `leave_decision` writes all of a decision; None where the database cannot do that in one.
+    """
+
+    def __init__(self, dialect: Dialect, schema: str) -> None:
+        super().__init__(dialect, schema)
+        leave = {held: _LEAVE.replace("<held>", condition) for held, condition in _HELD.items()}
+        decision = {held: self.sql(_LEAVE_DECISION.replace("<leave>", text)) for held, text in leave.items()}
+        self.leave: dict[bool, str] = {held: self.sql(text) for held, text in leave.items()}
+        self.leave_decision: dict[bool, str] | None = decision if dialect.whole else None
+
+
+class Statements(LeaveStatements):
     """The statements of a dialect. `schema` is the quoted name of the schema that the tables are in, with its dot, or empty."""
 
     def __init__(self, dialect: Dialect, schema: str = "") -> None:
@@ -368,9 +382,6 @@ class Statements(DocumentStatements):
             for status, (also, condition) in _STATUS.items()
             for announces in (False, True)
         }
-        leave, decision = self._leaving(dialect.whole)
-        self.leave: dict[bool, str] = leave
-        self.leave_decision: dict[bool, str] | None = decision
         # Owner and fence in the condition, expiry not: a worker that is late but was not replaced goes on.
         self.renew: Final = sql(
             """UPDATE <branches> SET lease_until = ? WHERE tenant = ? AND id = ? AND owner = ? AND fence = ?
@@ -424,12 +435,6 @@ class Statements(DocumentStatements):
         self.children: Final = sql(_CHILDREN)
         self.checkpoint_lineage: Final = sql(_LINEAGE.replace("<place>", _CHECKPOINT_PLACE))
         self.branch_lineage: Final = sql(_LINEAGE.replace("<place>", _BRANCH_PLACE))
-
-    def _leaving(self, whole: bool) -> tuple[dict[bool, str], dict[bool, str] | None]:
-        """The statements `leave`, by whether somebody holds the branch, and `leave_decision`, where one can write all."""
-        leave = {held: _LEAVE.replace("<held>", condition) for held, condition in _HELD.items()}
-        decision = {held: self.sql(_LEAVE_DECISION.replace("<leave>", text)) for held, text in leave.items()}
-        return {held: self.sql(text) for held, text in leave.items()}, decision if whole else None
 
 
 def lock_number(*names: str) -> int:
