@@ -225,7 +225,7 @@ def test_who_asked_for_the_run_is_shown_with_each_of_its_requests_and_of_those_i
     # Over a fork, and another process.
     forked = driver.fork(outer, asked)
     assert (forked.requester, forked.pending[0].requester) == (RITA, RITA)
-    assert to_wire(shown)["requester"] == {"id": "rita", "name": "Rita", "kind": "human"}
+    assert to_wire(shown)["requester"] == {"id": "rita", "name": "Rita", "kind": "human", "roles": []}
 
 
 def test_a_question_says_who_asked_for_the_run(desk: Desk, driver: Driver) -> None:
@@ -593,3 +593,154 @@ def test_what_was_decided_before_by_a_run_that_is_gone_is_told_so(desk: Desk) ->
     assert desk.open().delete(asked.run_id)
     with pytest.raises(CheckpointNotFound):
         desk.driver.call(agent, "decide", asked.pending[0].id, Approve(), **given)
+
+
+# What follows from an edit
+
+MUCH = Approval(when=lambda args: args["amount"] > 100, title="Much", answers=["reject"])
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_an_edit_that_others_ask_about_needs_their_leave_too(outside: bool, desk: Desk) -> None:
+    agent = desk.agent(True, approval_policy={"refund": MUCH})
+    desk.asked(agent)
+    shown = waiting(desk)
+    edit = Approve(args={**SHOWN, "amount": 500.0})
+    if outside:
+        store: Any = desk.open()
+        desk.driver.call(store, "decide", shown.id, edit, by=RITA, digest=shown.digest)
+        desk.driver.call(agent, "recover_all")
+        assert "the arguments cannot be edited" in (waiting(desk).reason or "")
+    else:
+        with pytest.raises(InvalidDecision, match="the arguments cannot be edited"):
+            desk.driver.call(agent, "decide", shown.id, edit)
+    assert desk.paid == []
+    assert waiting(desk).args == shown.args
+
+
+def test_a_call_that_fails_after_an_edit_is_described_as_it_was_run(desk: Desk) -> None:
+    def broken(order: int) -> str:
+        """Break."""
+        raise RuntimeError("no")
+
+    asks = Approval(title=desk.text(lambda args: f"Break {args['order']}"))
+    agent = Agent(
+        name="desk",
+        model=ScriptedModel.by_turn([call("broken", {"order": 1}), "Done."]),
+        tools=[tool(requires_approval=asks, on_failure="human")(desk.driver.function(broken))],
+        store=desk.open(),
+    )
+    asked = desk.asked(agent)
+    edit = Approve(args={"order": 500})
+    failed = desk.driver.resume(agent, asked, decisions={asked.pending[0].id: edit}).checkpoint.pending[0]
+    assert (failed.why, failed.args, failed.title) == ("failed", {"order": 500}, "Break 500")
+
+
+def test_an_edit_at_a_breakpoint_of_a_nested_run_asks_with_the_words_of_what_was_edited(desk: Desk) -> None:
+    asks = Approval(title=desk.text(lambda args: f"Refund {args['amount']}"))
+    inner = desk.agent(asks, approval_policy={"refund": MUCH}, on_approval_required=desk.text(lambda *_: Defer()))
+    outer = Agent(
+        name="front",
+        model=ScriptedModel.by_turn([call("desk", {"input": "Refund"}), "Done."]),
+        tools=[inner.as_tool()],
+        store=desk.open(),
+        breakpoints=[Breakpoint("pre_tool_call", tools=["refund"])],
+    )
+    asked = desk.asked(outer)
+    (stop,) = asked.pending
+    assert (stop.why, stop.title) == ("breakpoint", "Refund 5.0")
+    edit = Approve(args={**SHOWN, "amount": 500.0})
+    (again,) = desk.driver.resume(outer, asked, decisions={stop.id: edit}).checkpoint.pending
+    assert (again.why, again.args["amount"], again.title, again.answers) == (
+        "approval",
+        500.0,
+        "Refund 500.0",
+        ("reject",),
+    )
+    with pytest.raises(InvalidDecision, match="'approve' is not allowed"):
+        desk.driver.call(outer, "decide", again.id, Approve())
+    assert desk.paid == []
+
+
+def test_a_call_that_needed_no_approval_and_fails_takes_what_its_tool_allows(desk: Desk) -> None:
+    def broken(order: int) -> str:
+        """Break."""
+        raise RuntimeError("no")
+
+    asks = Approval(when=desk.text(lambda args: args["order"] > 100), title="Break", answers=["approve", "reject"])
+    agent = Agent(
+        name="desk",
+        model=ScriptedModel.by_turn([call("broken", {"order": 1}), "Done."]),
+        tools=[tool(requires_approval=asks, on_failure="human")(desk.driver.function(broken))],
+        store=desk.open(),
+    )
+    (failed,) = desk.asked(agent).pending
+    assert (failed.why, failed.title, failed.answers) == ("failed", "Break", ("approve", "reject"))
+    for answer in (Respond(content="forged"), Approve(args={"order": 500})):
+        with pytest.raises(InvalidDecision):
+            desk.driver.call(agent, "decide", failed.id, answer)
+
+
+def test_a_call_is_let_go_on_at_a_breakpoint_whatever_its_approval_allows(desk: Desk) -> None:
+    never = Approval(when=desk.text(lambda args: False), answers=["reject"])
+    agent = desk.agent(never, breakpoints=[Breakpoint("tool")])
+    asked = desk.asked(agent)
+    assert asked.pending[0].why == "breakpoint"
+    assert desk.driver.resume(agent, asked).status == "completed"
+    assert desk.paid == [(1042, 5.0)]
+
+
+def test_a_key_is_that_of_one_person_and_of_all_that_was_said(desk: Desk) -> None:
+    agent = desk.agent(True)
+    desk.asked(agent)
+    shown = waiting(desk)
+    with pytest.raises(InvalidDecision, match="key goes with by"):
+        desk.driver.call(agent, "decide", shown.id, Approve(), key="form-1")
+    given: dict[str, Any] = {"by": RITA, "key": "form-1", "input": "And write to her."}
+    first = desk.driver.call(agent, "decide", shown.id, Approve(), **given)
+    assert desk.driver.call(agent, "decide", shown.id, Approve(), **given).checkpoint.id == first.checkpoint.id
+    for other in ({"input": "And do not."}, {"input": None}, {"by": Principal(id="rita", kind="service")}):
+        with pytest.raises(CheckpointAlreadyResumed):
+            desk.driver.call(agent, "decide", shown.id, Approve(), **{**given, **other})
+
+
+# What is not to be seen
+
+
+def test_the_input_of_a_nested_run_is_hidden_where_the_call_around_it_redacts_it(desk: Desk) -> None:
+    inner = desk.agent(True, review_messages=5)
+    outer = Agent(
+        name="front",
+        model=ScriptedModel.by_turn([call("desk", {"input": "secret-4242"}), "Done."]),
+        tools=[inner.as_tool(redact={"input"})],
+        store=desk.open(),
+    )
+    desk.asked(outer)
+    assert waiting(desk).conversation[0] == ShownMessage(role="user", text="[redacted]")
+
+
+def test_a_result_is_hidden_if_any_agent_of_the_run_has_a_tool_of_that_name_that_redacts(desk: Desk) -> None:
+    @tool(redact={"name"})
+    def find(name: str) -> str:
+        """Find."""
+        return f"account {name} found"
+
+    def namesake(name: str) -> str:
+        """Find."""
+        return name
+
+    second = Agent(
+        name="second",
+        model=ScriptedModel([call("refund", {"order": 1}), "Done."]),
+        tools=[desk.tool(True), tool(name="find")(desk.text(namesake))],
+        review_messages=9,
+    )
+    first = Agent(
+        name="first",
+        model=ScriptedModel([call("find", {"name": "4242"}), call("transfer_to_second", {})]),
+        tools=[find],
+        handoffs=[second],
+        store=desk.open(),
+    )
+    desk.asked(first)
+    assert "4242" not in waiting(desk).model_dump_json(include={"conversation"})

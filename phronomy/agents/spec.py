@@ -115,10 +115,10 @@ class AgentSpec:
                 view = filtered(route, view, made.call)
         return (*view, *state.messages[place:]) if state.handoffs else state.messages
 
-    def shown_for_review(self, state: Checkpoint) -> tuple[ShownMessage, ...]:
-        """What the agent that has the conversation shows of it to a human who decides on a call."""
-        given = self.speaking(state).review_messages
-        return shown_messages(given, state.messages, self) if given != 0 else ()
+    def shown_for_review(self, state: Checkpoint, home: Spec) -> tuple[ShownMessage, ...]:
+        """What the agent shows of the conversation to a human who decides on a call; `home` has all whose tools may be in it."""
+        given = self.review_messages
+        return shown_messages(given, state.messages, home) if given != 0 else ()
 
     def plan(self, state: Checkpoint) -> Move:
         """What comes next in this state."""

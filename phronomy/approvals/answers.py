@@ -34,20 +34,21 @@ def check_key(key: object) -> None:
         raise InvalidDecision("key is text that is not empty, or None")
 
 
-def answer_digest(answer: Answer, digest: str) -> str:
-    """What tells an answer to the request of this digest from another one, exactly as it was given."""
-    return digest_of(KINDS[type(answer)], digest, answer.model_dump_json())
+def answer_digest(answer: Answer, digest: str, said: str = "") -> str:
+    """What tells an answer to the request of this digest from another one, exactly as it was given, with what was said beside it."""
+    return digest_of(KINDS[type(answer)], digest, answer.model_dump_json(), *([said] if said else ()))
 
 
-def is_same_answer(record: AuditRecord, answer: Answer, digest: str, by: Principal | None, key: str | None) -> bool:
+def is_same_answer(
+    record: AuditRecord, answer: Answer, digest: str, by: Principal | None, key: str | None, said: str = ""
+) -> bool:
     """Whether this is the very decision that the trail has: of the same person, under the same key, with the same answer."""
     # By the trail, which has what was given: the decision in the log holds arguments as the tool reads them, 40 as 40.0.
     if key is None or type(answer) not in KINDS:
         return False
-    first = record.by.id if record.by is not None else None
-    second = by.id if by is not None else None
-    given = answer_digest(answer, digest)
-    return (record.key, first, record.answer_digest) == (clean(key), second, given)
+    first = (record.by.id, record.by.kind) if record.by is not None else None
+    second = (by.id, by.kind) if by is not None else None
+    return (record.key, first, record.answer_digest) == (clean(key), second, answer_digest(answer, digest, said))
 
 
 def check_answer(item: PendingApproval, answer: Answer) -> None:
@@ -69,17 +70,29 @@ def answers_to(item: PendingApproval) -> tuple[Permitted, ...]:
 
 def check_permitted(item: PendingApproval, answer: Answer) -> None:
     """Refuse a decision of a kind that the request does not allow. Raises `InvalidDecision`."""
-    # To skip a call, at a breakpoint, runs nothing and gives no result: nobody needs leave for that.
-    if not item.answers or isinstance(answer, Skip):
-        return
+    # To skip a call, at a breakpoint, runs nothing and gives no result: nobody needs leave for that. Nor for letting it go on as it
+    # is: that approves of nothing.
     edits = isinstance(answer, Approve) and answer.__dict__["args"] not in (None, item.__dict__["args"])
-    kind = "edit" if edits else KINDS[type(answer)]
-    if kind not in item.answers:
-        what = "the arguments cannot be edited" if edits else f"{kind!r} is not allowed"
-        raise InvalidDecision(
-            f"pending {item.id} of {item.tool_name[:80]}: {what}. Nothing was decided: it takes {', '.join(item.answers)}",
-            pending_id=item.id,
-        )
+    goes_on = item.why == "breakpoint" and isinstance(answer, Approve) and not edits
+    if not item.answers or isinstance(answer, Skip) or goes_on:
+        return
+    if edits:
+        check_editable(item.id, item.tool_name, item.answers)
+    elif (kind := KINDS[type(answer)]) not in item.answers:
+        raise _not_allowed(item.id, item.tool_name, f"{kind!r} is not allowed", item.answers)
+
+
+def check_editable(pending_id: str | None, tool_name: str, answers: tuple[Permitted, ...]) -> None:
+    """Refuse edited arguments where these answers, if there are any, have no edit. Raises `InvalidDecision`."""
+    if answers and "edit" not in answers:
+        raise _not_allowed(pending_id, tool_name, "the arguments cannot be edited", answers)
+
+
+def _not_allowed(pending_id: str | None, tool_name: str, what: str, answers: tuple[Permitted, ...]) -> InvalidDecision:
+    return InvalidDecision(
+        f"pending {pending_id} of {tool_name[:80]}: {what}. Nothing was decided: it takes {', '.join(answers)}",
+        pending_id=pending_id,
+    )
 
 
 def run_elsewhere(pending_id: str | None, tool_name: str) -> InvalidDecision:

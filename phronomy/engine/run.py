@@ -99,6 +99,7 @@ class Runner:
         # `_look`, is the agent that has the conversation now.
         self.home = spec
         self._around = within.policies if within is not None else ()
+        self.hides_input: bool = within is not None and _hides_input(within, base.path)
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
         self.ledger = ledger
         self.shared: Shared = ledger.shared
@@ -432,3 +433,10 @@ class Runner:
             self.rebase()
         self.writing = False
         return stored
+
+
+def _hides_input(within: Runner, path: str) -> bool:
+    """Whether the input of the run inside a call is not for everybody's eyes: a tool around it redacts what it is made of."""
+    call = next((each for each in within.state.calls if within.path_in(each.id) == path), None)
+    tool = within.spec.tool(call) if call is not None else None
+    return within.hides_input or tool is None or bool(tool.redact)

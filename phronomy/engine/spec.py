@@ -204,8 +204,8 @@ class Conversation(Protocol):
         """The messages that the agent with the conversation is shown."""
         ...
 
-    def shown_for_review(self, state: Checkpoint) -> tuple[ShownMessage, ...]:
-        """The messages that a human who decides on a call is shown."""
+    def shown_for_review(self, state: Checkpoint, home: Spec) -> tuple[ShownMessage, ...]:
+        """The messages that a human who decides on a call is shown, in a run that began with `home`."""
         ...
 
 

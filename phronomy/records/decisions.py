@@ -281,7 +281,8 @@ class Decision(Record):
     arguments. If the call passed a breakpoint and needs an approval next, `asks` is the pending id of that approval,
     and `asked_by` names who asks for it if an edit changed that. `judged` is False for a decision that was made with
     the store alone, until a worker with the agent's code has checked the edited arguments. `key` is the idempotency key
-    of the decision, and `answer_digest` covers the answer that was given with it.
+    of the decision, and `answer_digest` covers the answer that was given with it. `brief` is what a human is shown
+    beside the edited arguments, if one is asked about them again.
     """
 
     pending_id: str
@@ -300,6 +301,7 @@ class Decision(Record):
     judged: bool = Field(default=True, exclude_if=bool)  # nor has it this key
     key: Text | None = Field(default=None, exclude_if=not_)  # nor this one
     answer_digest: str | None = Field(default=None, exclude_if=not_)  # nor this
+    brief: Brief | None = Field(default=None, exclude_if=lambda brief: brief is None)  # nor this
 
     @property
     def ends_all(self) -> bool:

@@ -348,7 +348,7 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
     if judgement.result is not None:
         return _settled(call, judgement.result)
     if judgement.verdict == "run":
-        return call.evolve(status="ready")
+        return call.evolve(status="ready", brief=judgement.brief)
     return _asked_for(call, judgement)
 
 
@@ -386,7 +386,7 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
         request = outcome.edited or asked_next(call, decision)
         if (edited := outcome.edited) is not None:
             other = call.edited or edited.digest != call.digest
-            call = call.evolve(args=edited.__dict__["args"], digest=edited.digest, edited=other)
+            call = call.evolve(args=edited.__dict__["args"], digest=edited.digest, edited=other, brief=edited.brief)
         # To let a run go on is no approval (law 1). If the call needs one, it is asked for now, under a new id that was made when
         # the decision was taken: `apply` is pure, and makes none.
         if call.why == "breakpoint":  # whoever lets a run go on has not approved what needs it

@@ -15,7 +15,7 @@ from phronomy.records.decisions import Answer, Approve, Principal, as_principal
 from phronomy.records.result import Output, Result
 from phronomy.runs.driving import aheld, held
 from phronomy.runs.finding import pending, results
-from phronomy.runs.finding.decisions import Choice, check_choice
+from phronomy.runs.finding.decisions import Choice, check_choice, check_repeatable
 from phronomy.runs.options import CallOptions
 from phronomy.runs.stopping import Stopping
 from phronomy.stores.native import in_store
@@ -94,6 +94,7 @@ class Deciding(Stopping[Deps, Output]):
         decided = {pending_id: answer}
         choice = Choice(None, None, decided, as_principal(by), channel, accept_changes, input, key)
         check_choice(choice)
+        check_repeatable(choice)
         try:
             # Found by the id, then decided as any other. Between the two somebody may be first, and then it is
             # `CheckpointAlreadyResumed` as ever.
@@ -130,6 +131,7 @@ class Deciding(Stopping[Deps, Output]):
         decided = {pending_id: answer}
         choice = Choice(None, None, decided, as_principal(by), channel, accept_changes, input, key)
         check_choice(choice)
+        check_repeatable(choice)
         try:
             at = await in_store(self.store, pending.asked_at, self.store, spec, pending_id, digest)
             runner = await self._aopen(spec, deps, at, choice)

@@ -160,7 +160,7 @@ class Opening:
                 # guardrails. Nothing of it is driven.
                 runner, waiting = lookup.asker(opened.runner, pending_id)
                 outcome = decide(runner, waiting, answer, by=choice.by, channel=choice.channel)
-                taken.append(decisions.with_key(outcome, answer, choice.key))
+                taken.append(decisions.with_key(outcome, answer, choice))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
             # The edits first: what was decided is to run on the state that they leave.
@@ -207,7 +207,7 @@ class Opening:
             for pending_id, answer in answers.items():
                 runner, waiting = lookup.asker(opened.runner, pending_id)
                 outcome = await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel)
-                taken.append(decisions.with_key(outcome, answer, choice.key))
+                taken.append(decisions.with_key(outcome, answer, choice))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
             taken = [*edits, *taken]

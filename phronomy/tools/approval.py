@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from asyncio import CancelledError
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
@@ -145,7 +146,7 @@ class TextOfArguments(_OfArguments):
         self._refuse_async()
         try:
             return self._told(self._called(shown, context))
-        except Exception as error:
+        except (Exception, CancelledError) as error:  # cancelled by itself: nothing is awaited here
             self._untold(f"raised {type(error).__name__}")
             return None
 

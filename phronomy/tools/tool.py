@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -19,7 +20,16 @@ from typing_extensions import TypeVar, Unpack
 from phronomy.concurrency.workers import ToolCancelled
 from phronomy.errors import AsyncRequired, ConfigurationError, ToolDefinitionError
 from phronomy.foundation import checks, spelling
-from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, JsonValue, clean, parse, plain_object
+from phronomy.foundation.json_text import (
+    JsonDict,
+    JsonError,
+    JsonText,
+    JsonValue,
+    canonical,
+    clean,
+    parse,
+    plain_object,
+)
 from phronomy.foundation.quoting import HIDDEN, quoted, quoted_name, without
 from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
@@ -454,8 +464,13 @@ class Tool:
     def _secrets(self, values: Mapping[str, object]) -> set[str]:
         """The forms in which the values of redacted parameters may stand in a message."""
         found: set[str] = set()
-        for name in self.redact & values.keys():
-            found |= {str(values[name]), repr(values[name])}
+        # As JSON has them, and as the body has them: a time, or bytes, are written otherwise there.
+        forms: list[Mapping[str, object]] = [values]
+        with contextlib.suppress(Exception):
+            forms.append(self._arguments.bind(canonical(dict(values))))
+        for form in forms:
+            for name in self.redact & form.keys():
+                found |= {str(form[name]), repr(form[name])}
         try:
             shown: Mapping[str, object] = plain_object(self._arguments.write(dict(values)))
         except Exception:

@@ -27,6 +27,10 @@ _CLIENTS: Final = 128
 """So many clients at the same time. One more, and the one that has been there longest is sent away."""
 
 
+_AT_ONCE: Final = 16
+"""So many are let in in one turn of the loop."""
+
+
 class HealthEndpoint:
     """Answers health checks of a worker at an address, from a thread of its own, until it is closed.
 
@@ -37,12 +41,12 @@ class HealthEndpoint:
     def __init__(self, health: Callable[[], Health], host: str, port: int) -> None:
         self._health = health
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, port), family=family, backlog=_CLIENTS)
+        self._socket = socket.create_server((host, port), family=family, backlog=_AT_ONCE)
         self.host = host
         self.port: int = self._socket.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._over = asyncio.Event()
-        self._clients: dict[asyncio.Task[None], None] = {}  # in the order in which they came
+        self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}  # in the order in which they came
         self._thread = threading.Thread(target=self._run, name="phronomy-health", daemon=True)
         self._thread.start()
 
@@ -63,7 +67,8 @@ class HealthEndpoint:
             runner.run(self._serve())  # leaving it cancels the clients that are there
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._client, sock=self._socket, limit=_MOST)
+        # As many are let in at once as are waiting: not more than can be sent away before the next ones.
+        server = await asyncio.start_server(self._client, sock=self._socket, limit=_MOST, backlog=_AT_ONCE)
         await self._over.wait()
         server.close()
 
@@ -71,9 +76,13 @@ class HealthEndpoint:
         """Answer one client, which has little time."""
         task = asyncio.current_task()
         assert task is not None
-        self._clients[task] = None
-        if len(self._clients) > _CLIENTS:
-            next(iter(self._clients)).cancel()
+        self._clients[task] = writer
+        while len(self._clients) > _CLIENTS:
+            # Taken off the list here: it ends when its turn comes, and many may come before that. Its connection is not kept for
+            # an answer that it does not read.
+            oldest = next(iter(self._clients))
+            self._clients.pop(oldest).transport.abort()
+            oldest.cancel()
         try:
             async with asyncio.timeout(_SECONDS):
                 writer.write(await self._answer(reader))

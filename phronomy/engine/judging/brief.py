@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from phronomy.approvals.policy import Rule
 from phronomy.engine.run import Runner
+from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.calls import Call, Judgement, path_inside
 from phronomy.records.decisions import NO_BRIEF, Brief, Permitted
 from phronomy.rules.authorization import idempotency_key
@@ -21,7 +22,7 @@ from phronomy.tools.tool import Tool
 def briefed(runner: Runner, call: Call, judgement: Judgement, tool: Tool, rules: Sequence[Rule]) -> Judgement:
     """The judgement with what a human is shown beside the arguments. `rules` are those that ask; where nobody is asked, as it is."""
     if judgement.pending_id is None:
-        return judgement
+        return unasked(judgement, tool)
     reviews = reviews_of(tool, rules)
     brief = brief_of(runner, tool, reviews)
     if reviews:
@@ -35,7 +36,7 @@ def briefed(runner: Runner, call: Call, judgement: Judgement, tool: Tool, rules:
 async def abriefed(runner: Runner, call: Call, judgement: Judgement, tool: Tool, rules: Sequence[Rule]) -> Judgement:
     """As `briefed`."""
     if judgement.pending_id is None:
-        return judgement
+        return unasked(judgement, tool)
     reviews = reviews_of(tool, rules)
     brief = brief_of(runner, tool, reviews)
     if reviews:
@@ -43,6 +44,16 @@ async def abriefed(runner: Runner, call: Call, judgement: Judgement, tool: Tool,
         titles = [await atext_of(each.title, asked) for each in reviews]
         contexts = [await atext_of(each.context, asked) for each in reviews]
         brief = told(brief, titles, contexts)
+    return judgement if brief == NO_BRIEF else judgement.evolve(brief=brief)
+
+
+def unasked(judgement: Judgement, tool: Tool) -> Judgement:
+    """The judgement of a call about which nobody is asked now: if it fails, a human may be, and what they may answer holds then too."""
+    if judgement.verdict != "run" or tool.review is None:
+        return judgement
+    # No function is called for it: of most such calls, nobody will ever be asked.
+    texts = {name: text for name in ("title", "context") if isinstance(text := getattr(tool.review, name), str)}
+    brief = NO_BRIEF.evolve(answers=tool.review.answers, **texts)
     return judgement if brief == NO_BRIEF else judgement.evolve(brief=brief)
 
 
@@ -81,10 +92,11 @@ def reviews_of(tool: Tool, rules: Iterable[Rule]) -> list[Review]:
 def brief_of(runner: Runner, tool: Tool, reviews: Sequence[Review]) -> Brief:
     """What is shown beside the texts."""
     conversation = runner.spec.conversation
+    said = conversation.shown_for_review(runner.state, runner.home) if conversation is not None else ()
+    if runner.hides_input:
+        said = tuple(each.evolve(text=HIDDEN) if each.role == "user" else each for each in said)
     return NO_BRIEF.evolve(
-        answers=permitted(reviews),
-        description_hash=tool.description_hash or None,
-        conversation=conversation.shown_for_review(runner.state) if conversation is not None else (),
+        answers=permitted(reviews), description_hash=tool.description_hash or None, conversation=said
     )
 
 

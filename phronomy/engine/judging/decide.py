@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
 from typing import Any
 
-from phronomy.approvals.answers import KINDS, check_answer
+from phronomy.approvals.answers import KINDS, check_answer, check_editable
 from phronomy.concurrency.workers import in_either
 from phronomy.engine.judging.edits import check_edit, edited_input, judged_again
 from phronomy.engine.judging.judge import ajudge_call, handlers_of, judge_call
@@ -292,6 +292,9 @@ def decided(
             pending_id=call.pending_id,
         )
     let_on = call.why == "breakpoint" and isinstance(answer, Approve)
+    # Others may ask about the edited arguments, who allow less. At a breakpoint they are asked next, and answer for themselves.
+    if edited is not None and edited.digest != call.digest and edited.brief is not None and not let_on:
+        check_editable(call.pending_id, call.name, edited.brief.answers)
     asks = edited.pending_id if let_on and edited is not None else None
     changed = edited is not None and edited.digest != call.digest
     if not changed and asks is None:
@@ -311,6 +314,7 @@ def decided(
         then=answer.then if isinstance(answer, Reject) else "continue",
         asks=asks,
         asked_by=(edited.asked_by or ("",)) if asks is not None and edited is not None else (),
+        brief=edited.brief if edited is not None else None,
         by=by,
         channel=channel,
         at=now(runner.ledger.store),

@@ -114,7 +114,15 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
         return None
     args: Any = JsonText(decision.json_text("args"))
     digest = call_digest(call.tool, args)
-    judged = Judgement(id=call.id, verdict="run", tool=call.tool, args=args, digest=digest, repeatable=call.repeatable)
+    judged = Judgement(
+        id=call.id,
+        verdict="run",
+        tool=call.tool,
+        args=args,
+        digest=digest,
+        repeatable=call.repeatable,
+        brief=decision.brief,
+    )
     # The input of the inner run was edited. Its guardrails are asked there, in its own chain.
     if call.gate:
         return judged.evolve(verdict="ask" if child.spec.input_guardrails else "run")
@@ -124,4 +132,4 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
     lapses = deadline(decision.at, timeout)
     asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
     verdict = "ask" if decision.asked_by else "pend"
-    return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, brief=call.brief, **asked)
+    return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, **asked)

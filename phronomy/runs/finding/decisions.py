@@ -39,6 +39,18 @@ class Choice:
         """What is said to the agent beside the decisions. Raises `ConfigurationError` for what is no input."""
         return read_input(self.input)[1] if self.input is not None else None
 
+    @property
+    def said(self) -> str:
+        """What is said, as canonical text; empty if nothing is."""
+        message = self.message
+        return message.json_text("content") if message is not None else ""
+
+
+def check_repeatable(choice: Choice) -> None:
+    """Refuse an idempotency key of nobody: two people who say no names would pass for one. Raises `InvalidDecision`."""
+    if choice.key is not None and choice.by is None:
+        raise InvalidDecision("key goes with by: the same decision is one of the same person")
+
 
 def check_choice(choice: Choice) -> None:
     """Refuse a choice that is malformed, whatever it is made on. Raises `InvalidDecision`."""
@@ -61,13 +73,13 @@ def check_choice(choice: Choice) -> None:
         raise InvalidDecision("reason says why a call is rejected; an approval has none")
 
 
-def with_key(outcome: Decided, answer: Answer, key: str | None) -> Decided:
+def with_key(outcome: Decided, answer: Answer, choice: Choice) -> Decided:
     """The outcome with the idempotency key that it was given under, and what was given, exactly."""
-    if key is None:
+    if choice.key is None:
         return outcome
     decision = outcome.decision
-    given = answer_digest(answer, decision.digest)
-    return outcome.evolve(decision=decision.evolve(key=clean(key), answer_digest=given))
+    given = answer_digest(answer, decision.digest, choice.said)
+    return outcome.evolve(decision=decision.evolve(key=clean(choice.key), answer_digest=given))
 
 
 def check_undecided(choice: Choice) -> None:

@@ -55,11 +55,8 @@ def decided_before(
     except UnknownPending:
         raise error from None
     shown = record.digest or ""
-    if (
-        answer is None
-        or digest not in (None, shown)
-        or not is_same_answer(record, answer, shown, choice.by, choice.key)
-    ):
+    same = answer is not None and is_same_answer(record, answer, shown, choice.by, choice.key, choice.said)
+    if not same or digest not in (None, shown):
         raise error
     return record.branch_id
 

@@ -33,11 +33,11 @@ for _name, _type in {"date": date, "date-time": datetime, "duration": timedelta,
     FORMATS.checks(_name, raises=Unreadable)(_read_as(_type))
 
 
-def misfit(value: JsonValue, schema: JsonValue, *, bounded: bool = False) -> str | None:
+def misfit(value: JsonValue, schema: JsonValue, *, bounded: bool = False, whole: bool = True) -> str | None:
     """Where the value does not fit the schema, and what it breaks there, without quoting it; None if it fits.
 
     A schema that is none, or that points elsewhere (nothing is fetched), fits no value: a checkpoint from elsewhere may hold any. With
-    `bounded` it is a stranger's, and has so much time and no more.
+    `bounded` it is a stranger's, and has so much time and no more. Without `whole`, only the first step of the way to it is said.
     """
     find = _first_bounded if bounded else _first
     try:
@@ -48,7 +48,8 @@ def misfit(value: JsonValue, schema: JsonValue, *, bounded: bool = False) -> str
         return "the schema of the question cannot be read"
     if wrong is None:
         return None
-    where = ".".join(str(part)[:80] for part in wrong.absolute_path) or "the answer"
+    way = [str(part)[:80] for part in wrong.absolute_path]
+    where = ".".join(way if whole else way[:1]) or "the answer"
     return f"{where} does not fit {wrong.validator!r}{_wanted(str(wrong.validator), wrong.validator_value, wrong.instance)}"
 
 
