@@ -90,7 +90,11 @@ def look(pending_id: str, who: Who) -> HTMLResponse:
     decision, result = request.decision, request.result
     by = f"{decision.kind}, says {decision.by.id}. " if decision is not None and decision.by is not None else ""
     told = f"{by}The request is {request.status}." + (f" {result.content}" if result is not None else "")
-    return page(f"{shown(request)}<p>{escape(told)}</p>", again=request.status in ("decided", "running"))
+    # A run that has failed goes on once somebody has mended what is wrong: a worker says what.
+    failed = request.run_status == "failed"
+    told += " The run has failed." if failed else ""
+    again = request.status in ("decided", "running") and not failed
+    return page(f"{shown(request)}<p>{escape(told)}</p>", again=again)
 
 
 @app.post("/requests/{pending_id}")

@@ -367,6 +367,9 @@ def test_a_decision_that_comes_too_late_is_not_recorded_and_the_worker_settles_t
     assert (result.status, desk.paid) == ("completed", [])
     found = desk.request(asked.pending[0].id)
     assert (found.status, found.decision.kind, found.result.kind) == ("settled", "expire", "expired")
+    # Late is late, also once the call is settled.
+    with pytest.raises(RequestExpired, match="had lapsed at 2023-11-14 22:23:20 UTC"):
+        desk.driver.call(desk.open(), "decide", found.approval.id, Approve(), by=RITA, digest=found.approval.digest)  # type: ignore[arg-type]
 
 
 def test_another_tenant_knows_nothing_of_it(desk: Desk) -> None:

@@ -335,6 +335,29 @@ def test_told_twice_on_two_machines_a_run_is_carried_out_once(desk: Desk) -> Non
     assert ({each.result.output for each in done}, desk.paid) == ({"Done."}, {1: 1})
 
 
+def test_of_a_run_that_another_worker_holds_the_engine_is_told_when_its_lease_is_over(desk: Desk) -> None:
+    """That one may be gone: an engine that has done its job does not come back by itself."""
+    (pending_id,) = desk.asked(desk.agent(), 1)
+    run_id = decide(desk.place.open(), pending_id)
+    desk.go_on.clear()
+    holder = threading.Thread(target=lambda: asyncio.run(Worker(desk.agent()).carry_out(run_id)))
+    holder.start()
+    assert desk.entered.wait(PATIENCE)
+    store = desk.place.open()
+    told = Told(store)
+    try:
+        assert asyncio.run(Worker(desk.agent(store=store)).carry_out(run_id)) == []
+        ((time, told_of),) = told.times
+        (branch,) = store.branches(run_id=run_id)
+        assert told_of == run_id
+        assert datetime.fromtimestamp(store.clock(), UTC) < time <= datetime.fromtimestamp(branch.lease_until or 0, UTC)
+    finally:
+        desk.go_on.set()
+        holder.join(PATIENCE)
+    assert asyncio.run(Worker(desk.agent(store=store)).carry_out(run_id)) == []
+    assert (len(told.times), desk.paid) == (1, {1: 1})
+
+
 def test_a_run_that_a_worker_cannot_carry_out_is_refused_and_left_for_another(desk: Desk) -> None:
     (pending_id,) = desk.asked(desk.agent("north"), 1)
     run_id = decide(desk.place.open(), pending_id)

@@ -369,8 +369,14 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
         {"risk": ""},
         "risk must be None, or a text, not empty, of at most 1,500 bytes in UTF-8, without NUL characters, not ''",
     ),
-    ({"requires_approval": "yes"}, "requires_approval is True, False or a function; it is a function of the state"),
-    ({"requires_approval": None}, "requires_approval is True, False or a function; it is a function of the state"),
+    (
+        {"requires_approval": "yes"},
+        "requires_approval is True, False, an Approval or a function; it is a function of the state",
+    ),
+    (
+        {"requires_approval": None},
+        "requires_approval is True, False, an Approval or a function; it is a function of the state",
+    ),
     ({"requires_approval": lambda: True}, "but it takes ()"),
     ({"destinations": "a"}, "destinations is a list of names of nodes, as in destinations=['plan']"),
     ({"destinations": 3}, "destinations is a list of names of nodes, as in destinations=['plan']"),

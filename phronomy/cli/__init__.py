@@ -111,7 +111,7 @@ def _app(arguments: Sequence[str]) -> typer.Typer:
         at, epilog = _COMMANDS[name]
         module_name, _, function = at.partition(".")
         module = import_module(f"phronomy.cli.commands.{module_name}")
-        if hasattr(module, "COMMANDS"):
+        if hasattr(module, "SUBCOMMANDS"):
             app.add_typer(_group(name, module, epilog), name=name, epilog=epilog)
         else:
             app.command(name, epilog=epilog)(getattr(module, function))
@@ -126,7 +126,7 @@ def _group(name: str, module: ModuleType, epilog: str) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     group.callback(invoke_without_command=True)(getattr(module, name))
-    for each, function in module.COMMANDS.items():
+    for each, function in module.SUBCOMMANDS.items():
         group.command(each, epilog=epilog)(function)
     return group
 

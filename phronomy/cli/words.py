@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from phronomy.errors import AgentChanged, ApprovalExpired, CheckpointAlreadyResumed, PhronomyError
+from phronomy.errors import AgentChanged, ApprovalExpired, CheckpointAlreadyResumed, PhronomyError, RequestExpired
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import SAID, Decision
 
@@ -52,7 +52,7 @@ def explained(error: Exception, command: str) -> str:
 def status_of(error: Exception) -> int:
     """Gives the exit status of the command line for an error."""
     decision = error.decision if isinstance(error, CheckpointAlreadyResumed) else None
-    if isinstance(error, ApprovalExpired) or (decision is not None and decision.kind == "expire"):
+    if isinstance(error, ApprovalExpired | RequestExpired) or (decision is not None and decision.kind == "expire"):
         return LAPSED
     return MISUSED if isinstance(error, WrongUsage) or getattr(error, "exit_code", None) == MISUSED else FAILED
 

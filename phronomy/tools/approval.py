@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from asyncio import CancelledError
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
@@ -146,7 +145,7 @@ class TextOfArguments(_OfArguments):
         self._refuse_async()
         try:
             return self._told(self._called(shown, context))
-        except (Exception, CancelledError) as error:  # cancelled by itself: nothing is awaited here
+        except Exception as error:
             self._untold(f"raised {type(error).__name__}")
             return None
 

@@ -260,11 +260,13 @@ class Worker:
         """Carry out what is to be done in one run now: for an engine that a `Dispatch` has told of it.
 
         Returns what came of it: of the run and of each fork in which something was to be done. The list is empty if nothing is to be
-        done any more, or if another worker does it; if that one ends in the same moment, both may be given the end. The worker need
+        done any more, or if another worker does it; if that one ends in the same moment, both may be given the end. In case the other
+        one is gone, the dispatch is told with `at` of the time when its lease is over. The worker need
         not be running, and `concurrency` is not looked at: that is for the engine. Call it in any event loop. A run that fails is
         left for another try, of which the dispatch is told with `at`.
 
-        Raises `CheckpointNotFound` for an unknown run, `ConfigurationError` for a run of another agent and after `stop`, and
+        Raises `CheckpointNotFound` for a run that is unknown or was deleted,
+        `ConfigurationError` for a run of another agent and after `stop`, and
         `StoreError`.
         """
         if self._stopping.is_set():
@@ -279,6 +281,8 @@ class Worker:
             for branch in await in_store(store, recovery.found_in, store, run_id):
                 if branch.agent == agent.spec.name:
                     done += await self._carried_out_at(agent, (branch.run_id, branch.id))
+            if not done:
+                await in_store(store, tell_when_free, store, agent.spec.name, run_id)
         if not others:
             raise CheckpointNotFound(f"the stores of this worker know no run {quoted_id(run_id)}", id=kept_id(run_id))
         if not others & {agent.spec.name for agent in self._agents}:
@@ -500,6 +504,13 @@ def may_repeat(error: PhronomyError) -> bool:
         return True
     runs = (checkpoint, *checkpoint.nested)
     return not any(call.status == "failed" and not call.repeatable for run in runs for call in run.calls)
+
+
+def tell_when_free(store: Store, agent: str, run_id: str) -> None:
+    """Have a run looked at again when the leases of those who hold it are over: an engine that was told of it will not come back."""
+    now = store.clock()
+    held = [each for each in store.branches(run_id=run_id) if each.agent == agent and each.is_held(now)]
+    dispatch.at(store.dispatch, run_id, [each.lease_until for each in held])
 
 
 def leave(store: Store, place: tuple[str, str], final: bool) -> None:

@@ -131,7 +131,7 @@ def _row(person: Person) -> tuple[str, ...]:
     )
 
 
-COMMANDS: Final = {"add": add, "list": list_people, "remove": remove}
+SUBCOMMANDS: Final = {"add": add, "list": list_people, "remove": remove}
 """The commands of `phronomy people`."""
 
 

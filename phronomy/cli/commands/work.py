@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -64,9 +65,14 @@ def work(
             agent, deps=place.deps, poll=poll, concurrency=concurrency, accept_changes=accept_changes, heard=heard
         )
         if once:
-            return FAILED if any(each.error is not None for each in asyncio.run(worker.once())) else DONE
+            found = asyncio.run(worker.once())
+            if not found:
+                screen.say(f"Nothing is to be done for {agent.spec.name}.")
+            return FAILED if any(each.error is not None for each in found) else DONE
         with answering(screen, worker, at):
-            asyncio.run(_until_stopped(worker, grace, lambda: greet(screen, place)))
+            asyncio.run(
+                _until_stopped(worker, grace, lambda: greet(screen, place), partial(leave, screen, worker, grace))
+            )
         done = worker.health()
         screen.say(f"Stopped. Runs carried out: {done.carried_out}; tries that failed: {done.failures}.", style="bold")
         return DONE
@@ -85,6 +91,13 @@ def greet(screen: Screen, place: Place) -> None:
         return
     if others:
         screen.say(f"Not for it, as they are of other agents: decided runs of {', '.join(others)}.")
+
+
+def leave(screen: Screen, worker: Worker, grace: float) -> None:
+    """Say what is waited for, to somebody who has just said that they want to leave."""
+    if (at_work := worker.health().at_work) > 0:
+        runs = "1 run is" if at_work == 1 else f"{at_work} runs are"
+        screen.say(f"Stopping. {runs} under way, and may take {grace:g} s; once more leaves what runs.", style="bold")
 
 
 def address(text: str) -> tuple[str, int]:
@@ -113,8 +126,13 @@ def answering(screen: Screen, worker: Worker, at: tuple[str, int] | None) -> Ite
         endpoint.close()
 
 
-async def _until_stopped(worker: Worker, grace: float, ready: Callable[[], object]) -> None:
-    """Work until a signal says to stop; the second one cancels what still runs. Calls `ready` once signals are heard."""
+async def _until_stopped(
+    worker: Worker, grace: float, ready: Callable[[], object], leaving: Callable[[], object]
+) -> None:
+    """Work until a signal says to stop; the second one cancels what still runs.
+
+    Calls `ready` once signals are heard, and `leaving` at the first of them.
+    """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(worker.arun(grace=grace))
     told = 0
@@ -125,6 +143,8 @@ async def _until_stopped(worker: Worker, grace: float, ready: Callable[[], objec
         worker.stop()
         if told > 1:
             task.cancel()
+        else:
+            leaving()
 
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop)

@@ -196,12 +196,21 @@ def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision) 
 def _decided_before(
     store: Store, pending_id: str, answer: Answer, by: Principal, digest: str, key: str | None
 ) -> Request:
-    """The request as it stands, if this very decision was recorded before. Raises `CheckpointAlreadyResumed`, `UnknownPending`."""
+    """The request as it stands, if this very decision was recorded before.
+
+    Raises `CheckpointAlreadyResumed`, `UnknownPending`, and `RequestExpired` if nobody decided in time.
+    """
     record = decision_under(store, pending_id)
     found = request_decided(store, pending_id, record)
     if is_same_answer(record, answer, digest, by, key):
         return found
     decision = found.decision
+    # Late is late, whether a worker has settled the call by now or not.
+    if decision is not None and decision.kind == "expire":
+        raise RequestExpired(
+            f"pending {pending_id} had lapsed at {decision.at:%Y-%m-%d %H:%M:%S} UTC, before the decision came, so it did not count",
+            pending_id=pending_id,
+        )
     who = f" ({SAID[decision.kind]} by {decision.by.id})" if decision is not None and decision.by is not None else ""
     now = f"asked again as {found.asked_again}" if found.asked_again is not None else found.status
     raise CheckpointAlreadyResumed(

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from phronomy.records.calls import (
@@ -52,7 +52,7 @@ class Course:
     call: Call | None
     status: CourseStatus = "pending"
     decision: Decision | None = None
-    result: CallResult | None = None
+    result: CallResult | None = field(default=None, repr=False)
     asked_again: str | None = None
     begun: bool = False
     told: bool = False
