@@ -89,6 +89,16 @@ def test_where_nothing_is_kept_there_is_no_run(said: Callable[[], str]) -> None:
     assert said() == "No run is kept.\n"
 
 
+def test_a_run_is_cancelled_without_the_app_where_no_provider_can_be_reached(
+    said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("phronomy.models.by_name.has_litellm", lambda: False)
+    waits = begin("Refund order 1042")
+    said()
+    assert run("cancel", waits.run_id, "--yes", app=None) == cli.DONE
+    assert said().endswith("The run is cancelled.\n")
+
+
 @pytest.mark.parametrize("app", [None, "desk:make"])
 def test_a_run_is_cancelled_by_any_id_of_it(said: Callable[[], str], app: str | None) -> None:
     for which in ("run_id", "checkpoint", "pending"):

@@ -17,6 +17,7 @@ from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Whe
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view, moment
 from phronomy.cli.words import DONE, PENDING, WrongUsage, ago, login_name
+from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.records.decisions import Principal
 from phronomy.runs.runs import Runs
 from phronomy.stores.rows import Branch, PendingRow
@@ -138,11 +139,25 @@ def cancel(
     return DONE
 
 
+class Unasked:
+    """The model of an agent that ends a run, and asks nobody. A name would need a package that reaches its provider."""
+
+    name = "none"
+
+    def complete(self, request: ModelRequest) -> ModelReply:
+        """Never called."""
+        raise AssertionError("a run that is ended asks no model")
+
+    async def acomplete(self, request: ModelRequest) -> ModelReply:
+        """Never called."""
+        raise AssertionError("a run that is ended asks no model")
+
+
 def _worker(place: Place, meant: Found) -> Runs[Any, object]:
     """Gives the worker that ends the run: the app's, or for an agent's run without an app a bare agent. Raises `WrongUsage`."""
     kind = meant.checkpoint.kind
     if place.agent is None and kind == "agent":
-        return Agent(name=meant.branch.agent, model="none", store=place.store)
+        return Agent(name=meant.branch.agent, model=Unasked(), store=place.store)
     if place.agent is None or place.agent.spec.kind != kind:
         raise WrongUsage(
             f"{meant.branch.id} is a run of {kind} {meant.branch.agent!r}: give that as --app module:{kind}"
