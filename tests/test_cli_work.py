@@ -260,3 +260,10 @@ def test_a_worker_whose_store_is_away_says_so_and_waits_for_it(place: Path) -> N
         assert any(line.startswith(told) for line in worker.stderr)
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) == cli.DONE
+
+
+def test_a_store_in_memory_has_nothing_to_carry_out(told: Callable[[], str], said: Callable[[], str]) -> None:
+    begin()
+    said()
+    assert run("work", "--once", store="memory://") == cli.MISUSED
+    assert "what is in memory no other process sees" in told()

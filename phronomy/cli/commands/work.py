@@ -18,6 +18,7 @@ from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, FAILED, WrongUsage, explained
 from phronomy.errors import StoreError
 from phronomy.runs.recovery import Recovery
+from phronomy.stores.memory import MemoryStore
 from phronomy.workers.endpoint import HealthEndpoint
 from phronomy.workers.worker import Worker
 
@@ -53,6 +54,10 @@ def work(
     at = None if health is None else address(health)
     with open_place(screen, here) as place:
         agent = place.worker
+        if isinstance(place.store, MemoryStore):
+            raise WrongUsage(
+                "what is in memory no other process sees, so there is nothing to carry out: give --store URL"
+            )
 
         def heard(done: Recovery[Any]) -> None:
             """Tell what became of a run."""
