@@ -68,30 +68,36 @@ class HealthEndpoint:
 
     async def _serve(self) -> None:
         # As many are let in at once as are waiting: not more than can be sent away before the next ones.
-        server = await asyncio.start_server(self._client, sock=self._socket, limit=_MOST, backlog=_AT_ONCE)
+        server = await asyncio.start_server(self._let_in, sock=self._socket, limit=_MOST, backlog=_AT_ONCE)
         await self._over.wait()
         server.close()
+        for writer in self._clients.values():
+            writer.transport.abort()
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one client, which has little time."""
-        task = asyncio.current_task()
-        assert task is not None
+    def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Noted before its task has begun: one that is cancelled before that never gets to close its connection itself.
+        task = asyncio.ensure_future(self._client(reader, writer))
         self._clients[task] = writer
+        task.add_done_callback(self._left)
         while len(self._clients) > _CLIENTS:
             # Taken off the list here: it ends when its turn comes, and many may come before that. Its connection is not kept for
             # an answer that it does not read.
             oldest = next(iter(self._clients))
             self._clients.pop(oldest).transport.abort()
             oldest.cancel()
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        if (writer := self._clients.pop(task, None)) is not None:
+            writer.close()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one client, which has little time."""
         try:
             async with asyncio.timeout(_SECONDS):
                 writer.write(await self._answer(reader))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.CancelledError, asyncio.IncompleteReadError):
             pass  # it went away, or was too slow: its connection is closed, and that is all
-        finally:
-            self._clients.pop(task, None)
-            writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         try:
