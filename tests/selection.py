@@ -67,10 +67,18 @@ def rest(items: Sequence[pytest.Item]) -> list[pytest.Item]:
 @cache
 def is_scaled(path: Path) -> bool:
     """Whether a file of tests may do more in the sweep: it, or a helper of it, counts by `scaled`, or is searched by hypothesis."""
-    text = path.read_text()
-    helpers = (Path(__file__).with_name(f"{name}.py") for name in re.findall(r"^from (\w+) import", text, re.MULTILINE))
-    known = (each for each in helpers if each.exists() and each.name != Path(__file__).name)
-    return "scaled(" in text or "hypothesis" in text or any(is_scaled(each) for each in known)
+    # Each file once: of two files of tests, each may have something of the other.
+    seen, left = {Path(__file__)}, [path]
+    while left:
+        text = left[-1].read_text()
+        if "scaled(" in text or "hypothesis" in text:
+            return True
+        seen.add(left.pop())
+        helpers = [
+            Path(__file__).with_name(f"{name}.py") for name in re.findall(r"^from (\w+) import", text, re.MULTILINE)
+        ]
+        left += [each for each in dict.fromkeys(helpers) if each.exists() and each not in seen and each not in left]
+    return False
 
 
 def bound(cases: Sequence[pytest.Item], name: str) -> int | None:

@@ -134,3 +134,9 @@ def test_a_file_does_more_in_the_sweep_if_it_counts_or_a_helper_of_it_does() -> 
     here = Path(__file__)
     does_more = {"test_crash": True, "graph_maker": True, "test_graph_properties": True, "test_gate": False}
     assert {name: is_scaled(here.with_name(f"{name}.py")) for name in does_more} == does_more
+
+
+def test_files_that_have_something_of_each_other_are_looked_at_once() -> None:
+    """A file of tests may take from another one that takes from it."""
+    here = Path(__file__).parent
+    assert {type(is_scaled(path)) for path in here.rglob("test_*.py")} == {bool}
