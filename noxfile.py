@@ -95,7 +95,7 @@ sys.exit("too heavy" if "litellm" in brought or sum(brought.values()) > float(sy
 WORKERS = (f"--numprocesses={2 * (os.cpu_count() or 1)}", "--dist=worksteal")
 
 # Set where the sweep follows the tests, as in the continuous integration. The tests are measured then, and the sweep runs, in their
-# environment, what they have not done to the full.
+# environment and at full speed, what they have not done to the full.
 FOLLOWED = "PHRONOMY_SWEEP_FOLLOWS" in os.environ
 
 # What each way through the demo must say.
@@ -182,11 +182,24 @@ def docs(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the tests: each once for each of its values, going round the drivers and stores."""
     install_tests(session)
-    measured = FOLLOWED and not session.posargs
-    if measured:
-        session.run("coverage", "erase")
-    command = ("coverage", "run", "-m", "pytest") if measured else ("pytest",)
-    session.run(*command, *(session.posargs or [*WORKERS, "--durations=20"]))
+    if FOLLOWED and not session.posargs:
+        measured(session, "--durations=20")
+    else:
+        session.run("pytest", *(session.posargs or [*WORKERS, "--durations=20"]))
+
+
+def measured(session: nox.Session, *options: str) -> None:
+    """Run tests, and say what of the code they reach: all of the core."""
+
+    def coverage(*arguments: str) -> None:
+        session.run("coverage", *arguments)
+
+    coverage("erase")
+    coverage("run", "-m", "pytest", *WORKERS, *options)
+    coverage("combine", "--quiet")
+    coverage("report")
+    coverage("report", f"--omit={CORE}", "--format=total")
+    coverage("report", f"--include={CORE}", "--fail-under=100")
 
 
 @nox.session(default=False)
@@ -195,21 +208,11 @@ def sweep(session: nox.Session) -> None:
     python = Path(session.bin).parents[1] / "tests" / "bin" / "python"
     if FOLLOWED and python.exists():
         session.env["PYTHONDONTWRITEBYTECODE"] = ""
-        options = ["--sweep", "--rest"]
+        options = ("--sweep", "--rest", *WORKERS, "--durations=20")
+        session.run(str(python), "-m", "pytest", *options, external=True)
     else:
         install_tests(session)
-        python, options = Path(session.bin, "python"), ["--sweep"]
-
-    def coverage(*arguments: str) -> None:
-        session.run(str(python), "-m", "coverage", *arguments, external=True)
-
-    if "--rest" not in options:
-        coverage("erase")
-    coverage("run", "-m", "pytest", *options, *WORKERS, "--durations=20")
-    coverage("combine", "--quiet")
-    coverage("report")
-    coverage("report", f"--omit={CORE}", "--format=total")
-    coverage("report", f"--include={CORE}", "--fail-under=100")
+        measured(session, "--sweep", "--durations=20")
 
 
 @nox.session(default=False)
