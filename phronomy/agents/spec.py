@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from types import FunctionType
 from typing import Any, TypeVar, get_args
@@ -20,6 +20,7 @@ from phronomy.engine.spec import Handler, Holding, Nested, Spec
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.checks import is_async, is_count, is_series, is_timeout
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import findable
 from phronomy.foundation.json_text import canonical
 from phronomy.guardrails.guardrail import Guardrail, as_guardrails

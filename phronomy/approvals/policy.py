@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.checks import texts_in
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted_name
 from phronomy.records.decisions import Reject
 from phronomy.tools.approval import Approval, ApprovalPredicate, Review

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Annotated, Final, NoReturn
@@ -21,6 +20,7 @@ from phronomy.cli.options import Debug
 from phronomy.cli.screen import WIDEST, Screen
 from phronomy.cli.suspicious_letters import escaped
 from phronomy.cli.words import DONE, FAILED, INTERRUPTED, LAPSED, MISUSED, PENDING, explained, status_of
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.version import VERSION
 
 __all__ = [

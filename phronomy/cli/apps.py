@@ -15,7 +15,7 @@ from contextlib import (
     nullcontext,
     redirect_stdout,
 )
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from phronomy.errors import (
     StoreError,
     UnknownPending,
 )
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from typing import Annotated, get_type_hints
 
 import typer
+
+from phronomy.foundation.dataclasses import dataclass
 
 
 class After(StrEnum):

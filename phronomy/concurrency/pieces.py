@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonText
 from phronomy.records.calls import Call
 

@@ -6,13 +6,14 @@ import inspect
 import string
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeAlias
 
 from pydantic import BaseModel
 
 from phronomy.errors import AsyncRequired, ConfigurationError, InstructionsError
 from phronomy.foundation.checks import is_async
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, JsonValue, canonical, clean, plain
 from phronomy.foundation.quoting import quoted
 from phronomy.records.messages import Message

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, field
 
 from phronomy.errors import ConfigurationError, MemoryFailed
 from phronomy.foundation.checks import close_unawaited, is_async, is_count
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonValue
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,6 +15,7 @@ from phronomy.engine.spec import Holding, Spec, Telling
 from phronomy.engine.stop_points import Armed, after_call, armed, before
 from phronomy.engine.usage import over_above
 from phronomy.errors import CheckpointError, IllegalOutcome
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import canonical
 from phronomy.models.base import Delta

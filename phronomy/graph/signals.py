@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
+
+from phronomy.foundation.dataclasses import dataclass
 
 START: Final = "__start__"
 """The start of a graph: the source of its first edges."""

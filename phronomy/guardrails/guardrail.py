@@ -6,7 +6,7 @@ import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -24,6 +24,7 @@ from typing import (
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation import checks, spelling
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import (
     JsonDict,
     JsonError,

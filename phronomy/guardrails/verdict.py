@@ -6,13 +6,14 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from phronomy.concurrency.retries import atried, tried
 from phronomy.concurrency.workers import in_either
 from phronomy.errors import AsyncRequired, GuardrailFailed
 from phronomy.foundation.checks import close_unawaited
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonText, canonical, list_of, object_of, plain
 from phronomy.guardrails.guardrail import STAGES, Answer, Guardrail, GuardrailContext, Pass, Refuse, Transform
 from phronomy.records.calls import Refusal

@@ -12,13 +12,13 @@ shown and nothing else, since the key of a question holds a digest of that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import mcp_types
 from pydantic import ValidationError, WithJsonSchema
 
 from phronomy.errors import ConfigurationError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, clean, object_of, text_of
 from phronomy.records.record import digest_of
 from phronomy.stops.interrupts import Asker, Interrupt

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import PurePath
 from typing import Final, Literal, TextIO, TypeAlias
@@ -28,6 +28,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from phronomy.errors import MCPError as Unreachable
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, canonical
 from phronomy.foundation.quoting import without
 from phronomy.mcp.content import text_of, value_of

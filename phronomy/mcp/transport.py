@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias, TypeVar
 
 import anyio
 import httpx2
 import mcp_types
 from mcp.shared.message import SessionMessage
+
+from phronomy.foundation.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from mcp.client import Transport

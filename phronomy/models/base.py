@@ -1,11 +1,12 @@
 """What a model is to phronomy: a request, a reply, and the two methods between them."""
 
 from collections.abc import AsyncGenerator, Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 from phronomy.concurrency.leaving import Patience
 from phronomy.errors import ConfigurationError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.models.settings import ModelSettings
 from phronomy.records.messages import Message, Usage
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
 from phronomy.errors import ConfigurationError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted_name
 
 

@@ -14,7 +14,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from phronomy.errors import (
     RateLimitError,
 )
 from phronomy.foundation.checks import is_count, is_number
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, object_of
 from phronomy.models.base import Delta, ModelReply, ModelRequest
 from phronomy.models.formats.answer import Answered

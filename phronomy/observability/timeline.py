@@ -14,12 +14,13 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from phronomy.errors import CheckpointNotFound, ConfigurationError
 from phronomy.foundation.checks import is_async, is_count, is_number, is_series
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, clean, parse
 from phronomy.foundation.quoting import kept_id, quoted, quoted_id, quoted_word
 from phronomy.observability.events import (

@@ -5,12 +5,13 @@ rules make none.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import not_
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonValue
 from phronomy.records.breakpoint_points import Point
 from phronomy.records.decisions import (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Generic, Literal, TypeAlias
 
 from typing_extensions import TypeVar
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message, Usage
 

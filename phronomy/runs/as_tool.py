@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict
@@ -15,6 +14,7 @@ from phronomy.engine.spec import Spec
 from phronomy.errors import NodeFailed, PhronomyError, ToolDefinitionError
 from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import OnExpiry

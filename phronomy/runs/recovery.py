@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from phronomy.engine.spec import Spec
 from phronomy.errors import ConfigurationError, PhronomyError, RunBusy
 from phronomy.foundation.checks import is_count
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted
 from phronomy.observability.announcements import aannounce, announce
 from phronomy.records.calls import Decided

@@ -9,7 +9,7 @@ import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from phronomy.concurrency.workers import apause, in_either, pause
@@ -19,6 +19,7 @@ from phronomy.engine.run import Runner
 from phronomy.engine.stop_points import hits_in, passing
 from phronomy.errors import AsyncRequired, ConfigurationError, InvalidDecision
 from phronomy.foundation.checks import close_unawaited, is_async
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.observability.announcements import aannounce, announce
 from phronomy.records.calls import Decided, Outcome
 from phronomy.records.decisions import PAST, Answer, Approve, PendingApproval, Reject, Respond, Skip

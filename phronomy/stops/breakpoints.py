@@ -5,12 +5,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from phronomy.errors import ConfigurationError, InvalidDecision, UnknownPending
 from phronomy.foundation.checks import is_async, is_count, is_series, is_timeout, texts_in
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted_id, quoted_word
 from phronomy.foundation.spelling import Given

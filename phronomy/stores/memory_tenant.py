@@ -10,9 +10,10 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.stores.derived.changes import is_wanted, not_found
 from phronomy.stores.rows import (
     FACETS,

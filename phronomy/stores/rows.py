@@ -1,10 +1,11 @@
 """The records that a store keeps, and the filters it is asked with. They are the same for every store, and have no behaviour."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from phronomy.errors import Portable
+from phronomy.foundation.dataclasses import dataclass
 
 if TYPE_CHECKING:
     from phronomy.records.checkpoint import Checkpoint

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.observability.events import Event, Reader
 from phronomy.records.calls import Call
 from phronomy.records.chain import target_of

@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, Field
@@ -22,6 +22,7 @@ from phronomy.engine.stop_points import specs_in
 from phronomy.errors import CheckpointError, ConfigurationError, GraphError
 from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_series
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.flow.graph import OF_NODES, Graph, GraphOptions

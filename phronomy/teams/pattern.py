@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -16,6 +15,7 @@ from phronomy.conversation.output import InvalidOutput
 from phronomy.engine.spec import Advancing
 from phronomy.errors import CheckpointError, ConfigurationError, NodeFailed
 from phronomy.foundation.cached_property import cached
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonText
 from phronomy.graph.flow.routes import Going, Routes
 from phronomy.graph.flow.spec import GraphSpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, create_model, model_validator
@@ -15,6 +15,7 @@ from phronomy.conversation.output import OutputType
 from phronomy.errors import CheckpointError, GraphError
 from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_count, is_number, is_series
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted_name, quoted_word
 from phronomy.graph.flow.graph import Graph, GraphOptions, NodeOptions
 from phronomy.graph.flow.node import refuse_unknown

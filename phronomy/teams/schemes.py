@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from phronomy.foundation.checks import is_number
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import canonical
 from phronomy.graph.signals import END, START
 

@@ -47,13 +47,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Final, Self
 
 from phronomy.errors import ConfigurationError, Portable
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.stores.base import Store
 from phronomy.testing.laws import Found, at_the_crash, at_the_end
 from phronomy.testing.scene import RAISED, Entered, Fuse, Job, Opener, Play, Scene, Witness, opened, resolved, work

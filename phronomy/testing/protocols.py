@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from base64 import b64encode
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Final, TypeAlias
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.models.formats.chat_completions import is_of_tools
 from phronomy.records.messages import Usage
 from phronomy.testing.scripted import pieces

@@ -12,11 +12,12 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from phronomy.errors import ConfigurationError, PhronomyError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.calls import CallStarted
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Respond

@@ -8,11 +8,12 @@ import itertools
 import json
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, TypeAlias, TypeGuard
 
 from phronomy.errors import ConfigurationError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.models.base import Delta, ModelReply, ModelRequest, ReasoningDelta, TextDelta, ToolCallDelta
 from phronomy.models.patience import ain_time, in_time
 from phronomy.records.messages import Message, ToolCall, Usage

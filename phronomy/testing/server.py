@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
 from typing import Any, Self, cast
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.models.formats.chat_completions import wire_message
 from phronomy.testing.protocols import SPOKEN, Answer
 from phronomy.testing.scripted import Script, ScriptExhausted, history_problem, reply_of

@@ -19,12 +19,13 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from phronomy.errors import ConfigurationError, StoreError, TokenExpired, TokenUsed
 from phronomy.foundation.checks import is_number
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, clean, parse
 from phronomy.foundation.quoting import quoted
 from phronomy.records.decisions import Principal

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation import checks
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted, quoted_word
 from phronomy.records.decisions import Permitted, Reject

@@ -14,7 +14,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ImportString, TypeAdapter, ValidationError, create_model
@@ -22,6 +21,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from phronomy.errors import ConfigurationError, ToolDefinitionError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, object_of
 from phronomy.tools.samples import samples
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeAlias
 
 from typing_extensions import TypeVar
 
 from phronomy.concurrency.workers import ToolCancelled
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.decisions import Reject
 
 Deps = TypeVar("Deps", default=Any)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.observability.telemetry import Telemetry
 from phronomy.runs.runs import Runs
 

@@ -19,13 +19,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, Literal
 
 from phronomy.errors import AsyncRequired, CheckpointNotFound, ConfigurationError, PhronomyError, RunFailed
 from phronomy.foundation.checks import is_count, is_number, is_series, is_timeout
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import kept_id, quoted, quoted_id
 from phronomy.runs import recovery
 from phronomy.runs.recovery import Recovery

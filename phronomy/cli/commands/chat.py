@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -34,6 +33,7 @@ from phronomy.errors import (
     RunFailed,
     ThreadBusy,
 )
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, canonical, clean, parse
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Permitted, Reject, Respond

@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any, Final, NamedTuple, get_args
 
 import typer
@@ -26,6 +26,7 @@ from phronomy.debugger.debugger import Debugger, Watched
 from phronomy.debugger.stepping import LABEL, Pace
 from phronomy.engine.nested import takes_value
 from phronomy.errors import AsyncRequired, PhronomyError, UnknownPending
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, parse
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.checkpoint import Checkpoint

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -36,6 +35,7 @@ from phronomy.cli.views import (
 )
 from phronomy.cli.words import DONE, PENDING, WrongUsage, login_name, who_decided
 from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, parse
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.checkpoint import Checkpoint

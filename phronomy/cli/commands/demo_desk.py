@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -28,6 +27,7 @@ from phronomy.cli.apps import own_file
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, PENDING, login_name, who_decided
 from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, ThreadBusy
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.models.base import ModelRequest
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject

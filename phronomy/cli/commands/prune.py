@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -13,6 +12,7 @@ from phronomy.cli.commands.decide import confirm
 from phronomy.cli.options import Json, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, PENDING, WrongUsage, age, time_of
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.stores.derived.retention import candidates
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
@@ -15,6 +14,7 @@ from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view
 from phronomy.cli.words import DONE, FAILED, INTERRUPTED, PENDING, WrongUsage, explained
 from phronomy.errors import CheckpointAlreadyResumed, NothingDecided, PhronomyError, RunBusy
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.result import Result
 from phronomy.runs import recovery

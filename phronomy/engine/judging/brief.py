@@ -6,10 +6,10 @@ The async function is the sync one with `async` and `await`; a test compares the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from phronomy.approvals.policy import Rule
 from phronomy.engine.run import Runner
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.calls import Call, Judgement, path_inside
 from phronomy.records.decisions import NO_BRIEF, Brief, Permitted

@@ -6,12 +6,13 @@ The async function is the sync one with `async` and `await`; a test compares the
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from phronomy.conversation.input import read_input
 from phronomy.conversation.output import InvalidOutput, is_same
 from phronomy.engine.run import Runner
 from phronomy.errors import ConfigurationError, GuardrailFailed
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonText, canonical, plain
 from phronomy.guardrails.guardrail import Guardrail, GuardrailContext, Stage
 from phronomy.guardrails.verdict import Verdict, acheck, check

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from phronomy.conversation.output import InvalidOutput
 from phronomy.engine.nested import begun
 from phronomy.engine.spec import Spec
 from phronomy.errors import NodeFailed, PhronomyError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.graph.flow.node import Inside
 from phronomy.graph.flow.routes import make_failure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -12,6 +12,7 @@ from phronomy.concurrency.workers import in_either
 from phronomy.errors import GraphError, NodeFailed
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.checks import is_async, is_series
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.signals import END, START, Send

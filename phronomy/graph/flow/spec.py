@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +21,7 @@ from phronomy.errors import (
     UnknownType,
 )
 from phronomy.foundation.cached_property import cached
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.graph.flow.inside import Within, begun_with
 from phronomy.graph.flow.node import Inside, Node

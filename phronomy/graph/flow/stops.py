@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from phronomy.errors import CheckpointError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.graph.flow.node import Inside
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.flow.waves import AFTER, HALT, channels_of, names_of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, NotRequired, Required, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
@@ -14,6 +13,7 @@ from pydantic_core import PydanticUndefined
 from typing_extensions import ReadOnly, is_typeddict
 
 from phronomy.errors import GraphError, PhronomyError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, canonical
 from phronomy.graph.state.channels import STARTS, Reducer, kind_of, reducer_of
 from phronomy.graph.state.registry import SLOT

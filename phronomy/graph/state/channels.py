@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, MutableSequence, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args, get_origin
 
@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 from typing_extensions import Doc
 
 from phronomy.errors import GraphError
+from phronomy.foundation.dataclasses import dataclass
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -10,12 +10,13 @@ import json
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Self
 from urllib.parse import unquote
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.errors import AuthenticationError, ConfigurationError
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, clean
 from phronomy.models.base import Delta, ModelReply, ModelRequest
 from phronomy.models.formats.answer import StreamedReply, aread_whole, is_stream, read_answer, read_whole

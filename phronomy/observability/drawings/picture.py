@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from phronomy.foundation.dataclasses import dataclass
 
 Kind: TypeAlias = Literal["step", "stop", "decision", "partial", "over", "failed"]
 """What a box stands for; `partial` is a decision after which others are still waited for."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from phronomy.approvals.answers import KINDS, answer_digest, check_key
 from phronomy.conversation.input import read_input
 from phronomy.errors import InvalidDecision, UnknownPending
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.calls import Decided, Input

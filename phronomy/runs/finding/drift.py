@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.tools.context import InvalidArguments

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from phronomy.conversation.input import History
@@ -34,6 +34,7 @@ from phronomy.errors import (
     UnknownPending,
 )
 from phronomy.foundation.checks import is_number
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import findable, new_id
 from phronomy.foundation.json_text import JsonError, clean
 from phronomy.foundation.quoting import quoted_id

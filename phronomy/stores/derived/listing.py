@@ -8,12 +8,13 @@ import binascii
 import json
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 from phronomy.errors import CheckpointError, CheckpointNotFound, StoreError, WaitTimeout
 from phronomy.foundation.checks import is_number
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted
 from phronomy.records.audit import AuditRecord

@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, TypeAlias
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.calls import (
     Call,
     CallFailed,

@@ -6,11 +6,12 @@ and the log of that branch says the rest: who decided what, whether the call has
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 
 from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError, UnknownPending
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, object_of, parse
 from phronomy.foundation.quoting import kept_id, quoted_id
 from phronomy.records.audit import AuditRecord

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final, Literal
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.stores.rows import ENDED, OPEN
 
 

@@ -17,10 +17,10 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Any, Final, TypeAlias, TypeVar
 
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.stores.rows import (
     ENDED,
     FACETS,

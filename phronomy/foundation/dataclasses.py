@@ -1,0 +1,130 @@
+"""The standard library's `dataclass`, made faster: `import phronomy` makes more than a hundred of them.
+
+The standard library compiles up to seven functions for each frozen class, one by one, which was a third of the time of the import.
+Of these one is compiled here, `__init__`. The others are closures over the names of the fields. What reads dataclasses (`fields`,
+`replace`, `copy`, `pickle`, pydantic) finds what it knows: https://docs.python.org/3/library/dataclasses.html
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["dataclass"]
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+
+    def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, eq=True):
+        """The standard library's `dataclass`, with those of its options that are used here."""
+        if cls is None:
+            return lambda cls: dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only, eq=eq)
+        if not frozen or any(dataclasses.is_dataclass(base) for base in cls.__bases__):  # few: not worth a second way
+            return dataclasses.dataclass(cls, frozen=frozen, slots=slots, kw_only=kw_only, eq=eq)
+        cls = dataclasses.dataclass(cls, init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
+        cls.__dataclass_params__.frozen = True  # so that a frozen class may inherit from it
+        each = dataclasses.fields(cls)
+        names = tuple(field.name for field in each)
+        made = {"__init__": _init(cls), "__repr__": _repr([field.name for field in each if field.repr])}
+        if eq:
+            compared = _values([field.name for field in each if field.compare])
+            made |= {"__eq__": _eq(compared), "__hash__": _hash(compared)}
+        made |= {"__setattr__": _refuse("assign to", cls, names), "__delattr__": _refuse("delete", cls, names)}
+        if slots:  # the default restores slots by assignment
+            made |= {"__getstate__": _getstate(names), "__setstate__": _setstate(names)}
+        for name, function in made.items():
+            if (
+                cls.__dict__.get(name) is None
+            ):  # what the class says itself stays; a class with `__eq__` has None for a hash
+                function.__name__, function.__qualname__ = name, f"{cls.__qualname__}.{name}"
+                function.__module__ = cls.__module__
+                setattr(cls, name, function)
+        return cls
+
+
+class _Made:
+    """Stands in a signature for a value that is made anew for each object."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+def _init(cls: type) -> Callable[..., None]:
+    """The only function that is compiled: its parameters are the fields."""
+    known: dict[str, Any] = {"_set": object.__setattr__, "_made": _Made()}
+    plain: list[str] = []
+    named: list[str] = []
+    body: list[str] = []
+    for field in dataclasses.fields(cls):
+        name, value = field.name, field.name
+        parameter = name
+        if field.default is not dataclasses.MISSING:
+            known[f"_default_{name}"] = field.default
+            parameter = f"{name}=_default_{name}"
+        elif field.default_factory is not dataclasses.MISSING:
+            known[f"_make_{name}"] = field.default_factory
+            parameter, value = f"{name}=_made", f"_make_{name}() if {name} is _made else {name}"
+        (named if field.kw_only else plain).append(parameter)
+        body.append(f" _set(self, {name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append(" self.__post_init__()")
+    parameters = ", ".join(["self", *plain, *(["*", *named] if named else [])])
+    exec(f"def __init__({parameters}):\n" + "\n".join(body or [" pass"]), known)  # noqa: S102  # the names are of fields
+    made: Callable[..., None] = known["__init__"]
+    made.__annotations__ = {**{field.name: field.type for field in dataclasses.fields(cls)}, "return": None}
+    return made
+
+
+def _values(names: list[str]) -> Callable[[Any], tuple[object, ...]]:
+    """Reads these fields of an object."""
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda self: tuple(getattr(self, name) for name in names)
+
+
+def _repr(names: list[str]) -> Callable[[Any], str]:
+    @recursive_repr()
+    def made(self: Any) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__qualname__}({shown})"
+
+    return made
+
+
+def _eq(compared: Callable[[Any], tuple[object, ...]]) -> Callable[[Any, object], bool]:
+    def made(self: Any, other: object) -> bool:
+        return compared(self) == compared(other) if type(other) is type(self) else NotImplemented
+
+    return made
+
+
+def _hash(compared: Callable[[Any], tuple[object, ...]]) -> Callable[[Any], int]:
+    return lambda self: hash(compared(self))
+
+
+def _refuse(verb: str, cls: type, names: tuple[str, ...]) -> Callable[..., None]:
+    """No field is assigned to, or deleted; what a class that inherits has of its own may be."""
+    act = "__setattr__" if verb == "assign to" else "__delattr__"
+
+    def made(self: object, name: str, *value: object) -> None:
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot {verb} field {name!r}")
+        getattr(super(cls, self), act)(name, *value)
+
+    return made
+
+
+def _getstate(names: tuple[str, ...]) -> Callable[[object], list[object]]:
+    return lambda self: [getattr(self, name) for name in names]
+
+
+def _setstate(names: tuple[str, ...]) -> Callable[[object, list[object]], None]:
+    def made(self: object, state: list[object]) -> None:
+        for name, value in zip(names, state, strict=True):
+            object.__setattr__(self, name, value)
+
+    return made
