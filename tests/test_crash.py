@@ -197,10 +197,10 @@ BY_DEFAULT = {
 
 
 def sweeps() -> Iterator[Any]:
-    """Each scenario with both drivers on SQLite; and with one of them, in turn, on each server."""
+    """Each scenario with both drivers on SQLite, killed twice with one of them; and with one, in turn, on each server."""
     for name in SCENARIOS:
-        for driver in ("sync", "async"):
-            yield played("sqlite", name, driver, deaths=scaled(1, sweep=2))
+        for driver, deaths in (("sync", 2), ("async", 1)):
+            yield played("sqlite", name, driver, deaths=scaled(1, sweep=deaths))
     for number, name in enumerate(ON_SERVERS):
         for kind in ("postgres", "redis"):
             yield played(kind, name, ("sync", "async")[(number + (kind == "redis")) % 2], deaths=1)

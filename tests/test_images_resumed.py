@@ -75,9 +75,8 @@ def main(way: str, protocol: str, url: str, provider: str, drawn: str, run: str 
 
 @pytest.mark.unmeasured
 @pytest.mark.few(2)
-@pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
 @pytest.mark.parametrize("protocol", MODELS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "kind"), list(zip(WAYS, ("sqlite", "postgres", "redis", "sqlite"), strict=True)))
 def test_a_killed_worker_drew_it_and_another_one_shows_it(way: str, protocol: str, kind: str, tmp_path: Path) -> None:
     """Killed while the model looked at it, then stopped for a human: what is sent is the same each time, byte for byte."""
     workers: list[subprocess.Popen[str]] = []

@@ -188,6 +188,7 @@ LAZY = {
 
 RECORDS = {
     "phronomy.errors",
+    "phronomy.foundation.dataclasses",
     "phronomy.foundation.deferred_records",
     "phronomy.foundation.json_text",
     "phronomy.records.breakpoint_points",
