@@ -5,7 +5,7 @@ import dataclasses
 import inspect
 import pickle
 from dataclasses import KW_ONLY, FrozenInstanceError, field
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -153,3 +153,13 @@ def test_pydantic_knows_its_fields() -> None:
     assert TypeAdapter(Plain).validate_python({"a": "7", "b": "c"}) == Plain(7, b="c")
     with pytest.raises(ValidationError, match="valid integer"):
         TypeAdapter(Plain).validate_python({"a": "x"})
+
+
+def test_its_annotations_are_resolved_where_the_class_stands() -> None:
+    assert get_type_hints(Slotted.__init__) == {"a": int, "b": str, "return": type(None)}
+    assert get_type_hints(Kept.__init__)["of"] is Slotted
+
+
+@dataclass(frozen=True)
+class Kept:
+    of: "Slotted"

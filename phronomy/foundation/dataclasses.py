@@ -8,6 +8,7 @@ Of these one is compiled here, `__init__`. The others are closures over the name
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from operator import attrgetter
 from reprlib import recursive_repr
@@ -69,14 +70,22 @@ def _init(cls: type) -> Callable[..., None]:
             known[f"_make_{name}"] = field.default_factory
             parameter, value = f"{name}=_made", f"_make_{name}() if {name} is _made else {name}"
         (named if field.kw_only else plain).append(parameter)
-        body.append(f" _set(self, {name!r}, {value})")
+        body.append(f"  _set(self, {name!r}, {value})")
     if hasattr(cls, "__post_init__"):
-        body.append(" self.__post_init__()")
+        body.append("  self.__post_init__()")
     parameters = ", ".join(["self", *plain, *(["*", *named] if named else [])])
-    exec(f"def __init__({parameters}):\n" + "\n".join(body or [" pass"]), known)  # noqa: S102  # the names are of fields
-    made: Callable[..., None] = known["__init__"]
-    made.__annotations__ = {**{field.name: field.type for field in dataclasses.fields(cls)}, "return": None}
-    return made
+    lines = [
+        f"def made({', '.join(known)}):",
+        f" def __init__({parameters}):",
+        *(body or ["  pass"]),
+        " return __init__",
+    ]
+    made: dict[str, Any] = {}
+    # The globals are those of the class: whoever reads its annotations resolves them there.
+    exec("\n".join(lines), vars(sys.modules[cls.__module__]), made)  # noqa: S102  # the names are of fields
+    init: Callable[..., None] = made["made"](**known)
+    init.__annotations__ = {**{field.name: field.type for field in dataclasses.fields(cls)}, "return": None}
+    return init
 
 
 def _values(names: list[str]) -> Callable[[Any], tuple[object, ...]]:
