@@ -18,13 +18,12 @@ to the full: the continuous integration runs both, one after the other.
 
 from __future__ import annotations
 
+import ast
 import os
-import re
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from zlib import crc32
 
 import pytest
@@ -60,25 +59,100 @@ def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 def rest(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Those of all tests that have not been run to the full by a run of those that run by default: for a sweep right after it."""
-    done = {item for item in chosen(items) if not is_scaled(item.path)}
+    does_more = scaled_names(item.path for item in items)
+    done = {item for item in chosen(items) if top_name(item) not in does_more[item.path]}
     return [item for item in items if item not in done]
 
 
-@cache
-def is_scaled(path: Path) -> bool:
-    """Whether a file of tests may do more in the sweep: it, or a helper of it, counts by `scaled`, or is searched by hypothesis."""
-    # Each file once: of two files of tests, each may have something of the other.
-    seen, left = {Path(__file__)}, [path]
+def top_name(item: pytest.Item) -> str:
+    """The name in its file under which a test stands: of its function, or of the class that it is in."""
+    return item.nodeid.split("::")[1].partition("[")[0]
+
+
+Name: TypeAlias = tuple[Path, str]
+"""A name at the top of a file."""
+
+SCALED: Name = (Path(__file__), "scaled")
+
+
+def scaled_names(paths: Iterable[Path]) -> Mapping[Path, frozenset[str]]:
+    """The names in these files that may do more in the sweep: what they use counts by `scaled`, or hypothesis searches it."""
+    uses: dict[Name, set[Name]] = {}
+    seen, left = {SCALED[0]}, list(paths)
     while left:
-        text = left[-1].read_text()
-        if "scaled(" in text or "hypothesis" in text:
-            return True
-        seen.add(left.pop())
-        helpers = [
-            Path(__file__).with_name(f"{name}.py") for name in re.findall(r"^from (\w+) import", text, re.MULTILINE)
-        ]
-        left += [each for each in dict.fromkeys(helpers) if each.exists() and each not in seen and each not in left]
-    return False
+        if (path := left.pop()) not in seen:
+            seen.add(path)
+            uses |= names_in(path)
+            left += {file for (of, _), used in uses.items() if of == path for file, _ in used if file.exists()}
+    found = {SCALED, *(name for used in uses.values() for name in used if name[0] == HYPOTHESIS)}
+    while more := {name for name, used in uses.items() if name not in found and used & found}:
+        found |= more
+    # A mark of the file, and a fixture that each of its tests has, concern all of it.
+    return {
+        path: frozenset(name for of, name in uses if of == path and {(path, name), (path, ALL)} & found)
+        for path in seen
+    }
+
+
+HYPOTHESIS = Path("hypothesis")
+ALL = "pytestmark"
+WHOLE = "*"
+
+
+def names_in(path: Path) -> dict[Name, set[Name]]:
+    """The names at the top of a file, each with those that it uses, there and in other files."""
+    tree = ast.parse(path.read_text())
+    known: dict[str, Name] = {}
+    made: dict[str, set[str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            known |= imported(node)
+        for name in names_of(node):
+            made.setdefault(name, set()).update(used_in(node))
+    known |= {name: (path, name) for name in made}
+    uses = {(path, name): {known[each] for each in used if each in known} for name, used in made.items()}
+    # A file that is imported whole, or begun as a program by its name, is used whole.
+    for name, used in made.items():
+        whole = {helper_of(each) for each in used if helper_of(each).exists()}
+        uses[path, name] |= {(file, WHOLE) for file in whole - {path}}
+    return uses | {(path, WHOLE): {known[name] for name in made}}
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> dict[str, Name]:
+    """What the names that a statement imports stand for, as far as it is of a file of tests, or of hypothesis."""
+    found: dict[str, Name] = {}
+    for alias in node.names:
+        module = node.module if isinstance(node, ast.ImportFrom) else alias.name
+        file = HYPOTHESIS if str(module).partition(".")[0] == "hypothesis" else helper_of(str(module))
+        if file == HYPOTHESIS or file.exists():
+            found[alias.asname or alias.name] = (file, alias.name if isinstance(node, ast.ImportFrom) else WHOLE)
+    return found
+
+
+def helper_of(name: str) -> Path:
+    """The file of tests, or of what helps them, that has this name."""
+    return Path(__file__).with_name(f"{name}.py")
+
+
+def names_of(node: ast.stmt) -> set[str]:
+    """The names that a statement gives something to."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        for_all = any("autouse=True" in ast.unparse(each) for each in node.decorator_list)
+        return {node.name, ALL} if for_all else {node.name}
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
+
+def used_in(node: ast.AST) -> set[str]:
+    """The names that stand in a statement: also those of fixtures, which are parameters or texts, and of files."""
+    found = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            found.add(each.id)
+        elif isinstance(each, ast.arg):
+            found.add(each.arg)
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            found.add(each.value.removesuffix(".py"))
+    return {name for name in found if name.isidentifier()}
 
 
 def bound(cases: Sequence[pytest.Item], name: str) -> int | None:

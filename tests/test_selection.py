@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from drivers import ASYNC, DRIVERS, STREAMED, SYNC
-from selection import chosen, is_scaled, rest, scaled
+from selection import chosen, rest, scaled, scaled_names
 from tables import each
 
 KINDS = ("memory", "sqlite", "postgres", "redis")
@@ -117,26 +117,65 @@ def test_a_row_of_one_value_needs_no_brackets(number: int) -> None:
 
 
 def test_the_rest_is_what_a_default_run_leaves_out_or_does_less_of(tmp_path: Path) -> None:
-    plain, counts, searches = (tmp_path / f"test_{name}.py" for name in ("plain", "counts", "searches"))
-    plain.write_text("from drivers import PATIENCE\n")
-    counts.write_text("TIMES = scaled(3, sweep=9)\n")
-    searches.write_text("from hypothesis import given\n")
-    found = {path: cases(driver=DRIVERS, store=KINDS[:2]) for path in (plain, counts, searches)}
-    for path, each_case in found.items():
+    file = tmp_path / "test_some.py"
+    file.write_text(SOME)
+    found = {name: cases(name, driver=DRIVERS, store=KINDS[:2]) for name in ("plain", "counts", "searches", "told")}
+    for each_case in found.values():
         for case in each_case:
-            case.path = path
-    left = {path: [case for case in rest(each_case) if case.path == path] for path, each_case in found.items()}
-    assert [tuple(case.callspec.params.values()) for case in left[plain]] == [(SYNC, "sqlite"), (ASYNC, "memory")]
-    assert (left[counts], left[searches]) == (found[counts], found[searches])
+            case.path, case.nodeid = file, f"test_some.py::{case.nodeid}"
+    left = {name: rest(each_case) for name, each_case in found.items()}
+    assert [tuple(case.callspec.params.values()) for case in left.pop("plain")] == [(SYNC, "sqlite"), (ASYNC, "memory")]
+    assert left == {name: each_case for name, each_case in found.items() if name != "plain"}
 
 
-def test_a_file_does_more_in_the_sweep_if_it_counts_or_a_helper_of_it_does() -> None:
-    here = Path(__file__)
-    does_more = {"test_crash": True, "graph_maker": True, "test_graph_properties": True, "test_gate": False}
-    assert {name: is_scaled(here.with_name(f"{name}.py")) for name in does_more} == does_more
+SOME = """
+from hypothesis import given
+from selection import scaled
+import pytest
+TIMES = scaled(3, sweep=9)
+
+@pytest.fixture
+def often():
+    return TIMES
+
+def plain(often_not): pass
+def counts(often): pass
+@given()
+def searches(): pass
+@pytest.mark.usefixtures("often")
+def told(): pass
+"""
 
 
-def test_files_that_have_something_of_each_other_are_looked_at_once() -> None:
-    """A file of tests may take from another one that takes from it."""
-    here = Path(__file__).parent
-    assert {type(is_scaled(path)) for path in here.rglob("test_*.py")} == {bool}
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def test_a(): pass", set()),
+        ("from test_crash import each_once\ndef test_a(): each_once()", set()),
+        ("from test_crash import sweeps\ndef test_a(): sweeps()", {"test_a"}),
+        ("import hypothesis\n@hypothesis.given()\ndef test_a(): pass\ndef test_b(): pass", {"test_a"}),
+        ("from hypothesis import given as g\n@g()\ndef test_a(): pass", {"test_a"}),
+        (
+            "from selection import scaled as s\npytestmark = few(s(1, sweep=2))\ndef test_a(): pass",
+            {"test_a", "pytestmark"},
+        ),
+        ("def test_a(): run('test_request_machine.py')", {"test_a"}),
+        ("import test_request_machine\ndef test_a(): test_request_machine.go()", {"test_a"}),
+        ("import stress_outside\ndef test_a(): stress_outside.main()", set()),
+        ("from test_request_machine import Told\nclass TestA(Told): pass\nTestB = Told.TestCase", {"TestA", "TestB"}),
+    ],
+)
+def test_a_test_does_more_in_the_sweep_if_something_that_it_uses_does(
+    text: str, names: set[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "test_one.py"
+    file.write_text(text)
+    assert scaled_names([file])[file] - {"*"} == names
+
+
+def test_what_kills_and_searches_does_more_in_the_sweep() -> None:
+    crash, machine, gate = (Path(__file__).with_name(f"test_{name}.py") for name in ("crash", "store_machine", "gate"))
+    found = scaled_names([crash, machine, gate])
+    assert "test_a_worker_killed_anywhere_loses_nothing_and_does_nothing_twice" in found[crash]
+    assert "TestStores" in found[machine]
+    assert not found[gate]
