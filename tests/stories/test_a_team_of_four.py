@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import team_of_four
-from drivers import PATIENCE, Driver
+from drivers import ASYNC, PATIENCE, SYNC, Driver
 from servers import postgres_schema, postgres_url
 
 import phronomy
@@ -87,7 +87,7 @@ def carrier_runs(process: psutil.Process) -> bool:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize(("driver", "kind"), [(SYNC, "sqlite"), (ASYNC, "postgres")], ids=["sqlite", "postgres"])
 def test_a_team_of_four_is_killed_twice_and_each_tool_runs_once(driver: Driver, kind: str, tmp_path: Path) -> None:
     """Two approvals pend at once in two agents, and are decided out of order by people who never share a process."""
     with postgres_schema() as schema:
