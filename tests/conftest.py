@@ -43,6 +43,10 @@ LONG = (
 """Files with tests that take long: they kill processes, or search."""
 
 
+MEASURED = frozenset(Path(__file__).with_name("measured.txt").read_text().split())
+"""Files whose tests, as they run by default, reach all of the core between them. `nox -s sweep` by itself measures all tests."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--sweep` runs every test in every world."""
     parser.addoption(
@@ -50,6 +54,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--rest", action="store_true", help="with --sweep: without what a run by default has done to the full"
+    )
+    parser.addoption(
+        "--measure-core",
+        action="store_true",
+        help="measure the tests alone that reach all of the core, the others at full speed",
     )
 
 
@@ -89,7 +98,9 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
     """What is marked `unmeasured` is not: that takes most of the time, and reaches nothing that other tests do not."""
     tracer, of_threads = sys.gettrace(), threading.gettrace()
-    if not type(tracer).__module__.startswith("coverage") or item.get_closest_marker("unmeasured") is None:
+    left_out = item.config.getoption("measure_core") and item.path.stem not in MEASURED
+    unmeasured = left_out or item.get_closest_marker("unmeasured") is not None
+    if not type(tracer).__module__.startswith("coverage") or not unmeasured:
         return (yield)
     sys.settrace(None)
     threading.settrace(None)  # type: ignore[arg-type]

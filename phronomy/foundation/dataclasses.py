@@ -14,10 +14,8 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass"]
-
 if TYPE_CHECKING:
-    from dataclasses import dataclass
+    from dataclasses import dataclass as dataclass  # noqa: PLC0414  # exported
 else:
 
     def dataclass(cls=None, /, *, frozen=False, slots=False, kw_only=False, eq=True):
