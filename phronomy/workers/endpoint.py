@@ -70,6 +70,11 @@ class HealthEndpoint:
         # As many are let in at once as are waiting: not more than can be sent away before the next ones.
         server = await asyncio.start_server(self._let_in, sock=self._socket, limit=_MOST, backlog=_AT_ONCE)
         await self._over.wait()
+        # Nobody else is let in, and whoever is being let in gets there first: a server that is closed in between loses their
+        # connection, and nobody would close it.
+        self._loop.remove_reader(self._socket)
+        coming = asyncio.all_tasks() - {asyncio.current_task(), *self._clients}
+        await asyncio.gather(*coming, return_exceptions=True)
         server.close()
         for writer in self._clients.values():
             writer.transport.abort()
