@@ -23,7 +23,7 @@ from phronomy.events import RequestChanged, event_from
 from phronomy.stores.rows import BranchFilter
 
 pytestmark = pytest.mark.unmeasured
-KILLS = scaled(5, sweep=15)
+KILLS = scaled(5, sweep=8)
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])

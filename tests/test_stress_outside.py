@@ -27,7 +27,7 @@ def stressed(what: str, kind: str, *options: str) -> str:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", SERVERS)
 def test_workers_that_are_killed_at_random_carry_out_all_that_was_decided_once(kind: str) -> None:
-    runs, kills = scaled(60, sweep=400), scaled(6, sweep=24)
+    runs, kills = scaled(60, sweep=200), scaled(6, sweep=16)
     said = stressed("kills", kind, "--runs", str(runs), "--kills", str(kills))
     print(said)
     assert f"{runs} runs" in said and " 0 kills" not in said and "\n0 violations" in said
