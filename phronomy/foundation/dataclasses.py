@@ -30,15 +30,15 @@ else:
         names = tuple(field.name for field in each)
         made = {"__init__": _init(cls), "__repr__": _repr([field.name for field in each if field.repr])}
         if eq:
-            compared = _values([field.name for field in each if field.compare])
-            made |= {"__eq__": _eq(compared), "__hash__": _hash(compared)}
+            hashed = [field.name for field in each if (field.compare if field.hash is None else field.hash)]
+            made["__eq__"] = _eq(_values([field.name for field in each if field.compare]))
+            made["__hash__"] = _hash(_values(hashed))
         made |= {"__setattr__": _refuse("assign to", cls, names), "__delattr__": _refuse("delete", cls, names)}
         if slots:  # the default restores slots by assignment
             made |= {"__getstate__": _getstate(names), "__setstate__": _setstate(names)}
         for name, function in made.items():
-            if (
-                cls.__dict__.get(name) is None
-            ):  # what the class says itself stays; a class with `__eq__` has None for a hash
+            # What the class says itself stays. One that has `__eq__` has None for a hash.
+            if cls.__dict__.get(name) is None:
                 function.__name__, function.__qualname__ = name, f"{cls.__qualname__}.{name}"
                 function.__module__ = cls.__module__
                 setattr(cls, name, function)
@@ -109,8 +109,8 @@ def _eq(compared: Callable[[Any], tuple[object, ...]]) -> Callable[[Any, object]
     return made
 
 
-def _hash(compared: Callable[[Any], tuple[object, ...]]) -> Callable[[Any], int]:
-    return lambda self: hash(compared(self))
+def _hash(hashed: Callable[[Any], tuple[object, ...]]) -> Callable[[Any], int]:
+    return lambda self: hash(hashed(self))
 
 
 def _refuse(verb: str, cls: type, names: tuple[str, ...]) -> Callable[..., None]:
