@@ -82,8 +82,9 @@ def scaled_names(paths: Iterable[Path]) -> Mapping[Path, frozenset[str]]:
     while left:
         if (path := left.pop()) not in seen:
             seen.add(path)
-            uses |= names_in(path)
-            left += {file for (of, _), used in uses.items() if of == path for file, _ in used if file.exists()}
+            mine = names_in(path)
+            uses |= mine
+            left += {file for used in mine.values() for file, _ in used if file != HYPOTHESIS}
     found = {SCALED, *(name for used in uses.values() for name in used if name[0] == HYPOTHESIS)}
     while more := {name for name, used in uses.items() if name not in found and used & found}:
         found |= more
@@ -93,6 +94,9 @@ def scaled_names(paths: Iterable[Path]) -> Mapping[Path, frozenset[str]]:
         for path in seen
     }
 
+
+FILES = {path.stem: path for path in Path(__file__).parent.glob("*.py")}
+"""The files of tests, and of what helps them, by name."""
 
 HYPOTHESIS = Path("hypothesis")
 ALL = "pytestmark"
@@ -113,8 +117,7 @@ def names_in(path: Path) -> dict[Name, set[Name]]:
     uses = {(path, name): {known[each] for each in used if each in known} for name, used in made.items()}
     # A file that is imported whole, or begun as a program by its name, is used whole.
     for name, used in made.items():
-        whole = {helper_of(each) for each in used if helper_of(each).exists()}
-        uses[path, name] |= {(file, WHOLE) for file in whole - {path}}
+        uses[path, name] |= {(FILES[each], WHOLE) for each in used & FILES.keys() if FILES[each] != path}
     return uses | {(path, WHOLE): {known[name] for name in made}}
 
 
@@ -123,15 +126,10 @@ def imported(node: ast.Import | ast.ImportFrom) -> dict[str, Name]:
     found: dict[str, Name] = {}
     for alias in node.names:
         module = node.module if isinstance(node, ast.ImportFrom) else alias.name
-        file = HYPOTHESIS if str(module).partition(".")[0] == "hypothesis" else helper_of(str(module))
-        if file == HYPOTHESIS or file.exists():
+        file = HYPOTHESIS if str(module).partition(".")[0] == "hypothesis" else FILES.get(str(module))
+        if file is not None:
             found[alias.asname or alias.name] = (file, alias.name if isinstance(node, ast.ImportFrom) else WHOLE)
     return found
-
-
-def helper_of(name: str) -> Path:
-    """The file of tests, or of what helps them, that has this name."""
-    return Path(__file__).with_name(f"{name}.py")
 
 
 def names_of(node: ast.stmt) -> set[str]:
