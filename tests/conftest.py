@@ -96,7 +96,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """What is marked `unmeasured` is not: that takes most of the time, and reaches nothing that other tests do not."""
+    """What is marked `unmeasured` is not, nor is what `--measure-core` leaves out: they reach nothing that other tests do not."""
     tracer, of_threads = sys.gettrace(), threading.gettrace()
     left_out = item.config.getoption("measure_core") and item.path.stem not in MEASURED
     unmeasured = left_out or item.get_closest_marker("unmeasured") is not None

@@ -173,6 +173,11 @@ def test_a_test_does_more_in_the_sweep_if_something_that_it_uses_does(
     assert scaled_names([file])[file] - {"*"} == names
 
 
+def test_the_files_that_are_measured_exist() -> None:
+    here = Path(__file__).parent
+    assert {name for name in (here / "measured.txt").read_text().split() if not (here / f"{name}.py").exists()} == set()
+
+
 def test_what_kills_and_searches_does_more_in_the_sweep() -> None:
     crash, machine, gate = (Path(__file__).with_name(f"test_{name}.py") for name in ("crash", "store_machine", "gate"))
     found = scaled_names([crash, machine, gate])
