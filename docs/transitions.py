@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
-from phronomy.approvals import Decision, PendingApproval, Point, ToolIdentity, call_digest
+from phronomy.approvals import Decision, PendingApproval, Point, Principal, ToolIdentity, Vote, call_digest
 from phronomy.checkpoint import AgentRef, Checkpoint
 from phronomy.errors import IllegalOutcome
 from phronomy.messages import Message, ToolCall
@@ -40,7 +40,9 @@ from phronomy.types import (
     Outcome,
     OutputRefused,
     Refusal,
+    Reminded,
     Replied,
+    Voted,
     Withdrawn,
 )
 
@@ -112,6 +114,13 @@ def judged(verdict: str, id: str = "1.0", **fields: Any) -> Judged:
 def decided(kind: str, pending_id: str = "ask-1.0", **fields: Any) -> Decided:
     """A decision on what waits under a pending id."""
     return Decided(decision=Decision(pending_id=pending_id, kind=kind, at=AT, **{"digest": DIGEST, **fields}))
+
+
+def voted(pending_id: str = "ask-1.0", *, again: bool = False) -> Voted:
+    """A vote on what waits under a pending id; `again`: it was checked by a worker, so the request stands under a new id."""
+    vote = Vote(kind="approve", digest=DIGEST, by=Principal(id="ada"), at=AT)
+    decision = Decision(pending_id=pending_id, kind="approve", digest=DIGEST, at=AT, votes=(vote,))
+    return Voted(decision=decision, request=judged("pend", pending_id="again").judgements[0] if again else None)
 
 
 def passed(kind: str, **fields: Any) -> Decided:
@@ -220,6 +229,11 @@ OUTCOMES: list[tuple[str, Outcome]] = [
     ("Decided, for a nested run", decided("approve", "inner")),
     ("Decided: a question is answered", decided("respond", "question", content="yes")),
     ("Decided: a question is rejected", decided("reject", "question")),
+    ("Voted", voted()),
+    ("Voted, for a nested run", voted("inner")),
+    ("Voted: an answer was checked, and takes more votes", voted(again=True)),
+    ("Reminded", Reminded(pending_id="ask-1.0", what="reminded", step=0, at=AT)),
+    ("Reminded, for a nested run", Reminded(pending_id="inner", what="escalated", step=0, at=AT)),
     ("CallStarted", CallStarted(id="1.0", attempt=1, at=AT)),
     ("Withdrawn", Withdrawn(ids=("1.0",))),
     ("CallSettled", CallSettled(id="1.0", call_id="call-1.0", key="k", result=DONE)),

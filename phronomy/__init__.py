@@ -11,6 +11,7 @@ from phronomy.conversation.instructions import InstructionsContext, PromptTempla
 from phronomy.conversation.memory import Memory
 from phronomy.errors import (
     AgentChanged,
+    AlreadyVoted,
     ApprovalExpired,
     ApprovalHandlerError,
     AsyncRequired,
@@ -26,6 +27,7 @@ from phronomy.errors import (
     ContentFilterError,
     ContextLengthError,
     DecisionError,
+    GrantRefused,
     GraphError,
     GuardrailFailed,
     GuardrailRefused,
@@ -42,6 +44,7 @@ from phronomy.errors import (
     ModelConnectionError,
     ModelError,
     NodeFailed,
+    NotAnApprover,
     NotAuthorized,
     NothingDecided,
     OutputError,
@@ -64,6 +67,7 @@ from phronomy.errors import (
     TokenUsed,
     ToolDefinitionError,
     UnknownPending,
+    UnknownPerson,
     UnknownType,
     WaitTimeout,
 )
@@ -87,9 +91,11 @@ from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Approve, Decision, Defer, PendingApproval, Principal, Reject, Respond, Skip
+from phronomy.records.decisions import Approve, Decision, Defer, PendingApproval, Reject, Respond, Skip
 from phronomy.records.diff import CheckpointDiff, diff
+from phronomy.records.grants import Grant
 from phronomy.records.messages import Message, ToolCall, Usage
+from phronomy.records.principals import Principal
 from phronomy.records.result import Result
 from phronomy.records.validation import Problem, create_checkpoint_id, validate_checkpoint
 from phronomy.rules.limits import Limits
@@ -100,6 +106,7 @@ from phronomy.stops.breakpoints import Breakpoint, BreakpointContext, Breakpoint
 from phronomy.stops.interrupts import interrupt
 from phronomy.stores import MemoryStore, Store, Waiting, open_store
 from phronomy.tools.approval import Approval
+from phronomy.tools.approvers import Escalate
 from phronomy.tools.context import OutcomeUnknown, ToolContext
 from phronomy.tools.images import Image
 from phronomy.tools.tool import Tool, tool
@@ -198,6 +205,7 @@ __all__ = [
     "Agent",
     "AgentChanged",
     "AllowedTools",
+    "AlreadyVoted",
     "Announcements",
     "Approval",
     "ApprovalExpired",
@@ -232,8 +240,11 @@ __all__ = [
     "Defer",
     "Drift",
     "DryRun",
+    "Escalate",
     "Event",
     "ExternalTool",
+    "Grant",
+    "GrantRefused",
     "Graph",
     "GraphError",
     "Guardrail",
@@ -273,6 +284,7 @@ __all__ = [
     "ModelRequest",
     "ModelSettings",
     "NodeFailed",
+    "NotAnApprover",
     "NotAuthorized",
     "NothingDecided",
     "Orchestrator",
@@ -331,6 +343,7 @@ __all__ = [
     "ToolDefinitionError",
     "Transform",
     "UnknownPending",
+    "UnknownPerson",
     "UnknownType",
     "Usage",
     "WaitTimeout",

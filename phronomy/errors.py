@@ -20,6 +20,8 @@
     │   ├── UnknownPending              no pending approval with this id waits here
     │   ├── ApprovalExpired             the decision came after the request had expired
     │   ├── RequestExpired              the same, with the store alone: nothing was recorded
+    │   ├── NotAnApprover               this person may not decide on the request
+    │   ├── AlreadyVoted                this person has voted on the request before
     │   └── InvalidDecision             the decision is malformed, or its arguments are
     ├── ThreadBusy                      the thread has a run that has not ended
     ├── RunBusy                         another worker holds the run
@@ -27,6 +29,8 @@
     ├── StoreError                      a store cannot do what was asked
     │   └── StillNeeded                 a run cannot be deleted: it has not ended, or other data needs it
     ├── PersonExists                    an id or an alias belongs to a person already
+    ├── GrantRefused                    a standing grant cannot be given or signed so
+    ├── UnknownPerson                   no person has this id
     ├── TokenError                      a token of a link or a button does not count
     │   ├── TokenInvalid                it was not made here, or for something else
     │   ├── TokenExpired                its time is over
@@ -76,12 +80,10 @@ Progress = Literal["running", "suspended", "ended", "failed", "unknown"]
 
 
 class Portable:
-    """Lets an error be copied, pickled and raised in another process, with its class, message, attributes and notes.
+    """Lets an error be copied, pickled and raised in another process, with its class, message, attributes and notes."""
 
-    By default Python rebuilds an exception by calling its class with the message alone. That call fails for a class
-    that also needs ids, and the failure breaks a process pool. The cause and the traceback are not kept, as for any
-    exception.
-    """
+    # By default Python rebuilds an exception by calling its class with the message alone. That call fails for a class that also
+    # needs ids, and the failure breaks a process pool. The cause and the traceback are not kept, as for any exception.
 
     def __reduce__(self) -> tuple[Any, ...]:
         error: Any = self
@@ -121,10 +123,7 @@ class InvalidField(ConfigurationError, ValueError):
 
 
 class AsyncRequired(ConfigurationError):
-    """A sync method met something async (a tool, a handler, instructions).
-
-    The message names what it met, and the method to use instead.
-    """
+    """A sync method met something async, such as a tool. The message names it, and the method to use instead."""
 
 
 class CheckpointError(PhronomyError):
@@ -168,10 +167,7 @@ class AgentChanged(CheckpointError):
 
 
 class UnknownType(CheckpointError):
-    """The checkpoint holds a value of a type that is not registered here.
-
-    Call `register_type(cls, name)` before you read the checkpoint.
-    """
+    """The checkpoint holds a value of a type that is not registered here: call `register_type(cls, name)` first."""
 
     def __init__(self, message: str, *, name: str) -> None:
         super().__init__(message)
@@ -217,7 +213,14 @@ class CheckpointAlreadyResumed(CheckpointError):
 
 
 class DecisionError(PhronomyError):
-    """A decision cannot be taken. Nothing has happened: all requests are still pending."""
+    """A decision cannot be taken. Nothing has happened: all requests are still pending.
+
+    `pending_id` is the id of the request, or None if the error is about none, or about several.
+    """
+
+    def __init__(self, message: str, *, pending_id: str | None = None) -> None:
+        super().__init__(message)
+        self.pending_id = pending_id
 
 
 class NothingDecided(DecisionError):
@@ -229,14 +232,7 @@ class NothingDecided(DecisionError):
 
 
 class UnknownPending(DecisionError):
-    """No pending approval with this id waits at this checkpoint.
-
-    The id is unknown or out of date, or it belongs to another run.
-    """
-
-    def __init__(self, message: str, *, pending_id: str) -> None:
-        super().__init__(message)
-        self.pending_id = pending_id
+    """No pending approval with this id waits at this checkpoint: it is unknown, out of date, or belongs to another run."""
 
 
 class ApprovalExpired(DecisionError):
@@ -254,17 +250,28 @@ class ApprovalExpired(DecisionError):
 class RequestExpired(DecisionError):
     """The decision came after the time of the request was over, and was not recorded. Whoever drives the run settles the call."""
 
-    def __init__(self, message: str, *, pending_id: str) -> None:
-        super().__init__(message)
-        self.pending_id = pending_id
+
+class NotAnApprover(DecisionError):
+    """This person may not decide on the request: its approval asks for somebody else. The request is as before.
+
+    `by` is the id of the person, or None if the decision names nobody. The refusal is in the audit trail.
+    """
+
+    def __init__(self, message: str, *, pending_id: str, by: str | None) -> None:
+        super().__init__(message, pending_id=pending_id)
+        self.by = by
+
+
+class AlreadyVoted(DecisionError):
+    """This person has voted on the request before, for themself or for another, and counts once. The request is as before."""
+
+    def __init__(self, message: str, *, pending_id: str, by: str) -> None:
+        super().__init__(message, pending_id=pending_id)
+        self.by = by
 
 
 class InvalidDecision(DecisionError, ValueError):
     """The decision or its principal is malformed, or the edited arguments are not valid for the tool."""
-
-    def __init__(self, message: str, *, pending_id: str | None = None) -> None:
-        super().__init__(message)
-        self.pending_id = pending_id
 
 
 class ThreadBusy(PhronomyError):
@@ -325,6 +332,22 @@ class PersonExists(PhronomyError):
         super().__init__(message)
         self.id = id
         self.alias = alias
+
+
+class GrantRefused(PhronomyError):
+    """A standing grant was not given, or not signed. Nothing has changed. `id` is the id of the grant, if there is one."""
+
+    def __init__(self, message: str, *, id: str | None = None) -> None:
+        super().__init__(message)
+        self.id = id
+
+
+class UnknownPerson(PhronomyError):
+    """No person in the directory has the id that was given, which is `id`. Nothing has changed."""
+
+    def __init__(self, message: str, *, id: str) -> None:
+        super().__init__(message)
+        self.id = id
 
 
 class TokenError(PhronomyError):

@@ -23,9 +23,11 @@ from phronomy.observability.events import (
     ToolCallPiece,
     ToolCallSettled,
     ToolCallStarted,
+    Voted,
     event_from,
     replay,
 )
+from phronomy.observability.votes import LevelVotes
 
 __all__ = [
     "ApprovalRequested",
@@ -36,6 +38,7 @@ __all__ = [
     "Failed",
     "GuardrailsAsked",
     "HandedOver",
+    "LevelVotes",
     "ModelReplied",
     "ModelStarted",
     "NodePiece",
@@ -48,6 +51,7 @@ __all__ = [
     "ToolCallPiece",
     "ToolCallSettled",
     "ToolCallStarted",
+    "Voted",
     "event_from",
     "replay",
 ]

@@ -17,7 +17,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -197,6 +197,9 @@ class Around(Store):
 
     def append(self, change: Append) -> Branch:
         return self.inner.append(change)
+
+    def append_all(self, changes: Sequence[Append]) -> list[Branch]:
+        return self.inner.append_all(changes)
 
     def renew(self, claim: Claim) -> Branch:
         return self.inner.renew(claim)

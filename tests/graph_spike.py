@@ -22,9 +22,10 @@ from phronomy.conversation.input import read_input
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import canonical
 from phronomy.records import chain
-from phronomy.records.calls import Call, Done, Finish, Finished, Judge, Judged, Move, Outcome, Replied
+from phronomy.records.calls import Call, Finished, Judged, Outcome, Replied
 from phronomy.records.checkpoint import AgentRef
 from phronomy.records.decisions import OnExpiry
+from phronomy.records.moves import Done, Finish, Judge, Move
 from phronomy.rules import transitions
 from phronomy.rules.table import phase
 from phronomy.stores.base import Store

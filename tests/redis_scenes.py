@@ -63,6 +63,14 @@ CHANGES: dict[str, Callable[[RedisStore], Any]] = {
     "append": lambda store: store.append(
         Append(branch_id="b1", seq=1, entries=(note("x"),), claim=MINE, audit=(told(1.0),))
     ),
+    "append all": lambda store: store.append_all(
+        [
+            Append(
+                branch_id="b3", seq=1, entries=(note("x"),), holder=replace(MINE, branch_id="b3", owner="", fence=0)
+            ),
+            Append(branch_id="b1", seq=1, entries=(note("x"),), holder=MINE, closed=("p1",), audit=(told(1.0),)),
+        ]
+    ),
     "take over": lambda store: store.append(Append(branch_id="b3", seq=1, take="you", announce=True)),
     "decide": lambda store: store.append(
         Append(branch_id="b1", seq=1, claim=MINE, entries=(note("x"),), closed=("p1",))
@@ -103,7 +111,7 @@ def fill(store: RedisStore) -> None:
         opened, audit = (asked("p1", **facets), asked("p2", 2.0)), (told(float(-number)), told(9.0))
         noted = Append(branch_id=id, seq=4, claim=claim, opened=opened, audit=audit, entries=(note("y"),))
         store.append(replace(noted, texts=("{}", f"{number % 2}")))
-        store.append(Append(branch_id=id, seq=5, holder=claim, closed=("p2",)))
+        store.append_all([Append(branch_id=id, seq=5, holder=claim, closed=("p2",))])
         fork = Branch(id=f"f{number}", run_id=id, thread_id=None, agent="x", parent_branch=id, parent_seq=1, seq=1)
         change = Append(branch_id=fork.id, seq=1, entries=(row(f"f{number}-0", parent=f"{id}-0"),))
         store.create(fork, change, exclusive=False)

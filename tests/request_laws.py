@@ -9,7 +9,7 @@ from phronomy.errors import UnknownPending
 from phronomy.events import RequestChanged
 from phronomy.stores.base import Store
 
-COURSE = re.compile(r"asked( decided( carried_out| failed| withdrawn)?| expired| withdrawn)?")
+COURSE = re.compile(r"asked( voted)*( decided( carried_out| failed| withdrawn)?| expired| withdrawn)?")
 """What may be told of one request, in this order."""
 
 
@@ -31,7 +31,7 @@ def check_told(store: Store, events: Iterable[RequestChanged]) -> dict[str, list
     for pending_id, course in told.items():
         whats = " ".join(event.what for event in course)
         assert COURSE.fullmatch(whats), whats
-        assert (course[-1].what == "asked") == (pending_id in waiting), (whats, pending_id)
+        assert (course[-1].what in ("asked", "voted")) == (pending_id in waiting), (whats, pending_id)
         check_last(store, course[-1], told.keys() | waiting)
     assert waiting <= told.keys(), "somebody can decide, and nobody was told"
     return told
@@ -50,7 +50,7 @@ def check_last(store: Store, last: RequestChanged, asked: Collection[str]) -> No
     # Of a call that failed a moment ago, the store names the request that is to come. Told it is once that one is asked.
     assert found.asked_again == last.asked_again or (last.what == "decided" and found.asked_again not in asked), state
     match last.what:
-        case "asked":
+        case "asked" | "voted":
             assert found.status in ("pending", "expired") and says is None, state
         case "expired":
             assert (found.status, says) == ("settled", "expire"), state

@@ -86,7 +86,7 @@ def test_the_command_line_tells_nobody(
         monkeypatch.setenv("PHRONOMY_APP", "canary_desk:make")
         monkeypatch.setenv("PHRONOMY_DEPS", "canary_desk:Deps")
         # What is masked is approved by nobody who has not seen it. Here it is, to see that nothing shows it.
-        monkeypatch.setattr(decide, "_check_seen", lambda *given: None)
+        monkeypatch.setattr(decide, "check_seen", lambda *given: None)
         first = begin()
         id = first.pending[0].id
         assert run("show", id, "--reveal") == 99  # the positive control: it is there, and is shown on demand

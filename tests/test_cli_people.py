@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from test_cli_runs import STORE, place, said
 
 from phronomy import SQLiteStore, cli
+from phronomy.cli.words import login_name
 from phronomy.people import StoreDirectory
 
 __all__ = ["place", "said"]  # fixtures
@@ -67,7 +69,67 @@ def test_people_are_added_listed_and_removed_at_a_terminal(
         assert people(*line) == cli.MISUSED
         assert why in told()
     assert cli.run(["people"]) == cli.DONE
-    assert "Add, list and remove the people who decide." in said()
+    assert "Add, list and remove the people who decide, and their deputies." in said()
     assert cli.run(["people", "list"]) == cli.MISUSED
     with SQLiteStore("runs.db") as store:
         assert StoreDirectory(store).list() == ()
+
+
+def test_deputies_are_named_listed_and_dismissed_at_a_terminal(
+    said: Callable[[], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told() -> str:
+        return capsys.readouterr().err
+
+    for id in ("rita", "otto", "ann"):
+        assert people("add", id) == cli.DONE
+    said()
+    assert people("deputies") == cli.DONE
+    assert said() == "There are no deputies.\n"
+    assert people("name-deputy", "rita", "otto", "--until", "2999-01-08", "--reason", "on leave") == cli.DONE
+    lines = ["PERSON  DEPUTY  UNTIL                    REASON", "rita    otto    2999-01-08 00:00:00 UTC  on leave"]
+    assert said().splitlines() == lines
+    before = datetime.now(UTC)
+    assert people("name-deputy", "ann", "otto", "--until", "14d", "--by", "boss", "--json") == cli.DONE
+    named = json.loads(said())
+    until = datetime.fromisoformat(named.pop("until")) - timedelta(days=14)
+    at = datetime.fromisoformat(named.pop("at"))
+    assert named == {"principal": "ann", "deputy": "otto", "reason": None, "by": "boss"}
+    assert before <= until <= at <= datetime.now(UTC)
+    assert people("name-deputy", "rita", "ann") == cli.DONE
+    said()
+
+    assert people("deputies", "rita") == cli.DONE
+    found = said().splitlines()
+    assert [line.split()[:3] for line in found[1:]] == [["rita", "ann", "-"], ["rita", "otto", "2999-01-08"]]
+    assert people("deputies", "--json") == cli.DONE
+    items = json.loads(said())["items"]
+    assert [(each["principal"], each["deputy"]) for each in items] == [
+        ("ann", "otto"),
+        ("rita", "ann"),
+        ("rita", "otto"),
+    ]
+    assert (items[1]["until"], items[2]["until"]) == (None, "2999-01-08T00:00:00+00:00")
+    assert items[1]["by"] == login_name()
+
+    assert people("dismiss-deputy", "rita", "otto") == cli.DONE
+    assert said() == "The deputy was dismissed.\n"
+    assert people("dismiss-deputy", "rita", "ann", "--json") == cli.DONE
+    assert json.loads(said()) == {"principal": "rita", "deputy": "ann"}
+    assert people("name-deputy", "rita", "nobody") == cli.FAILED
+    assert told() == "phronomy: error: there is no person nobody: add them first\n"
+    for line, why in (
+        (("dismiss-deputy", "rita", "otto"), "'otto' is no deputy of 'rita'"),
+        (("name-deputy", "rita", "rita"), "nobody is their own deputy"),
+        (("name-deputy", "rita", "otto", "--until", "2001-01-08"), "until: this time is over already"),
+        (("name-deputy", "rita", "otto", "--until", "soon"), "'soon' is no time"),
+        (("name-deputy", "rita", "otto", "--until", "7"), "'7' is no time"),
+        (("name-deputy", "rita", "otto", "--until", "9999-12-31T23:00:00-02:00"), "is too far away"),
+        (("name-deputy", "rita", "otto", "--until", "0001-01-01T00:00:00+02:00"), "is too far away"),
+        (("name-deputy", "rita", "otto", "--until", "9999-12-31T23:00:00"), "Deputy: until: "),
+        (("name-deputy", "rita"), "DEPUTY"),
+    ):
+        assert people(*line) == cli.MISUSED, line
+        assert why in told()
+    with SQLiteStore("runs.db") as store:
+        assert [each.deputy for each in StoreDirectory(store).deputies()] == ["otto"]

@@ -147,7 +147,7 @@ STORE = "sqlite:///runs.db"
 KEYS = [
     "pending_id", "checkpoint_id", "run_id", "branch_id", "thread_id", "agent", "path", "tool_name", "call_id", "args",
     "masked", "digest", "why", "point", "breakpoint", "reason", "requested_at", "expires_at", "on_expiry", "risk", "endpoint",
-    "external", "title", "context", "answers", "requester", "conversation",
+    "external", "title", "context", "answers", "requester", "approvers", "votes", "policy", "conversation",
 ]  # fmt: skip
 """The keys of a pending approval, as docs/cli.md lists them."""
 
@@ -276,6 +276,9 @@ def test_for_machines_a_pending_approval_has_these_keys(said: Callable[[], str])
         "context": None,
         "answers": ["approve", "edit", "reject", "respond"],
         "requester": None,
+        "approvers": [],
+        "votes": [],
+        "policy": None,
         "conversation": [],
         "label": None,
     }
@@ -365,11 +368,14 @@ def test_show_for_machines_has_the_run_the_decisions_and_the_tail(said: Callable
         "pending_id": checkpoint.pending[0].id,
         "kind": "reject",
         "by": "olga",
+        "behalf_of": None,
         "channel": "cli",
         "reason": "late",
         "then": "continue",
         "edited": False,
         "digest": checkpoint.pending[0].digest,
+        "votes": [],
+        "policy": None,
     }
     assert [(each["role"], each["text"]) for each in found["messages"]] == [
         ("user", "Refund orders 1042 and 2000"),

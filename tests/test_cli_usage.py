@@ -257,7 +257,7 @@ def test_the_help_of_every_command_names_its_options(capsys: pytest.CaptureFixtu
         assert cli.run([command, "--help"]) == cli.DONE
         text = capsys.readouterr().out
         assert set(words.split()) <= set(re.findall(r"--[a-z-]+", text)), command
-        lapsed = "4 it has lapsed; " if deciding in words else ""
+        lapsed = "4 it has lapsed; 5 it takes more votes; " if deciding in words else ""
         assert f"Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; {lapsed}130 Ctrl-C." in " ".join(
             text.split()
         )

@@ -16,7 +16,8 @@ from phronomy.engine.drive import asteps, steps
 from phronomy.engine.ledger import Ledger
 from phronomy.engine.perform import aperform, perform
 from phronomy.engine.run import Moment, Runner, Written
-from phronomy.records.calls import Done, Ending, Wait
+from phronomy.records.calls import Ending
+from phronomy.records.moves import Done, Wait
 from phronomy.runs.finding import lookup
 from phronomy.stores.log.log import journal_entry
 from phronomy.stores.rows import Append, Branch

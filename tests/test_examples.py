@@ -39,6 +39,9 @@ def clerk(body: dict[str, Any]) -> Any:
         return call("look_up_order", {"order_id": 1042})
     if last["role"] == "user" and "choose" in tools:
         return call("choose", {"options": ["window", "aisle"]})
+    if "pay" in tools:
+        asked = re.match(r"Please pay (\d+) euros", last["content"])
+        return call("pay", {"to": "ACME", "amount": int(asked[1])}) if asked else f"I was told: {last['content']}"
     if "next_page" in tools:
         read = sum(message["role"] == "tool" for message in body["messages"])
         return call("next_page", {"after": read}) if read < 4 else "There are 12."
@@ -131,6 +134,37 @@ def test_synchronous_handler(reader: Reader) -> None:
         "120 euros: approve by the manager. I was told: 120.00 euros for order 1042 are on their way",
         "900 euros: reject by handler. I was told: A human rejected this call, so it was not run. "
         "Reason: Refunds above 500 euros are made by accounting alone.",
+    ]
+
+
+def test_two_approvers(reader: Reader) -> None:
+    status, said, complaints = reader.run("two_approvers.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "otto asks for 900 euros: I was told: 900 euros are paid to ACME",
+        "otto asks for 25,000 euros. It waits: Pay 25,000 euros to ACME",
+        "  otto may not approve",
+        "  ada approves by desk: it takes one more",
+        "  ada has voted before, and counts once",
+        "  bert approves by phone: I was told: 25,000 euros are paid to ACME",
+        "otto asks for 40,000 euros. It waits: Pay 40,000 euros to ACME",
+        "  ada approves by desk: it takes one more",
+        "  hanna may not approve",
+        "  twelve hours pass",
+        "  hanna approves by phone: I was told: 40,000 euros are paid to ACME",
+        "otto asks for 60,000 euros. It waits: Pay 60,000 euros to ACME",
+        "  bert approves by desk: it takes one more",
+        "  a day passes",
+        "  nobody else has approved in time: I was told: Nobody decided on this call in time, so it was not run.",
+        "The audit trail:",
+        "   0 h  otto   desk   approve  refused",
+        "   0 h  ada    desk   approve  vote",
+        "   0 h  bert   phone  approve  decision",
+        "   0 h  ada    desk   approve  vote",
+        "   0 h  hanna  phone  approve  refused",
+        "  12 h  hanna  phone  approve  decision",
+        "  12 h  bert   desk   approve  vote",
+        "  36 h  nobody -      expire   decision",
     ]
 
 

@@ -238,7 +238,7 @@ MAY = {
         "phronomy.errors",
         "__reduce__",
     ): "errors go to other processes: they are made anew by their own class, from what they hold",
-    ("phronomy.records.decisions", "__getstate__"): "it leaves out the claims of a principal",
+    ("phronomy.records.principals", "__getstate__"): "it leaves out the claims of a principal",
     ("phronomy.cli.__init__", "exec"): "the empty text",
     ("phronomy.foundation.dataclasses", "exec"): "the constructor of a class of ours, of the names of its fields",
     ("phronomy.cli.__init__", "import_module"): "the table of the commands",

@@ -11,6 +11,7 @@ from drivers import Driver, outline, rows
 from phronomy import (
     Agent,
     AgentChanged,
+    Approval,
     Approve,
     Checkpoint,
     CheckpointAlreadyResumed,
@@ -114,6 +115,12 @@ CHANGES = [
         lambda driver, done: [refund_tool(driver, done, requires_approval=False)],
         "loosened from 'predicate' to 'never'",
         id="predicate-to-never",
+    ),
+    pytest.param(
+        {},
+        lambda driver, done: [refund_tool(driver, done, requires_approval=Approval(by="finance"))],
+        "asks for certain people now",
+        id="people-asked-for",
     ),
 ]
 

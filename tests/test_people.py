@@ -30,9 +30,9 @@ from phronomy import (
     tool,
 )
 from phronomy.people import Directory, Person, StoreDirectory
-from phronomy.people.directory import ALIAS, PERSON
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import Decision
+from phronomy.records.people import ALIAS, PERSON
 from phronomy.stores import Behind, Document, Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.store_contract.base import race

@@ -59,7 +59,7 @@ def through(name: str) -> Any:
 DOCUMENTS = {
     name for name in vars(Documents) if name.endswith(("_document", "_documents")) and not name.startswith("a")
 }
-PRIMITIVES = sorted((Store.__abstractmethods__ | DOCUMENTS) - {"for_tenant"})
+PRIMITIVES = sorted((Store.__abstractmethods__ | DOCUMENTS | {"append_all"}) - {"for_tenant"})
 Reopened = type("Reopened", (Opening,), {name: through(name) for name in PRIMITIVES})
 
 

@@ -19,7 +19,18 @@ from typing import Any
 import pytest
 
 from phronomy.errors import StoreError
-from phronomy.stores import Append, Branch, Claim, Document, Entry, MemoryStore, PendingRow, SQLiteStore, Store
+from phronomy.stores import (
+    Append,
+    AuditRow,
+    Branch,
+    Claim,
+    Document,
+    Entry,
+    MemoryStore,
+    PendingRow,
+    SQLiteStore,
+    Store,
+)
 from phronomy.stores.alone import Alone
 
 HERE = "phronomy/stores/"
@@ -32,6 +43,8 @@ def make(kind: str, path: Path) -> Store:
     pending = (asked("p0"), asked("p1"))
     first = Append(branch_id="b1", seq=0, entries=(row("c0"),), take="me", lease=5.0, head="c0", opened=pending)
     store.create(branch, first, exclusive=True)
+    second = Append(branch_id="b7", seq=0, entries=(row("e0"),), head="e0", opened=(asked("p7"),))
+    store.create(Branch(id="b7", run_id="b7", thread_id=None, agent="clerk"), second, exclusive=False)
     for key, time in (("bob", None), ("old", 1000.0)):
         store.put_document(Document(kind="person", key=key, text="{}", expires_at=time))
     return store
@@ -56,6 +69,14 @@ def append(store: Store) -> None:
     entries = (Entry(path="", body="a"), Entry(path="1.0", body="b"), row("c1", "c0"))
     change = Append(branch_id="b1", seq=1, entries=entries, claim=MINE, lease=9.0, head="c1", status="suspended")
     store.append(_with(change, opened=(asked("p2"),), closed=("p0",), texts=("{}",)))
+
+
+def append_all(store: Store) -> None:
+    note = (Entry(path="", body="a"),)
+    free = Claim(branch_id="b7", run_id="b7", owner="", fence=0)
+    audit = (AuditRow(at=1.0, run_id="b7", thread_id=None, pending_id="p7", body="{}"),)
+    change = Append(branch_id="b7", seq=1, entries=note, holder=free, closed=("p7",), audit=audit)
+    store.append_all([change, Append(branch_id="b1", seq=1, entries=note * 2, holder=MINE, closed=("p0", "p1"))])
 
 
 def create(store: Store) -> None:
@@ -136,7 +157,7 @@ def interrupted_at(line: int) -> Iterator[list[int]]:
         sys.settrace(before)
 
 
-@pytest.mark.parametrize("act", [append, create, renew, release, put, change, drop, expire])
+@pytest.mark.parametrize("act", [append, append_all, create, renew, release, put, change, drop, expire])
 @pytest.mark.parametrize("kind", ["memory", "sqlite", "sqlite reopened"])
 def test_an_interrupt_at_any_line_leaves_all_or_nothing(
     kind: str, act: Callable[[Store], None], tmp_path: Path

@@ -189,6 +189,23 @@ class Stores(RuleBasedStateMachine):
         left = Append(branch_id=branch.id, seq=branch.seq + offset, holder=nobody, **change)
         self.both(lambda store: store.append(left))
 
+    @rule(
+        picks=st.lists(st.tuples(which, st.sampled_from([0, 0, 0, 0, 0, 1]), st.booleans()), max_size=3),
+        notes=st.lists(st.sampled_from(["a", "b"]), max_size=2),
+        closed=st.lists(pending_ids, max_size=2),
+    )
+    def append_to_several(self, picks: list[tuple[int, int, bool]], notes: list[str], closed: list[str]) -> None:
+        """For whoever holds each branch, or for nobody; sometimes one is late, and sometimes a branch comes twice."""
+        changes = []
+        for which, offset, held in picks:
+            branch = self.some(which, held=held)
+            owner = branch.owner if branch.is_held(self.now) else None
+            holder = Claim(branch_id=branch.id, run_id="r", owner=owner or "", fence=branch.fence)
+            entries = tuple(Entry(path="", body=text) for text in notes)
+            left = Append(branch_id=branch.id, seq=branch.seq + offset, holder=holder, entries=entries)
+            changes.append(replace(left, closed=tuple(closed)))
+        self.both(lambda store: store.append_all(changes))
+
     @rule(which=which, offset=offsets, change=changes)
     def append_without_any_right(self, which: int, offset: int, change: Any) -> None:
         branch = self.some(which)

@@ -157,7 +157,10 @@ LAZY = {
     "phronomy.stores.derived.deciding": {"phronomy.tools.json_schema.answers"},
     "phronomy.records.record": {"phronomy.foundation.spelling"},
     "phronomy.foundation.spelling": {"difflib"},
-    "phronomy.observability.announcements": {"phronomy.observability.events"},  # where something is to be told
+    "phronomy.observability.announcements": {  # where something is to be told
+        "phronomy.observability.events",
+        "phronomy.observability.votes",
+    },
     "phronomy.cli.commands.demo": {"phronomy.cli.commands.demo_desk"},
     "phronomy.cli.commands.demo_desk": {"phronomy.cli.commands.decide"},
     "phronomy.cli.graphs": {"phronomy.graph.state.joins"},
@@ -191,18 +194,24 @@ RECORDS = {
     "phronomy.foundation.dataclasses",
     "phronomy.foundation.deferred_records",
     "phronomy.foundation.json_text",
+    "phronomy.records.approvers",
     "phronomy.records.breakpoint_points",
     "phronomy.records.calls",
     "phronomy.records.chain",
     "phronomy.records.checkpoint",
     "phronomy.records.decisions",
     "phronomy.records.messages",
+    "phronomy.records.moves",
+    "phronomy.records.principals",
     "phronomy.records.record",
     "phronomy.rules.added_messages",
-    "phronomy.rules.authorization",
     "phronomy.rules.limits",
+    "phronomy.rules.open_calls",
+    "phronomy.rules.reminders",
     "phronomy.rules.table",
     "phronomy.rules.texts_for_model",
+    "phronomy.rules.voted_calls",
+    "phronomy.rules.votes",
 }
 
 
@@ -264,7 +273,8 @@ def twins() -> list[str]:
 RENAMED = {
     "aannounce": "announce", "acall": "call", "aask_gate": "ask_gate", "aclosing": "closing", "acomplete": "complete",
     "anext": "next", "atried": "tried", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
-    "arender": "render", "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
+    "arender": "render", "aholds_at": "holds_at",
+    "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
     "ADrive": "Drive", "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
@@ -287,6 +297,14 @@ ALONE = {
 
 ALLOWED = {
     # A sync predicate is asked where it is; an async one cannot be asked by a sync call.
+    "aholds": (
+        "if not self.is_async:\n        return self.holds(who, request)",
+        "self._refuse_async()",
+    ),
+    "acovers": (
+        "if not self.is_async:\n        return self.covers(shown, context)",
+        "self._refuse_async()",
+    ),
     "aask": (
         "if not self.is_async:\n        return self.ask(shown, context)",
         "self._refuse_async()",

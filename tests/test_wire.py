@@ -336,4 +336,4 @@ def test_an_end_is_sent_whole() -> None:
 
 def test_every_event_has_its_id() -> None:
     kinds = [kind for kind in vars(all_events).values() if inspect.isclass(kind) and issubclass(kind, Record)]
-    assert len([kind for kind in kinds if kind.wire_adds == ("id",)]) == 1 + 18
+    assert len([kind for kind in kinds if kind.wire_adds == ("id",)]) == 1 + 19

@@ -34,6 +34,7 @@ from phronomy import (
     DagNode,
     Debugger,
     Defer,
+    Escalate,
     ExternalTool,
     Guardrail,
     Handoff,
@@ -139,6 +140,24 @@ TABLE: list[tuple[Any, list[dict[str, Any]]]] = [
     (lambda **given: StateGraph(Job, **given), [{"name": [CANARY]}]),
     (StateGraph, [{"state": CANARY}]),
     (Approval, [{"when": 1}, {"title": 3}, {"title": ""}, {"context": [CANARY]}, {"answers": [CANARY]}, {"answers": 3}]),
+    (
+        Approval,
+        [
+            *({"by": 3}, {"by": []}, {"by": [b"x"]}, {"by": ""}, {"needed": 0}, {"needed": CANARY}, {"rejections": True}),
+            *({"not_requester": 1}, {"escalate": CANARY}, {"escalate": 3}, {"expires": HUGE}, {"expires": -1}),
+            *({"on_expiry": CANARY}, {"on_expiry": [CANARY]}, {"remind": HUGE}, {"remind": [CANARY]}, {"remind": 0}),
+            *({"handler": 1}, {"handler": True, "by": "x"}, {"standing": 1}, {"standing": {CANARY: 3}}),
+            *({"standing": [CANARY]}, {"expires": 5, "remind": 6}, {"by": [Principal(id="x")], "needed": 2}),
+        ],
+    ),
+    (
+        lambda **given: Escalate(**{"after": 1, "by": "x", **given}),
+        [{"after": HUGE}, {"after": 0}, {"after": CANARY}, {"by": 3}, {"by": None}, {"instead": 1}, {"needed": 0}],
+    ),
+    (
+        lambda **given: phronomy.stores.Answered(**{"pending_id": "p", "digest": "d", "answer": Approve(), **given}),
+        [{"pending_id": 3}, {"digest": 3}, {"answer": CANARY}, {"key": 3}, {"key": ""}],
+    ),
     (Hold, [{"timeout": HUGE}, {"timeout": CANARY}, {"history": HUGE}, {"on_breakpoint": CANARY}, {"resume_event": 3}]),
     (lambda **given: Breakpoint("tool", **given), [{"agents": CANARY}, {"tools": [3]}, {"when": 3}, {"label": [CANARY]}]),
     (Breakpoints, [{"breakpoints": [CANARY]}, {"breakpoints": 3}]),
@@ -224,11 +243,15 @@ def public_classes() -> set[type]:
     return {kind for kind in found if inspect.isclass(kind) and not issubclass(kind, BaseException)}
 
 
-FOR_USERS: set[Any] = {Agent, Tool, Guardrail, Orchestrator, Step, DagNode, Handoff, StateGraph, Breakpoint}
+FOR_USERS: set[Any] = {
+    *(Agent, Tool, Guardrail, Orchestrator, Step, DagNode, Handoff, StateGraph, Breakpoint, Escalate),
+    phronomy.stores.Answered,
+}
 """Those that the table makes by a function."""
 
 NOT_MADE_BY_USERS = {
     "AsyncStream",
+    "BatchDecision",
     "BreakpointContext",
     "BreakpointHit",
     "Drift",

@@ -30,10 +30,11 @@ from phronomy.models.by_name import as_model
 from phronomy.models.settings import ModelSettings
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
-from phronomy.records.calls import Call, Move, Outcome
+from phronomy.records.calls import Call, Outcome
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.records.decisions import OnExpiry, ShownMessage
 from phronomy.records.messages import Message
+from phronomy.records.moves import Move
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
 from phronomy.rules.limits import Limits
@@ -161,7 +162,7 @@ class AgentSpec:
             f"the approval predicate of tool {tool.name!r}" for tool in self._every_tool if tool.predicate_is_async
         ]
         found += [
-            f"a text of the approval of tool {tool.name!r}"
+            f"a text, a predicate or a condition of the approval of tool {tool.name!r}"
             for tool in self._every_tool
             if tool.review is not None and tool.review.is_async
         ]

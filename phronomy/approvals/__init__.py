@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from phronomy.records.approvers import Approvers, Escalation, Vote
 from phronomy.records.breakpoint_points import Point
 from phronomy.records.decisions import (
     Answer,
@@ -13,7 +14,6 @@ from phronomy.records.decisions import (
     OnExpiry,
     PendingApproval,
     Permitted,
-    Principal,
     Reject,
     Respond,
     ShownMessage,
@@ -23,13 +23,16 @@ from phronomy.records.decisions import (
     Why,
     call_digest,
 )
+from phronomy.records.principals import Principal
 
 __all__ = [
     "Answer",
     "Approve",
+    "Approvers",
     "Decision",
     "DecisionKind",
     "Defer",
+    "Escalation",
     "Gate",
     "OnExpiry",
     "PendingApproval",
@@ -42,6 +45,7 @@ __all__ = [
     "Skip",
     "Then",
     "ToolIdentity",
+    "Vote",
     "Why",
     "call_digest",
 ]

@@ -8,17 +8,8 @@ from typing import Final, get_args
 from phronomy.errors import InvalidDecision
 from phronomy.foundation.json_text import clean
 from phronomy.records.audit import AuditRecord
-from phronomy.records.decisions import (
-    Answer,
-    Approve,
-    DecisionKind,
-    PendingApproval,
-    Permitted,
-    Principal,
-    Reject,
-    Respond,
-    Skip,
-)
+from phronomy.records.decisions import Answer, Approve, DecisionKind, PendingApproval, Permitted, Reject, Respond, Skip
+from phronomy.records.principals import Principal
 from phronomy.records.record import digest_of
 
 KINDS: Final[Mapping[type, DecisionKind]] = {Approve: "approve", Reject: "reject", Respond: "respond", Skip: "skip"}

@@ -17,6 +17,7 @@ from phronomy.errors import ConfigurationError
 from phronomy.foundation.checks import texts_in
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted_name
+from phronomy.records.approvers import Approvers
 from phronomy.records.decisions import Reject
 from phronomy.tools.approval import Approval, ApprovalPredicate, Review
 from phronomy.tools.context import ToolContext
@@ -52,7 +53,7 @@ class Rule:
         self._always = asks is True
         self._predicate = None if isinstance(asks, bool) else ApprovalPredicate(asks, self.told, ConfigurationError)
         self.review: Review | None = (
-            Review(given, self.told, ConfigurationError) if isinstance(given, Approval) else None
+            Review(given, self.told, ConfigurationError, self.told) if isinstance(given, Approval) else None
         )
         self.is_async: bool = any(each is not None and each.is_async for each in (self._predicate, self.review))
 
@@ -139,11 +140,13 @@ def stricter(one: bool | Reject, other: bool | Reject) -> bool:
 class RuleSaid:
     """The answer of one rule about a call.
 
-    `rule` names the rule in words: the requirement of a tool, or a line of a policy.
+    `rule` names the rule in words: the requirement of a tool, or a line of a policy. `approvers` says who would have to
+    approve, and how many of them; it is None if the rule does not ask, or if anybody may approve.
     """
 
     rule: str
     says: Says
+    approvers: Approvers | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

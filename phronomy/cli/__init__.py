@@ -1,7 +1,8 @@
 """The command line: its commands, what they print and ask, and what they exit with.
 
 An error is one line on standard error, and a traceback only with `--debug`. Exit status: 0 done; 1 an error; 2 wrong
-usage; 3 a decision is still pending, or nobody said yes; 4 the request has lapsed; 130 interrupted by Ctrl-C.
+usage; 3 a decision is still pending, or nobody said yes; 4 the request has lapsed; 5 the vote is recorded, and it takes more of
+them; 130 interrupted by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typer.main import get_command
 from phronomy.cli.options import Debug
 from phronomy.cli.screen import WIDEST, Screen
 from phronomy.cli.suspicious_letters import escaped
-from phronomy.cli.words import DONE, FAILED, INTERRUPTED, LAPSED, MISUSED, PENDING, explained, status_of
+from phronomy.cli.words import DONE, FAILED, INTERRUPTED, LAPSED, MISUSED, PENDING, VOTED, explained, status_of
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.version import VERSION
 
@@ -30,6 +31,7 @@ __all__ = [
     "LAPSED",
     "MISUSED",
     "PENDING",
+    "VOTED",
     "WIDEST",
     "Screen",
     "escaped",
@@ -39,7 +41,9 @@ __all__ = [
 
 _STATUSES: Final = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
 _DEMO: Final = "Exit status: 0 decided and done (a rejection too); 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
-_DECIDING: Final = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 4 it has lapsed; 130 Ctrl-C."
+_DECIDING: Final = (
+    "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 4 it has lapsed; 5 it takes more votes; 130 Ctrl-C."
+)
 _WORKING: Final = "Exit status: 0 stopped, or done; 1 error; 2 wrong usage."
 
 _COMMANDS: Final = {
@@ -55,14 +59,18 @@ _COMMANDS: Final = {
     "audit": ("look.audit", _STATUSES),
     "list": ("look.list_checkpoints", _STATUSES),
     "prune": ("prune.prune", _STATUSES),
-    "approve": ("decide.approve", _DECIDING),
-    "reject": ("decide.reject", _DECIDING),
+    "approve": ("approve.approve", _DECIDING),
+    "reject": ("approve.reject", _DECIDING),
     "respond": ("decide.respond", _DECIDING),
     "edit": ("decide.edit", _DECIDING),
     "work": ("work.work", _WORKING),
     "recover": ("recover.recover", _STATUSES),
     "cancel": ("runs.cancel", _STATUSES),
     "people": ("people.people", _STATUSES),
+    "grants": ("grants.grants", _STATUSES),
+    "grant": ("grants.grant", _STATUSES),
+    "sign": ("grants.sign", _STATUSES),
+    "revoke": ("grants.revoke", _STATUSES),
 }
 """The commands in the order of the help: the function of each in its module, and what its help ends with."""
 

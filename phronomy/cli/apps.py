@@ -6,7 +6,7 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     AsyncContextDecorator,
@@ -42,7 +42,7 @@ from phronomy.runs.runs import Runs
 from phronomy.stores import open_store
 from phronomy.stores.base import Store
 from phronomy.stores.derived.changes import not_found
-from phronomy.stores.derived.listing import decision_on
+from phronomy.stores.derived.listing import Waiting, decision_on
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import Branch, PendingFilter
 
@@ -345,8 +345,7 @@ def find(store: Store, id: str) -> Found:
         raise WrongUsage(f"{id} waits at several checkpoints: name one of {places}")
     if rows:
         branch, checkpoint = store.locate(rows[0].checkpoint_id)
-        item = tuple(item for item in checkpoint.pending if item.id == id)
-        return Found(branch=branch, checkpoint=checkpoint, pending=item)
+        return Found(branch=branch, checkpoint=checkpoint, pending=(Waiting.of(rows[0]).approval,))
     try:
         branch, checkpoint = store.locate(id)
     except CheckpointNotFound:
@@ -354,7 +353,15 @@ def find(store: Store, id: str) -> Found:
             branch, checkpoint = store.head(id)
         except CheckpointNotFound:
             return _decided(store, id)
-    return Found(branch=branch, checkpoint=checkpoint, pending=checkpoint.pending)
+    return Found(branch=branch, checkpoint=checkpoint, pending=as_listed(store, branch, checkpoint.pending))
+
+
+def as_listed(store: Store, branch: Branch, pending: Sequence[PendingApproval]) -> tuple[PendingApproval, ...]:
+    """The requests of a checkpoint with the votes that were cast since, as the store lists them."""
+    if not any(item.approvers for item in pending):
+        return tuple(pending)
+    rows = {row.pending_id: row for row in store.pending_rows(run_id=branch.run_id) if row.branch_id == branch.id}
+    return tuple(Waiting.of(rows[item.id]).approval if item.id in rows else item for item in pending)
 
 
 def _decided(store: Store, id: str) -> Found:

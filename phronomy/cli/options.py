@@ -39,6 +39,16 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 Id = Annotated[
     str, typer.Argument(help="A pending id, or a checkpoint or run that waits for one decision.", metavar="ID")
 ]
+Ids = Annotated[
+    list[str],
+    typer.Argument(
+        help="A pending id, or a checkpoint or run that waits for one decision. Without --app there may be several.",
+        metavar="ID",
+    ),
+]
+AllOrNone = Annotated[
+    bool, typer.Option("--all-or-none", help="Of several ids, decide all in one write, or none if one is refused.")
+]
 AnyId = Annotated[str, typer.Argument(help="A pending id, a checkpoint id or a run id.", metavar="ID")]
 App = Annotated[
     str | None,

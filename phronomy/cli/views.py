@@ -11,7 +11,8 @@ from phronomy.approvals.answers import answers_to
 from phronomy.cli.apps import Found, how_decided
 from phronomy.cli.graphs import channels, heading, nodes, place_of
 from phronomy.cli.screen import Screen
-from phronomy.cli.words import ago, time_of
+from phronomy.cli.votes import approvers_view, rows_of, told, vote_view
+from phronomy.cli.words import ago, by_whom, time_of
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.observability.masking import Masking
 from phronomy.records.checkpoint import Checkpoint
@@ -65,7 +66,7 @@ class Mask(Masking):
 # For machines
 
 
-def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask) -> dict[str, object]:
+def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask, now: float) -> dict[str, object]:
     """A pending approval. `masked` names the arguments whose values are hidden."""
     checkpoint_id, agent = (
         (where.id, where.agent.name) if isinstance(where, Checkpoint) else (where.checkpoint_id, where.agent)
@@ -97,6 +98,9 @@ def pending_view(item: PendingApproval, where: Waiting | Checkpoint, mask: Mask)
         "context": item.context,
         "answers": list(answers_to(item)),
         "requester": item.requester.id if item.requester is not None else None,
+        "approvers": approvers_view(item, now),
+        "votes": [vote_view(vote) for vote in item.votes],
+        "policy": item.policy,
         "conversation": [
             {"role": each.role, "text": each.text, "tools": list(each.tools)} for each in item.conversation
         ],
@@ -109,12 +113,15 @@ def decision_view(decision: Decision) -> dict[str, object]:
         "pending_id": decision.pending_id,
         "kind": decision.kind,
         "by": decision.by.id if decision.by is not None else None,
+        "behalf_of": decision.behalf_of.id if decision.behalf_of is not None else None,
         "channel": decision.channel,
         "at": moment(decision.at),
         "reason": decision.reason,
         "then": decision.then,
         "edited": decision.args is not None,
         "digest": decision.digest,
+        "votes": [vote_view(vote) for vote in decision.votes],
+        "policy": decision.policy,
     }
 
 
@@ -136,7 +143,7 @@ def message_view(message: Message, names: Mapping[str, str], mask: Mask) -> dict
     }
 
 
-def run_view(meant: Found, mask: Mask) -> dict[str, object]:
+def run_view(meant: Found, mask: Mask, now: float) -> dict[str, object]:
     """A run at a checkpoint, with what waits there and the tail of its conversation."""
     checkpoint = meant.checkpoint
     names = names_of(checkpoint)
@@ -153,7 +160,7 @@ def run_view(meant: Found, mask: Mask) -> dict[str, object]:
         "step": checkpoint.step,
         "status": meant.branch.status if meant.branch.head == checkpoint.id else checkpoint.status,
         "created_at": moment(checkpoint.created_at),
-        "pending": [pending_view(item, checkpoint, mask) for item in meant.pending],
+        "pending": [pending_view(item, checkpoint, mask, now) for item in meant.pending],
         "decisions": [decision_view(each) for each in checkpoint.decisions],
         "messages": [message_view(each, names, mask) for each in checkpoint.messages[-TAIL:]],
         "earlier_messages": max(len(checkpoint.messages) - TAIL, 0),
@@ -201,6 +208,9 @@ def diff_view(found: CheckpointDiff) -> dict[str, object]:
     return {
         **found.model_dump(mode="json", include=numbers),
         "messages": [{"change": each.change, "at": each.at} for each in found.messages],
+        "votes": [
+            {"change": each.change, "pending_id": each.pending_id, **vote_view(each.vote)} for each in found.votes
+        ],
         "decisions": [{"change": each.change, **decision_view(each.decision)} for each in found.decisions],
         "nested": [{"change": each.change, "path": each.path} for each in found.nested],
     }
@@ -246,6 +256,8 @@ def show_request(screen: Screen, item: PendingApproval, checkpoint: Checkpoint, 
     screen.place("asked by", f"{checkpoint.kind} {checkpoint.speaker}{nested}{inner}")
     if item.requester is not None:
         screen.place("requester", item.requester.name or item.requester.id)
+    for label, text in rows_of(item, now):
+        screen.row(label, text)
     if item.answers:
         screen.place("answers", ", ".join(item.answers))
     screen.place("since", f"{time_of(item.requested_at)} ({ago(now - item.requested_at.timestamp())})")
@@ -344,14 +356,15 @@ def show_run(screen: Screen, meant: Found, mask: Mask, store: Store) -> None:
     show_tail(screen, checkpoint, mask)
     show_graph(screen, checkpoint, mask)
     for decision in checkpoint.decisions:
-        who = decision.by.name or decision.by.id if decision.by is not None else "somebody"
+        for vote in decision.votes[:-1]:
+            screen.row("vote", told(vote))
         reason = f": {decision.reason}" if decision.reason else ""
-        screen.row("decided", f"{decision.kind} by {who}, {time_of(decision.at)}{reason}")
+        screen.row("decided", f"{decision.kind} by {by_whom(decision)}, {time_of(decision.at)}{reason}")
     screen.say()
     if meant.decided is not None:
         show_decided(screen, meant, mask, store)
     elif not meant.pending:
-        screen.say(f"Nothing waits here: the run is {run_view(meant, mask)['status']}.", style="bold")
+        screen.say(f"Nothing waits here: the run is {run_view(meant, mask, store.clock())['status']}.", style="bold")
         screen.place("run", checkpoint.run_id)
         screen.place("waits at" if checkpoint.ended is None else "ended at", checkpoint.id)
     for item in meant.pending:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from phronomy.errors import AgentChanged, ApprovalExpired, CheckpointAlreadyResumed, PhronomyError, RequestExpired
+from phronomy.records.approvers import Vote
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import SAID, Decision
 
@@ -16,6 +17,7 @@ FAILED: Final = 1
 MISUSED: Final = 2
 PENDING: Final = 3
 LAPSED: Final = 4
+VOTED: Final = 5
 INTERRUPTED: Final = 130
 
 
@@ -63,10 +65,19 @@ def who_decided(decision: Decision | AuditRecord) -> str:
     if decision.kind == "expire":
         return f"lapsed at {at} UTC"
     is_edited = decision.edited if isinstance(decision, AuditRecord) else decision.args is not None
-    by = f" by {decision.by.name or decision.by.id}" if decision.by is not None else ""
+    by = f" by {by_whom(decision)}" if decision.by is not None else ""
     channel = f" ({decision.channel})" if decision.channel else ""
     edited = ", with edited arguments," if is_edited else ""
     return f"{SAID[decision.kind]}{edited}{by}{channel} at {at} UTC"
+
+
+def by_whom(decided: Decision | AuditRecord | Vote) -> str:
+    """Names who decided or voted, and for whom."""
+    if decided.by is None:
+        return "somebody"
+    behalf_of = decided.behalf_of
+    instead = f" for {behalf_of.name or behalf_of.id}" if behalf_of is not None else ""
+    return f"{decided.by.name or decided.by.id}{instead}"
 
 
 def was_decided(decision: Decision | AuditRecord) -> str:
@@ -120,15 +131,28 @@ def age(text: str) -> float:
     return seconds
 
 
-def moment_of(text: str, now: float) -> float:
-    """The time, in seconds since the epoch, that an age or an ISO 8601 date or time means. Raises `WrongUsage`."""
+def moment_of(text: str, now: float, *, ahead: bool = False) -> float:
+    """The time, in seconds since the epoch, that an age or an ISO 8601 date or time means. Raises `WrongUsage`.
+
+    With `ahead`, an age is the time from now, and not since.
+    """
     if (found := _AGE.fullmatch(text)) is not None and found[2]:
-        return now - age(text)
+        return now + age(text) if ahead else now - age(text)
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise WrongUsage(f"{text!r} is no time: write 2026-11-21, 2026-11-21T15:00:00Z, or an age such as 2h") from None
     return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+
+
+def ahead_of(text: str, now: float) -> datetime:
+    """The time that an ISO 8601 date or time means, or a duration from now such as `14d`. Raises `WrongUsage`."""
+    found = _AGE.fullmatch(text)
+    at = now + age(text) if found is not None and found[2] else moment_of(text, now)
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (OverflowError, ValueError):  # a day before the first year, or after the last, in UTC
+        raise WrongUsage(f"{text!r} is too far away") from None
 
 
 def login_name() -> str:

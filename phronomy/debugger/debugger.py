@@ -16,7 +16,8 @@ from phronomy.foundation.quoting import kept_id, quoted_id, quoted_word
 from phronomy.records.calls import Input
 from phronomy.records.chain import target_of
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject, Respond, Skip, Then
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Reject, Respond, Skip, Then
+from phronomy.records.principals import Principal
 from phronomy.records.record import explain
 from phronomy.records.result import Output, Result
 from phronomy.runs.options import CallOptions, OnPending

@@ -17,7 +17,7 @@ from phronomy.concurrency.pieces import Heard, Piece
 from phronomy.engine.perform import aperform, intents_of, perform, reaches_out
 from phronomy.engine.run import Asking, Moment, Runner
 from phronomy.models.base import DELTAS
-from phronomy.records.calls import Done, Wait
+from phronomy.records.moves import Done, Wait
 
 PASSING = (Asking, Piece, Heard, *DELTAS)
 """What comes of a move besides outcomes: it is given on, and nothing is kept of it."""

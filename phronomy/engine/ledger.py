@@ -36,12 +36,13 @@ from typing import Final, NoReturn, TypeVar
 from phronomy.concurrency.workers import whole
 from phronomy.engine.shared import Shared
 from phronomy.errors import CheckpointNotFound, LeaseLost
-from phronomy.records.calls import Decided, Ending, Outcome
+from phronomy.records.audit import vote_on_new_request
+from phronomy.records.calls import Decided, Ending, Outcome, Voted
 from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.record import digest_of
 from phronomy.stores.base import Store
-from phronomy.stores.log.log import audit_row, pending_rows
+from phronomy.stores.log.log import audit_row, pending_row, trail_row
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.native import in_store, on_loop
 from phronomy.stores.rows import Append, AuditRow, Behind, Branch, BranchStatus, Claim, Entry, Lineage, PendingRow
@@ -81,7 +82,9 @@ class Ledger:
         self.owner: str = claim.owner if claim is not None else new_owner()
         self.seq: int = branch.seq
         self.inbox: list[Outcome] = []  # what others wrote since, for the root to fold in
-        self.open_ids: set[str] = {item.id for item in head.pending}
+        # Each with the number of its votes: what is listed is written anew with a vote.
+        self.open_ids: dict[str, int] = {item.id: len(item.votes) for item in head.pending}
+        self._listed: dict[str, int] = {}
         self.left: bool = False  # whether a decision of somebody else was left for this worker to carry out
         self.owes: bool = False  # whether this worker alone knows that
         # Whether the worker before it was lost: nobody was told what became of the run, but whoever carries it on.
@@ -141,11 +144,13 @@ class Ledger:
             # What is listed as pending changes in the same write as the checkpoint that says so. If it came later, a crash in between
             # would leave an approval that nobody finds; if it came first, one that cannot be decided (law 8).
             head, closed = sealed.id, set(self.open_ids)
-            for row in pending_rows(sealed, self.branch.label):
-                if row.pending_id in closed:
-                    closed.remove(row.pending_id)
+            for item in sealed.pending:
+                self._listed[item.id] = len(item.votes)
+                # With a vote it is listed anew: closed and opened in one write.
+                if self.open_ids.get(item.id) == len(item.votes):
+                    closed.remove(item.id)
                 else:
-                    opened.append(row)
+                    opened.append(pending_row(item, self.branch, sealed.id, self.branch.label))
         return Append(
             branch_id=self.branch.id,
             seq=self.seq,
@@ -182,6 +187,15 @@ class Ledger:
         self._told.add(what)
         return [audit_row(state, outcome, self.shared.nested)]
 
+    def audited_vote(self, state: Checkpoint, vote: Voted) -> list[AuditRow]:
+        """What the audit trail is to say of a vote: told once, where it was cast, or where it was checked."""
+        # An edit that was decided at the root, and is put to others inside, is in the trail as that decision.
+        given = decision_on(state, vote.decision.pending_id)
+        again = [trail_row(each) for each in vote_on_new_request(state, vote)]
+        if given is None and vote.decision.pending_id in self._told:
+            return again
+        return [audit_row(state, vote, self.shared.nested), *again]
+
     def unaudited(self, rows: Iterable[AuditRow]) -> None:
         """Forget that these lines were written, so that their decisions are written again if they still apply."""
         self._told -= {row.pending_id for row in rows}
@@ -205,9 +219,10 @@ class Ledger:
             self._hold(Claim(branch_id=branch.id, run_id=branch.run_id, owner=self.owner, fence=branch.fence))
         if change.texts:
             self.store.known_texts.update((self.store.tenant, hash) for hash in self.shared.texts)
-        self.open_ids.difference_update(change.closed)
+        for pending_id in change.closed:
+            self.open_ids.pop(pending_id, None)
         for row in change.opened:
-            self.open_ids.add(row.pending_id)
+            self.open_ids[row.pending_id] = self._listed.get(row.pending_id, 0)
         # The store notes that something was left for a worker until a checkpoint shows it. From then on this worker alone knows
         # that it is still to be carried out, and says so when it leaves.
         self.owes = self.owes or (self.left and change.head is not None)  # the store forgets it with a checkpoint

@@ -10,6 +10,7 @@ from typing import Any, Final
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.pieces import Inner, told_on
 from phronomy.engine.judging.edits import edited_by
+from phronomy.engine.judging.votes import handed_on
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Moment, Runner, Written
 from phronomy.engine.shared import Shared
@@ -173,7 +174,7 @@ def hand_down(runner: Runner, child: Runner) -> None:
             child.record(Decided(decision=decision))
         elif decision.pending_id in waiting:
             call = next((call for call in child.state.calls if call.pending_id == decision.pending_id), None)
-            child.record(Decided(decision=decision, edited=edited_by(child, decision, call)))
+            child.record(handed_on(child, Decided(decision=decision, edited=edited_by(child, decision, call)), call))
 
 
 def nested_outcome(runner: Runner, call: Call, tool: Tool, child: Runner) -> Outcome:

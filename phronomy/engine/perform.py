@@ -30,20 +30,17 @@ from phronomy.errors import (
     NodeFailed,
 )
 from phronomy.models.base import Delta
-from phronomy.records.calls import (
+from phronomy.records.calls import CallStarted, Finished, Outcome, OutputRefused
+from phronomy.records.moves import (
     Advance,
     AskModel,
-    CallStarted,
     Consult,
     Done,
     Fail,
     Finish,
-    Finished,
     Guard,
     Judge,
     Move,
-    Outcome,
-    OutputRefused,
     ReadOutput,
     Run,
     Stop,

@@ -20,6 +20,7 @@ from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import canonical
 from phronomy.models.base import Delta
 from phronomy.records import chain
+from phronomy.records.audit import refusals, votes_by_grant
 from phronomy.records.calls import (
     CallFailed,
     CallSettled,
@@ -29,16 +30,18 @@ from phronomy.records.calls import (
     Decided,
     Ending,
     Guarded,
-    Move,
+    Judged,
     Outcome,
+    Voted,
     Withdrawn,
     path_inside,
 )
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.moves import Move
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.limits import is_bounding
 from phronomy.rules.texts_for_model import ENDED
-from phronomy.stores.log.log import as_sealed, journal_entry, row_entry, settled_in
+from phronomy.stores.log.log import as_sealed, journal_entry, row_entry, settled_in, trail_row
 from phronomy.stores.rows import Append, AuditRow, Entry
 from phronomy.tools.tool import Tool
 
@@ -234,8 +237,15 @@ class Runner:
         before = self.state
         self._go_on_from(self.spec.apply(before, outcome))
         if isinstance(outcome, (Decided, Ending)):
-            self.audit += self.ledger.audited(before, outcome)
+            told = self.ledger.audited(before, outcome)
+            if told and isinstance(outcome, Decided) and outcome.decision.grant is not None:
+                self.audit += [trail_row(each) for each in votes_by_grant(before, outcome.decision)]
+            self.audit += told
             self._note_refusals(self.state)
+        elif isinstance(outcome, Voted):
+            self.audit += self.ledger.audited_vote(before, outcome)
+        elif isinstance(outcome, Judged):
+            self.audit += [trail_row(each) for each in refusals(before, outcome)]
         # After the fold, which raises if the outcome is not legal. What is refused must not come into the log by the next write.
         self.unsaved.append(outcome)
         # What is only journaled needs no checkpoint yet (law 7). A failure does: it goes out to the caller, with a checkpoint that
@@ -254,7 +264,7 @@ class Runner:
     def _note_refusals(self, state: Checkpoint) -> None:
         """Take note of what a human refused for good: no agent of the run may do it."""
         for decision in state.decisions:
-            if decision.kind == "reject" and decision.then == "block":
+            if decision.kind == "reject" and decision.then == "block" and not decision.to_check:
                 self.shared.refused[decision.pending_id] = decision
             elif state.rejecting and decision.ends_all:
                 self.shared.end_by(decision)

@@ -14,14 +14,12 @@ from phronomy.guardrails.guardrail import Guardrail
 from phronomy.models.base import Model
 from phronomy.models.settings import ModelSettings
 from phronomy.records.breakpoint_points import Point
-from phronomy.records.calls import (
-    Call,
-    Move,
-    Outcome,
-)
+from phronomy.records.calls import Call, Outcome
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import OnExpiry, Principal, ShownMessage
+from phronomy.records.decisions import OnExpiry, ShownMessage
 from phronomy.records.messages import Message
+from phronomy.records.moves import Move
+from phronomy.records.principals import Principal
 from phronomy.rules.limits import Limits
 from phronomy.stops.breakpoints import Breakpoint
 from phronomy.tools.tool import Tool

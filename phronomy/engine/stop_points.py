@@ -11,27 +11,11 @@ from phronomy.engine.ledger import now
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.ids import new_id
 from phronomy.records.breakpoint_points import Point
-from phronomy.records.calls import (
-    AskModel,
-    Call,
-    CallFailed,
-    CallSettled,
-    Consult,
-    Decided,
-    Finish,
-    Guard,
-    Halted,
-    HandedOver,
-    Judge,
-    Judgement,
-    Move,
-    Outcome,
-    ReadOutput,
-    Run,
-)
+from phronomy.records.calls import Call, CallFailed, CallSettled, Decided, Halted, HandedOver, Judgement, Outcome
 from phronomy.records.chain import target_of
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
+from phronomy.records.moves import AskModel, Consult, Finish, Guard, Judge, Move, ReadOutput, Run
 from phronomy.rules import transitions
 from phronomy.rules.added_messages import is_ending
 from phronomy.stops.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, listed

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from phronomy.engine.shared import Shared
 from phronomy.errors import LimitExceeded, OutputError, RunFailed
-from phronomy.records.calls import AskModel, CallSettled, Fail, Move, Run, path_inside
+from phronomy.records.calls import CallSettled, path_inside
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Usage
+from phronomy.records.moves import AskModel, Fail, Move, Run
 from phronomy.rules.limits import used_up
 
 if TYPE_CHECKING:

@@ -61,6 +61,11 @@ class Announcements:
 
         - `"asked"`: it waits for a human. This is the first that is told of a request, and told once, however many
           requests wait.
+        - `"voted"`: somebody voted, and it takes more votes; `event.vote` says who and for what, `event.levels` how many
+          are missing. The last vote is in the decision.
+        - `"reminded"`: it still waits after a time that `Approval(remind=...)` names. A worker has to run for this.
+        - `"escalated"`: it still waits, and from now on others may decide as well, by `Approval(escalate=...)`. They may
+          also if nobody announces it.
         - `"decided"`: somebody decided; `event.decision` says what, and by whom. After a rejection or a skip, nothing
           follows.
         - `"expired"`: nobody decided in time. Nothing follows.
@@ -151,6 +156,7 @@ def _events_after(lineage: Lineage, seq: int, heard: AbstractSet[str]) -> Iterat
 def _changed(branch: Branch, seq: int, changes: Sequence[RequestChange]) -> Iterator[RequestChanged]:
     """The events of what one entry of a log says of requests."""
     from phronomy.observability.events import RequestChanged  # noqa: PLC0415  # as above
+    from phronomy.observability.votes import levels_of  # noqa: PLC0415
 
     for part, each in enumerate(changes):
         yield RequestChanged(
@@ -165,6 +171,8 @@ def _changed(branch: Branch, seq: int, changes: Sequence[RequestChange]) -> Iter
             checkpoint_id=each.checkpoint_id,
             agent=branch.agent,
             label=branch.label,
+            vote=each.vote,
+            levels=levels_of(each.approval) if each.vote is not None else (),
             decision=each.decision,
             result_kind=each.kind,
             asked_again=each.asked_again,

@@ -16,6 +16,18 @@ from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import quoted_id
 from phronomy.models.base import Delta, ReasoningDelta, TextDelta, ToolCallDelta
+from phronomy.observability.changes import (
+    call_facts,
+    guardrails_said,
+    is_copy,
+    is_unknown,
+    name_of,
+    new_messages,
+    replies,
+    waits,
+)
+from phronomy.observability.votes import LevelVotes, Votes
+from phronomy.records.approvers import Vote
 from phronomy.records.calls import CallFailed, CallSettled, CallStarted, Guarded, Next, Outcome, Status, path_inside
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
@@ -120,6 +132,20 @@ class ApprovalRequested(_Event):
     type: Literal["approval_requested"] = "approval_requested"
     pending: PendingApproval
     checkpoint_id: str
+
+
+class Voted(_Event):
+    """Somebody voted on a pending request, and it takes more votes: `levels` says how many at each level.
+
+    The last vote has no such event: it is in the decision. `inside` is the path of the nested run that asks, if one does.
+    """
+
+    type: Literal["voted"] = "voted"
+    pending_id: str
+    tool_name: Text
+    inside: str = ""
+    vote: Vote
+    levels: tuple[LevelVotes, ...]
 
 
 class Decided(_Event):
@@ -237,12 +263,14 @@ class Ended(_Event):
 class RequestChanged(_Event):
     """Something happened to one request. Only `Announcements.on_request` has this event: it is in no stream.
 
-    `what` says what: it was `asked`, `decided`, `expired`, `withdrawn`, `carried_out`, or it has `failed`. `request` is
-    the request as it was asked, and `path` is its path. `checkpoint_id` is the checkpoint of the outermost run that was
-    the first to list it. `agent` and `label` are those of the outermost run.
+    `what` says what: it was `asked`, somebody `voted`, people are `reminded`, it is `escalated` to others, it was
+    `decided`, `expired`, `withdrawn`, `carried_out`, or it has `failed`. `request` is the request as it was asked, with
+    the votes so far. `path` is its path, and `checkpoint_id` the checkpoint of the outermost run that was the first to
+    list it; `agent` and `label` are those of the outermost run.
 
-    `decision` is the decision, if there is one. `result_kind` says how the call ended, if it has. `asked_again` is the
-    id of the request that stands in its place, if a human is asked again about the same call.
+    `vote` is the vote, if somebody voted, and `levels` says how many votes are missing. `decision` is the decision, if
+    there is one. `result_kind` says how the call ended, if it has. `asked_again` is the id of the request that stands in
+    its place, if a human is asked again about the same call.
     """
 
     wire_adds: ClassVar[tuple[str, ...]] = ("key",)
@@ -253,6 +281,8 @@ class RequestChanged(_Event):
     checkpoint_id: str
     agent: Text
     label: Text | None = None
+    vote: Vote | None = Field(default=None, exclude_if=not_)
+    levels: tuple[LevelVotes, ...] = Field(default=(), exclude_if=not_)
     decision: Decision | None = None
     result_kind: Settlement | None = None
     asked_again: str | None = None
@@ -260,7 +290,10 @@ class RequestChanged(_Event):
     @property
     def key(self) -> str:
         """The id of the request, and what happened: unique over all runs, and the same each time that it is announced."""
-        return f"{self.request.id}:{self.what}"
+        told = f"{self.request.id}:{self.what}"
+        if self.what in ("reminded", "escalated"):  # each of several has a number, as votes have
+            return f"{told}:{self.request.reminded}"
+        return told if self.vote is None else f"{told}:{len(self.request.votes)}"
 
 
 class Failed(_Event):
@@ -283,6 +316,7 @@ Event: TypeAlias = (
     | ToolCallPiece
     | ModelReplied
     | ApprovalRequested
+    | Voted
     | Decided
     | ToolCallStarted
     | NodePiece
@@ -324,9 +358,12 @@ class Reader:
         self._branch_id = branch_id
         self._seq = seq
         self._part = 0
+        self._made = (seq, -1)  # the place of the last event
+        self._missed: list[int] = []  # the places since the last checkpoint at which others wrote
         self._before: dict[str, Checkpoint] = {}
         self._told: dict[str, set[str]] = {}
         self._unsaid: dict[str, Usage] = {}  # what replies cost that guardrails have not let through
+        self._votes = Votes(base)
         if base is not None:
             for part in (*base.nested, base):
                 self._before[part.path] = part
@@ -344,37 +381,39 @@ class Reader:
         match outcome:
             case CallStarted():
                 call = next((call for call in before.calls if call.id == outcome.id), None) if before else None
-                facts: dict[str, Any] = {"attempt": outcome.attempt, "at": outcome.at, **_call(before, outcome.id)}
+                facts: dict[str, Any] = {"attempt": outcome.attempt, "at": outcome.at, **call_facts(before, outcome.id)}
                 facts |= {"inside": path_inside(path, outcome.id), "args": call.__dict__["args"] if call else None}
                 return [self._make(ToolCallStarted, path, **facts)]
             case CallFailed():
-                named = _call(before, outcome.id)
+                named = call_facts(before, outcome.id)
                 return [self._make(ToolCallFailed, path, error=outcome.error, next=outcome.next, **named)]
             case CallSettled():
                 self._told.setdefault(path, set()).add(outcome.id)
-                named, result = _call(before, outcome.id), outcome.result
+                named, result = call_facts(before, outcome.id), outcome.result
                 facts = {**named, "kind": result.kind, "content": result.content}
-                return [self._make(ToolCallSettled, path, unknown=_is_unknown(named["tool_name"], before), **facts)]
+                return [self._make(ToolCallSettled, path, unknown=is_unknown(named["tool_name"], before), **facts)]
             case Guarded():
-                return [self._make(GuardrailsAsked, path, **_said(before, outcome))]
+                return [self._make(GuardrailsAsked, path, **guardrails_said(before, outcome))]
             case _:
-                return []
+                cast = self._votes.journaled(outcome) if path == "" else []
+                return [self._make(Voted, path, **each.facts) for each in cast]
 
     def checkpoint(self, seq: int, now: Checkpoint) -> list[Event]:
         """Gives the events of a checkpoint that neither the one before it nor the journal between has given."""
         self._at(seq)
+        voted = [*self._voted(seq, now)]
         before = self._before.get(now.path)
         if before is not None and before.run_id != now.run_id:
             before = None
         if before is None:
             self._told.pop(now.path, None)
-        found = [*self._begun(before, now), *self._decided(before, now), *self._replied(before, now)]
+        found = [*voted, *self._begun(before, now), *self._decided(before, now), *self._replied(before, now)]
         found += [*self._settled(before, now), *self._handed_over(before, now), *self._asked(before, now)]
         found.append(self._make(CheckpointSaved, now.path, now, checkpoint_id=now.id, step=now.step, status=now.status))
         if now.ended is not None:
             facts = {"type": now.ended, "output": now.__dict__["output"], "usage": now.usage}
             found.append(self._make(Ended, now.path, now, checkpoint_id=now.id, **facts))
-        elif now.path == "" and _waits(now) and not _is_copy(before, now):
+        elif now.path == "" and waits(now) and not is_copy(before, now):
             found.append(self._make(Suspended, now.path, now, checkpoint_id=now.id, pending=now.pending))
         self._before[now.path] = now
         if not now.calls:
@@ -416,6 +455,17 @@ class Reader:
         if before is None:
             yield self._make(RunStarted, now.path, now, agent=now.agent.name, input=now.__dict__["original_input"])
 
+    def _voted(self, seq: int, now: Checkpoint) -> Iterator[Event]:
+        for each in self._votes.sealed(now) if now.path == "" else ():
+            # Whoever drives a run is not told of what others wrote meanwhile. Their votes have the places that were left out, or the
+            # next one after what was told since: the order of events never goes back.
+            left_out = self._missed[each.place] if each.place < len(self._missed) else seq
+            self._go(max(left_out, self._made[0]))
+            yield self._make(Voted, now.path, now, **each.facts)
+        self._go(seq)
+        if now.path == "":
+            self._missed.clear()
+
     def _decided(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         known = {item.pending_id for item in before.decisions} if before is not None else set()
         for decision in now.decisions:
@@ -428,8 +478,8 @@ class Reader:
             self._unsaid[now.path] = spent
         elif spent.requests == 0:  # what guardrails have let through by now was paid for before
             spent = self._unsaid.pop(now.path, spent)
-        for message in _replies(before, now):
-            unknown = tuple(call.id for call in message.tool_calls if _is_unknown(call.name, before, now))
+        for message in replies(before, now):
+            unknown = tuple(call.id for call in message.tool_calls if is_unknown(call.name, before, now))
             facts = {"usage": now.usage, "spent": spent, "unknown": unknown}
             yield self._make(ModelReplied, now.path, now, message=message, **facts)
 
@@ -442,20 +492,20 @@ class Reader:
         for call in now.calls:
             if call.result is not None and not call.gate:
                 results[call.call_id] = (call.result.kind, call.result.content)
-        for message in _new_messages(before, now):
+        for message in new_messages(before, now):
             if message.tool_call_id is not None and message.settlement is not None:
                 results[message.tool_call_id] = (message.settlement, message.text)
         for call_id, (kind, content) in results.items():
             id = calls[call_id].id if call_id in calls else call_id
             if id not in told:
                 told.add(id)
-                name = calls[call_id].name if call_id in calls else _name_of(now, call_id)
+                name = calls[call_id].name if call_id in calls else name_of(now, call_id)
                 facts = {"call_id": call_id, "tool_name": name, "kind": kind, "content": content}
-                yield self._make(ToolCallSettled, now.path, now, unknown=_is_unknown(name, before, now), **facts)
+                yield self._make(ToolCallSettled, now.path, now, unknown=is_unknown(name, before, now), **facts)
 
     def _handed_over(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         for made in now.handoffs[len(before.handoffs) :] if before is not None else ():
-            call_id = _call(before, made.call)["call_id"]
+            call_id = call_facts(before, made.call)["call_id"]
             yield self._make(HandedOver, now.path, now, source=made.source, target=made.target, call_id=call_id)
 
     def _asked(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
@@ -466,73 +516,20 @@ class Reader:
 
     def _at(self, seq: int) -> None:
         if seq != self._seq:
-            self._seq, self._part = seq, 0
+            self._missed += range(self._seq + 1, seq)
+        self._go(seq)
+
+    def _go(self, seq: int) -> None:
+        if seq != self._seq:
+            self._seq, self._part = seq, self._made[1] + 1 if seq == self._made[0] else 0
 
     def _make(self, kind: Any, path: str, now: Checkpoint | None = None, /, **facts: Any) -> Any:
         of = now or self._before.get("") or self._before.get(path)
         assert of is not None, "a log begins with a checkpoint"
         place = {"branch_id": self._branch_id, "path": path, "seq": self._seq, "part": self._part}
+        self._made = (self._seq, self._part)
         self._part += 1
         return kind(run_id=of.run_id, thread_id=of.thread_id, **place, **facts)
-
-
-def _new_messages(before: Checkpoint | None, now: Checkpoint) -> tuple[Message, ...]:
-    """Gives the messages since the checkpoint before, without those that a run begins with."""
-    return now.messages[len(before.messages) :] if before is not None else ()
-
-
-def _replies(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
-    """Gives the model's new messages, without an answer that guardrails hold back, and with one that they have let through by now."""
-    new = [message for message in _new_messages(before, now) if message.role == "assistant"]
-    if now.unguarded == "output":
-        return new[:-1]
-    late = before is not None and before.unguarded == "output" and len(now.messages) >= len(before.messages)
-    return [now.messages[len(before.messages) - 1], *new] if late and before is not None else new
-
-
-def _said(before: Checkpoint | None, outcome: Guarded) -> dict[str, Any]:
-    """Gives the facts of an event about guardrails, without the text that they looked at."""
-    facts: dict[str, Any] = {"stage": outcome.stage, "said": outcome.said}
-    if outcome.id is not None:
-        facts["call_id"] = _call(before, outcome.id)["call_id"]
-    if outcome.refusal is not None:
-        facts |= {"code": outcome.refusal.code, "message": outcome.refusal.message}
-    return facts
-
-
-def _waits(now: Checkpoint) -> bool:
-    """Whether the run waits here until a human decides."""
-    if now.rejecting or now.ending is not None or not now.pending:
-        return False
-    return not any(call.status in ("new", "asking", "answered", "ready", "started") for call in now.calls)
-
-
-def _is_copy(before: Checkpoint | None, now: Checkpoint) -> bool:
-    """Whether the run stood still so before, and was only given a label: that it waits was told."""
-    return (
-        now.label is not None
-        and before is not None
-        and before.branch_id == now.branch_id
-        and before.pending == now.pending
-        and _waits(before)
-    )
-
-
-def _call(before: Checkpoint | None, id: str) -> dict[str, str]:
-    """Gives the provider's id and the tool name of the call with this id."""
-    for call in before.calls if before is not None else ():
-        if call.id == id:
-            return {"call_id": call.call_id, "tool_name": call.tool.name if call.tool is not None else call.name}
-    return {"call_id": id, "tool_name": ""}
-
-
-def _is_unknown(name: str, *states: Checkpoint | None) -> bool:
-    """Whether none of these states of a run knows a tool of this name."""
-    return not any(state.has_tool(name) for state in states if state is not None)
-
-
-def _name_of(now: Checkpoint, call_id: str) -> str:
-    return next((call.name for message in now.messages for call in message.tool_calls if call.id == call_id), "")
 
 
 def replay(store: Store, branch_id: str, *, after: str | None = None) -> Iterator[Event]:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ToolCallFailed,
         ToolCallSettled,
         ToolCallStarted,
+        Voted,
     )
 
 _log = logging.getLogger("phronomy")
@@ -82,6 +83,9 @@ class Hooks:
     def on_approval_requested(self, event: ApprovalRequested) -> None:
         """A call waits for a human."""
 
+    def on_voted(self, event: Voted) -> None:
+        """Somebody voted on a pending request, and it takes more votes."""
+
     def on_decided(self, event: Decided) -> None:
         """A pending request was decided."""
 
@@ -132,6 +136,7 @@ _METHODS: Final = {
     "guardrail": "on_guardrail",
     "handoff": "on_handoff",
     "approval_requested": "on_approval_requested",
+    "voted": "on_voted",
     "decided": "on_decided",
     "checkpoint": "on_checkpoint",
 }

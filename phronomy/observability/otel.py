@@ -42,6 +42,7 @@ from phronomy.observability.events import (
     ToolCallFailed,
     ToolCallSettled,
     ToolCallStarted,
+    Voted,
 )
 from phronomy.observability.masking import Masking
 from phronomy.records.checkpoint import Checkpoint
@@ -289,6 +290,8 @@ class Recorder:
                 self._handed_over(run, event)
             case ApprovalRequested():
                 self._waits(run, event)
+            case Voted():
+                self._voted(run, event)
             case Decided():
                 self._decided(run, event)
             case Suspended():
@@ -479,6 +482,12 @@ class Recorder:
         run.drives[event.path].span.add_event("phronomy.approval_requested", facts)
         opened = run.calls.pop((event.path, item.call_id), None)
         self._close(opened, item.why if item.why in ("outcome_unknown", "failed") else None)
+
+    def _voted(self, run: _Run, event: Voted) -> None:
+        facts: dict[str, Any] = {"gen_ai.tool.name": event.tool_name, "phronomy.pending.id": event.pending_id}
+        facts["phronomy.vote.kind"] = event.vote.kind
+        facts["phronomy.vote.missing"] = sum(each.missing for each in event.levels)
+        run.drives[event.path].span.add_event("phronomy.voted", facts)
 
     def _decided(self, run: _Run, event: Decided) -> None:
         decision = event.decision

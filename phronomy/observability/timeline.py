@@ -38,6 +38,7 @@ from phronomy.observability.events import (
     ToolCallFailed,
     ToolCallSettled,
     ToolCallStarted,
+    Voted,
 )
 from phronomy.observability.hooks import Hooks
 from phronomy.observability.timeline_entries import TYPES, EntryType, Narrator, TimelineEntry
@@ -335,7 +336,7 @@ class _Line:
             found += self._release(None, at)
         self._held.append(event)
         match event:
-            case RunStarted() | ModelReplied() | Decided() | HandedOver() | ApprovalRequested():
+            case RunStarted() | ModelReplied() | Voted() | Decided() | HandedOver() | ApprovalRequested():
                 return found
             case ToolCallSettled() if not self._ran(event):
                 return found  # it may have settled without being run

@@ -26,6 +26,7 @@ from phronomy.observability.events import (
     ToolCallFailed,
     ToolCallSettled,
     ToolCallStarted,
+    Voted,
 )
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import Usage
@@ -41,6 +42,7 @@ EntryType = Literal[
     "guardrail",
     "handoff",
     "approval_requested",
+    "voted",
     "decided",
     "breakpoint_hit",
     "breakpoint_resumed",
@@ -70,7 +72,8 @@ FACTS: Final[Mapping[str, frozenset[str]]] = {
     "guardrail": frozenset({"stage", "said", "code", "call_id"}),
     "handoff": frozenset({"from", "to", "call_id"}),
     "approval_requested": frozenset({"pending_id", *_CALL, "why", "risk", "digest", "external"}),
-    "decided": frozenset({*_DECIDED, "tool"}),
+    "voted": frozenset({"pending_id", "kind", "by", "behalf_of", "channel", "missing", "tool"}),
+    "decided": frozenset({*_DECIDED, "behalf_of", "tool"}),
     "breakpoint_hit": frozenset({*_BREAKPOINT, "call_id", "gate"}),
     "breakpoint_resumed": frozenset({*_BREAKPOINT, *_DECIDED, "skipped"}),
     "breakpoint_cancelled": frozenset({*_BREAKPOINT, *_DECIDED}),
@@ -133,6 +136,7 @@ class Narrator:
         self._tips: dict[str, str | None] = {}
         self._waits: dict[str, tuple[str, dict[str, Any]]] = {}  # breakpoints: the path of each, and what it is
         self._names: dict[str, str] = {}  # of tools, by pending id
+        self._votes: set[tuple[str, str, str | None]] = set()
         self._decisions: set[str] = set()
         self._stopped: list[str] = []  # what the run last waited for
         self._gates: set[tuple[str, str]] = set()
@@ -154,7 +158,7 @@ class Narrator:
         if isinstance(event, RunStarted):
             self._agents[event.path] = event.agent
         place: dict[str, Any] = {
-            "path": event.decision.path if isinstance(event, Decided) else event.path,
+            "path": _path_of(event),
             "checkpoint_id": checkpoint_id,
             "event": event.id,
             "branch_id": branch_id,
@@ -193,6 +197,8 @@ class Narrator:
                 self._names[facts["pending_id"]] = facts["tool"]
             case "handoff":
                 self._agents[entry.path] = facts["to"]
+            case "voted":
+                self._votes.add((facts["pending_id"], facts["by"], facts.get("behalf_of")))
             case "decided":
                 self._decisions.add(facts["pending_id"])
             case "breakpoint_hit":
@@ -215,10 +221,8 @@ class Narrator:
                 yield "model_replied", {"tools": tools, "unknown": unknown, **_used(event.usage)}
             case ToolCallStarted() | ToolCallFailed() | ToolCallSettled():
                 yield from self._of_call(event)
-            case ApprovalRequested():
-                yield _asked(event.pending)
-            case Decided() if event.decision.pending_id not in self._decisions:  # a nested run records its own as well
-                yield self._decided(event.decision)
+            case ApprovalRequested() | Voted() | Decided():
+                yield from self._of_request(event)
             case CheckpointSaved():
                 yield "checkpoint", {"step": event.step, "status": event.status, "label": label}
             case Suspended():
@@ -234,6 +238,17 @@ class Narrator:
                 yield "handoff", {"from": event.source, "to": event.target, "call_id": event.call_id}
             case _:
                 pass
+
+    def _of_request(self, event: ApprovalRequested | Voted | Decided) -> Iterator[tuple[EntryType, dict[str, object]]]:
+        match event:
+            case ApprovalRequested():
+                yield _asked(event.pending)
+            case Voted():
+                if _voter(event) not in self._votes:
+                    yield _voted(event)
+            case Decided():
+                if event.decision.pending_id not in self._decisions:  # a nested run records its own as well
+                    yield self._decided(event.decision)
 
     def _of_call(
         self, event: ToolCallStarted | ToolCallFailed | ToolCallSettled
@@ -268,7 +283,8 @@ class Narrator:
             "edited": decision.args is not None,
         }
         if decision.pending_id not in self._waits:
-            return "decided", {**facts, "tool": self._names.get(decision.pending_id)}
+            behalf_of = decision.behalf_of.id if decision.behalf_of is not None else None
+            return "decided", {**facts, "behalf_of": behalf_of, "tool": self._names.get(decision.pending_id)}
         facts = {**self._waits[decision.pending_id][1], **facts}
         match _ENDS.get(decision.kind):
             case "resumed":
@@ -293,6 +309,31 @@ def _asked(pending: PendingApproval) -> tuple[EntryType, dict[str, object]]:
     }
 
 
+def _voter(event: Voted) -> tuple[str, str, str | None]:
+    """Whose vote it is, and on what: a person votes once on a request."""
+    vote = event.vote
+    return event.pending_id, vote.by.id, vote.behalf_of.id if vote.behalf_of is not None else None
+
+
+def _voted(event: Voted) -> tuple[EntryType, dict[str, object]]:
+    pending_id, by, behalf_of = _voter(event)
+    who = {"by": by, "behalf_of": behalf_of, "channel": event.vote.channel}
+    missing = {each.of or "tool": each.missing for each in event.levels}
+    named = {"pending_id": pending_id, "kind": event.vote.kind, "tool": event.tool_name}
+    return "voted", {**named, **who, "missing": missing}
+
+
+def _path_of(event: Event) -> str:
+    """The path of the run that it is about. What is decided in a nested run is recorded around it."""
+    match event:
+        case Decided():
+            return event.decision.path
+        case Voted():
+            return event.inside
+        case _:
+            return event.path
+
+
 def _used(usage: Usage) -> dict[str, object]:
     return {name: getattr(usage, name) for name in _USED}
 
@@ -304,6 +345,8 @@ def _time_of(event: Event) -> datetime | None:
             return event.at
         case ApprovalRequested():
             return event.pending.requested_at
+        case Voted():
+            return event.vote.at
         case Decided():
             return event.decision.at
         case _:

@@ -3,37 +3,34 @@
 A person is one document, and each of their aliases is another, which names the person. An alias counts only if both agree: the alias
 names the person, and the person lists the alias. So a crash between two writes leaves somebody who is unknown for a while, and never
 an alias that leads to the wrong person. Of several people who are given one alias, the one whose write of the alias is first has it.
+
+A deputy is one document more, which names both people. It counts only while both of them are there.
 """
 
 from dataclasses import replace as changed
-from typing import Annotated, Final, Literal, Protocol, Self, TypeAlias
+from datetime import UTC, datetime
+from typing import Protocol, Self, TypeAlias
 
-from pydantic import AfterValidator, Field
-
-from phronomy.errors import PersonExists, StoreError
-from phronomy.foundation.ids import LONGEST, is_findable
-from phronomy.foundation.quoting import quoted_id
-from phronomy.records.decisions import Principal, Role
-from phronomy.records.record import Record, Text
+from phronomy.errors import InvalidField, PersonExists, StoreError, UnknownPerson
+from phronomy.foundation.quoting import kept_id, quoted_id
+from phronomy.records.people import (
+    ALIAS,
+    DEPUTY,
+    PERSON,
+    Deputy,
+    Person,
+    deputy_key,
+    deputy_prefix,
+    id_hash,
+    read_deputy,
+    read_person,
+)
+from phronomy.records.principals import Principal, as_principal
 from phronomy.stores.base import Store
 from phronomy.stores.native import apart, in_store
 from phronomy.stores.rows import Behind, Document
 
-PERSON: Final = "person"
-ALIAS: Final = "person-alias"
-"""The kinds of document that people are kept as."""
-
 _Documents: TypeAlias = list[Document]
-
-
-def _findable(text: str) -> str:
-    if not is_findable(text):
-        raise ValueError(f"an id has at most {LONGEST:,} bytes in UTF-8, and no NUL characters")
-    return text
-
-
-Id = Annotated[Text, Field(min_length=1), AfterValidator(_findable)]
-"""A text that people are found by."""
 
 
 class Directory(Protocol):
@@ -46,26 +43,6 @@ class Directory(Protocol):
     async def aresolve(self, alias: str) -> Principal | None:
         """The async twin of `resolve`."""
         ...
-
-
-class Person(Record):
-    """A person, or a program, in a `StoreDirectory`.
-
-    `id`, `name`, `kind` and `roles` are those of the `Principal`. `aliases` are the ids by which channels know the
-    person, such as `slack:U123` or `email:ada@example.org`; they are compared exactly.
-    """
-
-    version: Literal[1] = 1
-    id: Id
-    name: Text | None = None
-    kind: Literal["human", "service"] = "human"
-    roles: tuple[Role, ...] = ()
-    aliases: tuple[Id, ...] = ()
-
-    @property
-    def principal(self) -> Principal:
-        """Who the person is when they decide."""
-        return Principal(id=self.id, name=self.name, kind=self.kind, roles=self.roles)
 
 
 class StoreDirectory:
@@ -124,11 +101,17 @@ class StoreDirectory:
         self._leave(had - set(person.aliases), person.id)
 
     def remove(self, id: str) -> bool:
-        """Remove a person, with their aliases. Returns whether there was one. What they have decided stays in the audit trail."""
+        """Remove a person, with their aliases and deputies. Returns whether there was one.
+
+        They stand for nobody any more, either. What they have decided stays in the audit trail.
+        """
         found = self._store.get_document(PERSON, id)
         if found is None:
             return False
-        # The person first: from then on nobody is known by the aliases, whatever happens before they are gone.
+        # While the person is there: if this breaks off, to remove them again does the rest. What was left would count
+        # again as soon as somebody else is added with this id.
+        self._forget_deputies(id)
+        # Before the aliases: from then on nobody is known by the aliases, whatever happens before they are gone.
         self._store.delete_document(PERSON, id)
         self._leave(frozenset(_read(found).aliases), id)
         return True
@@ -136,6 +119,53 @@ class StoreDirectory:
     def list(self, *, after: str | None = None, limit: int | None = None) -> tuple[Person, ...]:
         """The people, in the order of their ids: at most `limit`, after the id `after`."""
         return tuple(map(_read, self._store.select_documents(PERSON, after=after, limit=limit)))
+
+    def name_deputy(
+        self,
+        principal: str,
+        deputy: str,
+        *,
+        until: datetime | None = None,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Deputy:
+        """Let one person stand for another, until a time or until they are dismissed; both are ids of people.
+
+        To name them again replaces all that was said before. `until` has a time zone and is compared with the clock of
+        the store, `reason` is for people, and `by` is who records it. Check first whether they may: a deputy decides
+        with the rights of the principal.
+
+        Raises `UnknownPerson` if there is no person with one of the ids, `InvalidField` if they are the same, or if
+        `until` is past or has no time zone, `InvalidDecision` for a wrong `by`, and `StoreError`. Then everything is as
+        before.
+        """
+        now = datetime.fromtimestamp(self._store.clock(), UTC)
+        named = Deputy(principal=principal, deputy=deputy, until=until, reason=reason, at=now, by=as_principal(by))
+        if named.until is not None and named.until <= now:
+            raise InvalidField("Deputy: until: this time is over already by the clock of the store: give a later one")
+        for id in (named.principal, named.deputy):
+            if self.get(id) is None:
+                raise UnknownPerson(f"there is no person {quoted_id(id)}: add them first", id=kept_id(id))
+        self._put_deputy(named)
+        return named
+
+    def deputies(self, principal: str | None = None) -> tuple[Deputy, ...]:
+        """The deputies whose time is not over: of the person with this id, or of everybody. They are in the order of ids.
+
+        Raises `StoreError` if a row cannot be read.
+        """
+        ending = "/" + id_hash(principal) if principal is not None else ""
+        rows = [row for row in self._store.select_documents(DEPUTY) if row.key.endswith(ending)]
+        found = [read_deputy(row.key, row.text) for row in rows]
+        return tuple(sorted(found, key=lambda each: (each.principal, each.deputy)))
+
+    def dismiss_deputy(self, principal: str, deputy: str) -> bool:
+        """End what `name_deputy` began, at once. Returns whether there was such a deputy, whose time was not over."""
+        key = deputy_key(deputy, principal)
+        if self._store.get_document(DEPUTY, key) is None:
+            return False
+        self._store.delete_document(DEPUTY, key)
+        return True
 
     # For an event loop
 
@@ -158,6 +188,26 @@ class StoreDirectory:
     async def alist(self, *, after: str | None = None, limit: int | None = None) -> tuple[Person, ...]:
         """The async twin of `list`."""
         return await apart(self._store, self.list, after=after, limit=limit)
+
+    async def aname_deputy(
+        self,
+        principal: str,
+        deputy: str,
+        *,
+        until: datetime | None = None,
+        reason: str | None = None,
+        by: str | Principal | None = None,
+    ) -> Deputy:
+        """The async twin of `name_deputy`."""
+        return await in_store(self._store, self.name_deputy, principal, deputy, until=until, reason=reason, by=by)
+
+    async def adeputies(self, principal: str | None = None) -> tuple[Deputy, ...]:
+        """The async twin of `deputies`."""
+        return await apart(self._store, self.deputies, principal)
+
+    async def adismiss_deputy(self, principal: str, deputy: str) -> bool:
+        """The async twin of `dismiss_deputy`."""
+        return await in_store(self._store, self.dismiss_deputy, principal, deputy)
 
     # What they are made of
 
@@ -194,6 +244,29 @@ class StoreDirectory:
                     ) from None
                 seen.add(found.version)
 
+    def _put_deputy(self, named: Deputy) -> None:
+        """Write the row of a deputy, whatever was there. Of two who do so at once, the later one counts."""
+        key = deputy_key(named.deputy, named.principal)
+        expires_at = named.until.timestamp() if named.until is not None else None
+        seen: set[str] = set()
+        while True:
+            found = self._store.get_document(DEPUTY, key) or Document(kind=DEPUTY, key=key, text="")
+            try:
+                self._store.put_document(changed(found, text=named.model_dump_json(), expires_at=expires_at))
+                return
+            except Behind:
+                if found.version and found.version in seen:  # as with an alias
+                    raise StoreError(
+                        f"deputy {quoted_id(key)} is the same as before, and the store says that it has changed"
+                    ) from None
+                seen.add(found.version)
+
+    def _forget_deputies(self, id: str) -> None:
+        """Delete the rows that name this person on either side. By their keys alone: a damaged row keeps nobody."""
+        for row in self._store.select_documents(DEPUTY):
+            if row.key.startswith(deputy_prefix(id)) or row.key.endswith("/" + id_hash(id)):
+                self._store.delete_document(DEPUTY, row.key)
+
     def _undo(self, before: Document | None, written: Document, taken: _Documents) -> None:
         """Take back what was written, as far as nobody has changed it since."""
         for alias in taken:
@@ -221,14 +294,4 @@ class StoreDirectory:
 
 
 def _read(found: Document) -> Person:
-    try:
-        person = Person.model_validate_json(found.text)
-        if person.id == found.key:
-            return person
-        raise ValueError("the row of somebody else")
-    except ValueError:
-        failure = StoreError(
-            f"person {quoted_id(found.key)} cannot be read: the row is damaged, or was written by a later release"
-        )
-    # Outside of the except block: the error above may quote what is in the row.
-    raise failure
+    return read_person(found.key, found.text)

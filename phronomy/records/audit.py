@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from phronomy.records.calls import Decided, Ending
+from phronomy.records.calls import Decided, Ending, Judged, Voted
 from phronomy.records.chain import decision_on
-from phronomy.records.decisions import Decision, DecisionKind, PendingApproval, Recorded, Why
+from phronomy.records.decisions import Decision, DecisionKind, PendingApproval, Why
+from phronomy.records.principals import Recorded
 from phronomy.records.record import Record, Text, Time, digest_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ class AuditRecord(Record):
     of a tool. `key` is the idempotency key of the decision, and `answer_digest` covers the answer that was given with
     it. A decision that was made with the store alone, and changes something, has a second record, which is `checked`: a
     worker adds it once it has checked the decision, and it has the `ran_digest`.
+
+    If the request asks for people, each vote has a record: the last one is that of the decision, and those before it are
+    marked as a `vote`. A record that is `refused` is of somebody who may not decide; it changed nothing. `behalf_of` is
+    the person for whom a deputy decided, `grant` the standing grant that was used, and `policy` the version of the
+    approval policy: a hash.
 
     Old records have no `why`, `ran_digest` or `content_digest`.
     """
@@ -57,9 +63,14 @@ class AuditRecord(Record):
     key: Text | None = None
     answer_digest: str | None = None
     checked: bool = Field(default=False, exclude_if=not_)
+    vote: bool = Field(default=False, exclude_if=not_)
+    refused: bool = Field(default=False, exclude_if=not_)
+    behalf_of: Recorded | None = None
+    grant: str | None = None
+    policy: str | None = None
 
 
-def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRecord:
+def audit_record(state: Checkpoint, outcome: Decided | Voted | Ending, inside: Mapping[str, Checkpoint]) -> AuditRecord:
     """What the trail says of a decision, or of the end that somebody made, in this state; `inside` are its nested runs, by path."""
     facts: dict[str, Any] = {
         "run_id": state.run_id,
@@ -75,9 +86,53 @@ def audit_record(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[s
     decision = outcome.decision
     tool_name, why, agent = _request(state, decision.pending_id)
     facts |= {"tool_name": tool_name, "why": why, "agent": agent or inside.get(decision.path, state).speaker}
-    goes_on = outcome.edited if outcome.edited is not None else decision
     checked = decision_on(state, decision.pending_id) is not None
-    return _record(decision, goes_on.digest, facts).evolve(checked=checked)
+    if isinstance(outcome, Voted):
+        # One that puts other arguments to the others, or was checked by a worker, is the decision on the old request.
+        return _record(decision, None, facts).evolve(checked=checked, vote=outcome.request is None)
+    goes_on = outcome.edited if outcome.edited is not None else decision
+    return _record(decision, None if decision.to_check else goes_on.digest, facts).evolve(checked=checked)
+
+
+def vote_on_new_request(state: Checkpoint, outcome: Voted) -> list[AuditRecord]:
+    """What the trail says of the vote with which a request begins that was put in place of another: it is for what is asked now."""
+    request = outcome.request
+    if request is None or request.digest is None or request.pending_id is None:
+        return []
+    decision = outcome.decision
+    tool_name, why, agent = _request(state, decision.pending_id)
+    facts = {"run_id": state.run_id, "thread_id": state.thread_id, "branch_id": state.branch_id}
+    facts |= {"checkpoint_id": state.id, "agent": agent or state.speaker, "tool_name": tool_name, "why": why}
+    voted = decision.evolve(pending_id=request.pending_id, digest=request.digest, key=None, answer_digest=None)
+    return [_record(voted, None, facts).evolve(vote=True)]
+
+
+def votes_by_grant(state: Checkpoint, decision: Decision) -> list[AuditRecord]:
+    """What the trail says of the givers of a grant before the last one, whose vote is the decision: each has voted by it."""
+    if decision.grant is None:
+        return []
+    tool_name, why, agent = _request(state, decision.pending_id)
+    facts = {"run_id": state.run_id, "thread_id": state.thread_id, "branch_id": state.branch_id}
+    facts |= {"checkpoint_id": state.id, "agent": agent or state.speaker, "tool_name": tool_name, "why": why}
+    return [
+        _record(decision.evolve(by=each.by, behalf_of=each.behalf_of, at=each.at), None, facts).evolve(vote=True)
+        for each in decision.votes[:-1]
+    ]
+
+
+def refusals(state: Checkpoint, outcome: Judged) -> list[AuditRecord]:
+    """What the trail says of people who had decided with the store alone, and who, as a worker found, may not."""
+    found: list[AuditRecord] = []
+    for judgement in outcome.judgements:
+        call = next((each for each in state.calls if each.id == judgement.id and each.status == "answered"), None)
+        given = decision_on(state, call.pending_id) if call is not None else None
+        if call is None or given is None or not given.to_check:
+            continue
+        tool_name = call.tool.name if call.tool is not None else call.name
+        facts = {"run_id": state.run_id, "thread_id": state.thread_id, "branch_id": state.branch_id}
+        facts |= {"checkpoint_id": state.id, "agent": state.speaker, "tool_name": tool_name, "why": call.why}
+        found.append(_record(given, None, facts).evolve(checked=True, refused=True))
+    return found
 
 
 def audit_record_of(decision: Decision, request: PendingApproval, **facts: Any) -> AuditRecord:
@@ -103,6 +158,9 @@ def _record(decision: Decision, goes_on: str | None, facts: Mapping[str, Any]) -
         edited=decision.args is not None,
         key=decision.key,
         answer_digest=decision.answer_digest,
+        behalf_of=decision.behalf_of,
+        grant=decision.grant,
+        policy=decision.policy,
     )
 
 

@@ -1,18 +1,15 @@
-"""The vocabulary: calls, the moves that rules plan, the outcomes that drivers feed back.
+"""The vocabulary: calls, and the outcomes that drivers feed back.
 
-A `Move` says what to do next; an `Outcome` says what happened. Both unions are closed. Ids and times come in with outcomes;
-rules make none.
+An `Outcome` says what happened. The union is closed. Ids and times come in with outcomes; rules make none.
 """
 
 from collections.abc import Sequence
-from dataclasses import field
 from operator import not_
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
-from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonValue
+from phronomy.records.approvers import Vote
 from phronomy.records.breakpoint_points import Point
 from phronomy.records.decisions import (
     BREAKPOINT,
@@ -20,13 +17,13 @@ from phronomy.records.decisions import (
     Decision,
     OnExpiry,
     PendingApproval,
-    Recorded,
     Then,
     ToolIdentity,
     Why,
     call_digest,
 )
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage, told_text
+from phronomy.records.principals import Recorded
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time
 
 Status = Literal["running", "suspended", "completed", "rejected", "cancelled", "superseded", "skipped"]
@@ -123,7 +120,8 @@ class Call(Record):
     its nested run failed. `usage` is what the nested run has used, as far as this run knows. `point` and `label` belong
     to the breakpoint at which the call waits. `asked_by` names who asks for the approval. `note` is what the body
     stores for its next run when it asks a question; it is shown to nobody. `brief` is what a human is shown beside the
-    arguments, while the call is open.
+    arguments, while the call is open. `votes` are the votes on its request, as long as they do not decide
+    it, and `reminded` is how many reminders and escalations of it were announced.
     """
 
     wire_omits: ClassVar[tuple[str, ...]] = ("version", "note")
@@ -157,6 +155,8 @@ class Call(Record):
     usage: Usage = Field(default=NO_USAGE, exclude_if=is_nothing)  # nor this one
     note: JsonObject | None = Field(default=None, repr=False, exclude_if=is_absent)  # nor this
     brief: Brief | None = Field(default=None, exclude_if=is_absent)  # nor this
+    votes: tuple[Vote, ...] = Field(default=(), exclude_if=not_)  # nor this
+    reminded: int = Field(default=0, ge=0, exclude_if=not_)  # nor this
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -202,101 +202,6 @@ def place_of(calls: Sequence[Call], id: str) -> int | None:
     if place.isdecimal() and len(place) < 9 and int(place) < len(calls) and calls[int(place)].id == id:
         return int(place)
     return next((number for number, call in enumerate(calls) if call.id == id), None)
-
-
-# Moves. They are never stored, so they are plain dataclasses.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskModel:
-    """Ask the model for the next message."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
-    """Ask the guardrails about the input, or about the reply that is to end the run."""
-
-    stage: Looked
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
-    """Validate the arguments of these calls and ask their gates."""
-
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Consult:
-    """Ask the synchronous approval handler about these calls."""
-
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """Run these calls, side by side. Each has been judged, and approved where it had to be."""
-
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
-    """End the run so."""
-
-    status: End
-    output: JsonValue = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOutput:
-    """Read the output that was asked for from the reply that ends the run."""
-
-    text: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fail:
-    """Stop with a failure: a limit of the run is reached. Nothing is recorded but that it failed.
-
-    `used` is how much of it the run has used, None where that is not known; `path` is that of the run whose limit it is, None for
-    the run itself.
-    """
-
-    limit: str
-    maximum: float
-    used: float | None
-    path: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advance:
-    """Every open call has settled: have the spec say what follows from that."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
-    """Stop with a failure: these calls failed, and are run again when the run is resumed."""
-
-    calls: tuple[Call, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Nothing can be done until these are decided, or until calls that run elsewhere have settled."""
-
-    pending: tuple[PendingApproval, ...]
-    running: tuple[Call, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """The run has ended."""
-
-    status: End
-
-
-Move: TypeAlias = AskModel | Guard | Judge | Consult | Run | ReadOutput | Advance | Finish | Fail | Stop | Wait | Done
 
 
 # Outcomes
@@ -379,6 +284,32 @@ class Decided(Record):
     type: Literal["decided"] = "decided"
     decision: Decision
     edited: Judgement | None = None
+
+
+class Voted(Record):
+    """Somebody voted on a pending approval, and it takes more votes. `decision` is what they decided, with all votes so far.
+
+    `request` is the request that stands in place of the old one: the arguments were edited, or the vote was checked by a worker.
+    """
+
+    type: Literal["voted"] = "voted"
+    decision: Decision
+    request: Judgement | None = Field(default=None, exclude_if=is_absent)
+
+
+ReminderKind = Literal["reminded", "escalated"]
+"""What is announced of a request that still waits: a reminder, or that others may decide as well from now on."""
+
+
+class Reminded(Record):
+    """A reminder, or an escalation, of a request is announced. `step` counts those of the request, from 0."""
+
+    type: Literal["reminded"] = "reminded"
+    pending_id: str
+    path: str = ""
+    what: ReminderKind
+    step: int = Field(ge=0)
+    at: Time
 
 
 class CallStarted(Record):
@@ -554,6 +485,8 @@ Outcome: TypeAlias = (
     | Judged
     | Deferred
     | Decided
+    | Voted
+    | Reminded
     | CallStarted
     | Withdrawn
     | CallSettled

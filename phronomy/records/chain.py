@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from phronomy.records.calls import Call, HandedOver, Unguarded
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import Decision, Principal, ToolIdentity
+from phronomy.records.decisions import Decision, ToolIdentity
 from phronomy.records.messages import Message
+from phronomy.records.principals import Principal
 
 
 def begin(
@@ -82,7 +83,7 @@ def branch_off(
         if call.id in ids:
             lapses = call.expires_at and call.requested_at and at + (call.expires_at - call.requested_at)
             again = {"pending_id": ids[call.id], "requested_at": at, "expires_at": lapses}
-            call = call.evolve(status="pending", approved=None, **again)
+            call = call.evolve(status="pending", approved=None, votes=(), reminded=0, **again)
         elif call.id in nested and call.result is None:
             call = call.evolve(status="nested" if (waits := nested[call.id].pending) else "ready", waiting=waits)
         elif call.waiting:  # its body asks anew

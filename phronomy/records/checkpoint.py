@@ -37,8 +37,9 @@ from phronomy.records.calls import (
     Status,
     Unguarded,
 )
-from phronomy.records.decisions import NO_BRIEF, Decision, PendingApproval, Principal, Recorded
+from phronomy.records.decisions import NO_BRIEF, Decision, PendingApproval
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
+from phronomy.records.principals import Principal, Recorded
 from phronomy.records.record import EMPTY, NULL, Json, JsonObject, Record, Text, Time, digest_of, explain, later
 
 VERSION: Final = 1
@@ -302,6 +303,11 @@ def pending_of(call: Call, path: str, agent: str | None = None, requester: Princ
         conversation=brief.conversation,
         description_hash=brief.description_hash,
         requester=requester,
+        approvers=brief.approvers,
+        votes=call.votes,
+        policy=brief.policy,
+        remind=brief.remind,
+        reminded=call.reminded,
     )
 
 

@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from datetime import datetime
 from operator import not_
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from phronomy.errors import InvalidDecision, InvalidField
-from phronomy.foundation.json_text import clean
+from phronomy.records.approvers import Approvers, Vote
 from phronomy.records.breakpoint_points import Point
+from phronomy.records.principals import Recorded, Said
 from phronomy.records.record import (
-    EMPTY,
     NULL,
-    HeldObject,
     Json,
     JsonObject,
     OpenJson,
@@ -71,83 +69,31 @@ goes on.
 Permitted = Literal["approve", "edit", "reject", "respond"]
 """A kind of decision that a request can allow. `"edit"` is to approve other arguments than those that were shown."""
 
-Role: TypeAlias = Annotated[Text, Field(min_length=1)]
-"""The name of a role."""
 
-
-class _Said(Record):
-    """The base of the records that people make when they decide."""
-
-    _refused_as: ClassVar[type[InvalidField | InvalidDecision]] = InvalidDecision
-
-
-class Principal(_Said):
-    """The person or program that makes a decision.
-
-    `id` is a stable id that you choose, `name` is for people, and `kind` says whether it is a human or a service
-    account. `roles` are names of roles; they are recorded with each decision.
-
-    `claims` is any JSON object of whoever has authenticated the principal, such as the claims of a login. It may hold
-    personal data or secrets, so it is for this process alone: it is in no record, dump, log or repr, and does not count
-    where principals are compared.
-    """
-
-    wire_omits: ClassVar[tuple[str, ...]] = ("version", "claims")
-
-    id: Text = Field(min_length=1)
-    name: Text | None = None
-    kind: Literal["human", "service"] = "human"
-    roles: tuple[Role, ...] = Field(default=(), exclude_if=not_)  # the format of the first version has no such key
-    claims: HeldObject = Field(default=EMPTY, exclude=True, repr=False)
-
-    # Without the claims: what is read from a store is equal to what was recorded there.
-    def _told(self) -> tuple[object, ...]:
-        return tuple(value for name, value in self.__dict__.items() if name != "claims")
-
-    def __eq__(self, other: object) -> bool:
-        """Whether it is the same principal, whatever the claims are."""
-        return type(other) is type(self) and isinstance(other, Principal) and self._told() == other._told()
-
-    def __hash__(self) -> int:
-        return hash(self._told())
-
-    def __getstate__(self) -> dict[Any, Any]:
-        state = super().__getstate__()  # what is pickled may be stored anywhere
-        return {**state, "__dict__": {**state["__dict__"], "claims": EMPTY}}
-
-    def without_claims(self) -> Self:
-        """The principal as it is recorded."""
-        return self if self.__dict__["claims"] == EMPTY else self.evolve(claims=EMPTY)
-
-
-Recorded: TypeAlias = Annotated[Principal, AfterValidator(Principal.without_claims)]
-"""A principal in a record: without claims."""
-
-
-class Approve(_Said):
+class Approve(Said):
     """Run the call. With `args`, run it with these arguments instead, after they are validated and checked again."""
 
     args: OpenObject | None = Field(default=None, repr=False)
 
 
-class Reject(_Said):
+class Reject(Said):
     """Do not run the call. The model reads the `reason`, and `then` says what happens next."""
 
     reason: Text | None = None
     then: Then = "continue"
 
 
-class Respond(_Said):
+class Respond(Said):
     """Do not run the call: `content` (text or any JSON value) is its result, given by a human."""
 
     content: OpenJson = Field(repr=False)
 
 
-class Skip(_Said):
+class Skip(Said):
     """At a breakpoint: do not run the call or the node. At a stop between two steps, end the run as skipped."""
 
 
-class Defer(_Said):
+class Defer(Said):
     """The answer of an approval handler that does not decide now: the run is suspended."""
 
 
@@ -210,6 +156,14 @@ class Brief(Record):
     answers: tuple[Permitted, ...] = Field(default=(), exclude_if=not_)
     description_hash: str | None = Field(default=None, exclude_if=not_)
     conversation: tuple[ShownMessage, ...] = Field(default=(), repr=False, exclude_if=not_)
+    approvers: tuple[Approvers, ...] = Field(default=(), exclude_if=not_)
+    policy: str | None = Field(default=None, exclude_if=not_)
+    # Not shown: how long a human has if one of those who ask says so, that no handler may answer, that standing grants may.
+    expires: float | None = Field(default=None, exclude_if=not_)
+    on_expiry: OnExpiry | None = Field(default=None, exclude_if=not_)
+    remind: tuple[float, ...] = Field(default=(), exclude_if=not_)
+    humans_only: bool = Field(default=False, exclude_if=not_)
+    standing: bool = Field(default=False, exclude_if=not_)
 
 
 NO_BRIEF: Final[Brief] = Brief.model_construct()
@@ -228,6 +182,11 @@ class PendingApproval(Record):
     `title` and `context` are texts for the person who decides. `answers` are the kinds of decisions that the request
     allows; empty: all. `conversation` are the messages that the agent shows with its requests, and `requester` is who
     asked for the run. `description_hash` is the SHA-256 of the tool's description, which the store keeps once.
+
+    `approvers` are the requirements of those who ask: who may decide, and how many it takes; empty: anybody, alone.
+    `votes` are the votes that were cast so far, and `policy` is the version of the approval policy: a hash.
+    A reminder is announced so many seconds after the request as `remind` says, and `reminded` is how many reminders and
+    escalations were announced.
     """
 
     wire_adds: ClassVar[tuple[str, ...]] = ("tool_name", "external")
@@ -253,6 +212,11 @@ class PendingApproval(Record):
     conversation: tuple[ShownMessage, ...] = Field(default=(), repr=False, exclude_if=not_)
     description_hash: str | None = Field(default=None, exclude_if=not_)
     requester: Recorded | None = Field(default=None, exclude_if=not_)
+    approvers: tuple[Approvers, ...] = Field(default=(), exclude_if=not_)
+    votes: tuple[Vote, ...] = Field(default=(), exclude_if=not_)
+    policy: str | None = Field(default=None, exclude_if=not_)
+    remind: tuple[float, ...] = Field(default=(), exclude_if=not_)
+    reminded: int = Field(default=0, ge=0, exclude_if=not_)
 
     def has_lapsed(self, now: datetime) -> bool:
         """Whether the request has expired at this time, so that a decision no longer counts."""
@@ -283,6 +247,11 @@ class Decision(Record):
     the store alone, until a worker with the agent's code has checked the edited arguments. `key` is the idempotency key
     of the decision, and `answer_digest` covers the answer that was given with it. `brief` is what a human is shown
     beside the edited arguments, if one is asked about them again.
+
+    `votes` are all votes on the request, with the one of this decision last; there are none if anybody could decide
+    alone. `behalf_of` is the person for whom a deputy decided, and `grant` the id of the standing grant that was used.
+    `policy` is the version of the approval policy: a hash. `to_check` says that only the agent's code can tell whether
+    this person may decide, so that the decision does not count yet.
     """
 
     pending_id: str
@@ -302,23 +271,20 @@ class Decision(Record):
     key: Text | None = Field(default=None, exclude_if=not_)  # nor this one
     answer_digest: str | None = Field(default=None, exclude_if=not_)  # nor this
     brief: Brief | None = Field(default=None, exclude_if=lambda brief: brief is None)  # nor this
+    # Nor these.
+    votes: tuple[Vote, ...] = Field(default=(), exclude_if=not_)
+    behalf_of: Recorded | None = Field(default=None, exclude_if=not_)
+    grant: str | None = Field(default=None, exclude_if=not_)
+    policy: str | None = Field(default=None, exclude_if=not_)
+    to_check: bool = Field(default=False, exclude_if=not_)
 
     @property
     def ends_all(self) -> bool:
         """Whether this rejection ends the run and all runs around it."""
-        return self.kind == "reject" and self.then == "end"
+        return self.kind == "reject" and self.then == "end" and not self.to_check
 
 
 def call_digest(tool: ToolIdentity, args_text: str) -> str:
     """The digest that request, decision and journal share: over the tool's identity and the canonical argument text."""
     where = () if tool.endpoint is None else (tool.endpoint,)
     return digest_of(tool.path, tool.source, *where, tool.name, tool.schema_hash, args_text)
-
-
-def as_principal(by: str | Principal | None) -> Principal | None:
-    """The principal meant by `by`: itself, or one whose id is the text. Raises `InvalidDecision`."""
-    if by is None or isinstance(by, Principal):
-        return by
-    if not isinstance(by, str) or not by:
-        raise InvalidDecision("by is a Principal, or its id as text that is not empty")
-    return Principal(id=clean(by))

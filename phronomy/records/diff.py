@@ -7,6 +7,7 @@ from pydantic import Field
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.json_text import canonical
+from phronomy.records.approvers import Vote
 from phronomy.records.calls import Call, CallStatus, Status
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
@@ -60,7 +61,7 @@ class CallChange(Record):
 
 
 class PendingChange(Record):
-    """A request that only the second checkpoint has (`added`), or only the first (`removed`).
+    """A request that only the second checkpoint has (`added`), only the first (`removed`), or that has `changed`, by a vote.
 
     `path` is the path of the nested run that asks.
     """
@@ -69,6 +70,17 @@ class PendingChange(Record):
     id: str
     tool_name: Text
     path: str = ""
+
+
+class VoteChange(Record):
+    """A vote on the request `pending_id` that only the second checkpoint has (`added`), or only the first (`removed`).
+
+    The last vote is that of the decision.
+    """
+
+    change: Change
+    pending_id: str
+    vote: Vote = Field(repr=False)
 
 
 class DecisionChange(Record):
@@ -108,7 +120,7 @@ class CheckpointDiff(Record):
 
     `differs` names each field that differs, except fields that only say where a checkpoint is (ids, parent, thread,
     time). The other fields show how: `messages` by position, `state` and `metadata` by path, then calls of the open
-    turn, pending requests, decisions and nested runs. `usage`, `steps`, `turns` and `elapsed` (active milliseconds) say
+    turn, pending requests, votes, decisions and nested runs. `usage`, `steps`, `turns` and `elapsed` (active milliseconds) say
     how much more the second checkpoint has.
 
     `str()` and `lines()` contain only counts, ids and names of tools. The fields and `model_dump_json` contain the
@@ -124,6 +136,7 @@ class CheckpointDiff(Record):
     metadata: tuple[ValueChange, ...] = ()
     calls: tuple[CallChange, ...] = ()
     pending: tuple[PendingChange, ...] = ()
+    votes: tuple[VoteChange, ...] = ()
     decisions: tuple[DecisionChange, ...] = ()
     nested: tuple[NestedDiff, ...] = ()
     usage: UsageDiff = UsageDiff.model_construct()
@@ -180,6 +193,8 @@ class CheckpointDiff(Record):
             yield f"call {_shown(call.id)}{_of(call.tool_name)}: {call.before or 'none'} -> {call.after or 'none'}"
         for item in self.pending:
             yield f"pending {_shown(item.id)}{_of(item.tool_name)} {item.change}"
+        for cast in self.votes:
+            yield f"vote on {_shown(cast.pending_id)} {cast.change}: {cast.vote.kind}"
         for taken in self.decisions:
             yield f"decision on {_shown(taken.decision.pending_id)} {taken.change}: {taken.decision.kind}"
         for part in self.nested:
@@ -193,6 +208,7 @@ _COUNTED: Final[Mapping[str, tuple[str, str]]] = {
     "metadata": ("value of the metadata", "values of the metadata"),
     "calls": ("call", "calls"),
     "pending": ("pending approval", "pending approvals"),
+    "votes": ("vote", "votes"),
     "decisions": ("decision", "decisions"),
     "nested": ("nested run", "nested runs"),
 }
@@ -221,6 +237,7 @@ def diff(before: Checkpoint, after: Checkpoint) -> CheckpointDiff:
         metadata=metadata,
         calls=tuple(_calls(before, after)),
         pending=tuple(_pending(before, after)),
+        votes=tuple(_votes(before, after)),
         decisions=tuple(_decisions(before.decisions, after.decisions)),
         nested=nested,
         usage=_usage(before.usage, after.usage),
@@ -279,6 +296,17 @@ def _pending(before: Checkpoint, after: Checkpoint) -> Iterator[PendingChange]:
         item = other or one
         assert item is not None
         yield PendingChange(change=change, id=item.id, tool_name=item.tool_name, path=item.path)
+
+
+def _votes(before: Checkpoint, after: Checkpoint) -> Iterator[VoteChange]:
+    def of(checkpoint: Checkpoint) -> dict[tuple[str, Vote], None]:
+        waiting = ((item.id, vote) for item in checkpoint.pending for vote in item.votes)
+        decided = ((taken.pending_id, vote) for taken in checkpoint.decisions for vote in taken.votes)
+        return dict.fromkeys([*decided, *waiting])
+
+    one, other = of(before), of(after)
+    yield from (VoteChange(change="removed", pending_id=id, vote=vote) for id, vote in one if (id, vote) not in other)
+    yield from (VoteChange(change="added", pending_id=id, vote=vote) for id, vote in other if (id, vote) not in one)
 
 
 def _decisions(before: Iterable[Decision], after: Iterable[Decision]) -> Iterator[DecisionChange]:

@@ -31,7 +31,8 @@ What a claim is. Only one worker may move a run at a time. It holds the claim of
 each new owner (the fence), and a time at which the claim lapses (the lease). Each write names the fence, and the store refuses
 one that is out of date. The rules know nothing of claims: whoever has one calls them.
 
-Where things are: `table.py` has the states; `transitions.py` has `plan` and `apply`; `added_messages.py` what is said to a run while
-it is under way; `limits.py` the bounds of a run; `authorization.py` the last look before a tool's body is entered;
+Where things are: `table.py` has the states; `transitions.py` has `plan` and `apply`; `open_calls.py` and `voted_calls.py`
+what becomes of one call; `votes.py` how votes are counted, `reminders.py` when people are reminded; `added_messages.py` what is said
+to a run while it is under way; `limits.py` the bounds of a run; `authorization.py` the last look before a tool's body is entered;
 `texts_for_model.py` every sentence that the model is told by the rules.
 """

@@ -1,4 +1,4 @@
-"""The gate: whether a call, as it stands in the record, may run; whether a decision counts as it is; the key of what a call changes."""
+"""The gate: whether a call, as it stands in the record, may run; and the key of what a call changes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from functools import lru_cache
 from phronomy.errors import NotAuthorized
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Decision, ToolIdentity, call_digest
+from phronomy.records.decisions import ToolIdentity, call_digest
 from phronomy.records.record import digest_of
+from phronomy.rules.voted_calls import covered_by_votes
 
 
 def idempotency_key(state: Checkpoint, call: Call, digest: str | None = None) -> str:
@@ -84,17 +85,9 @@ def refusal(state: Checkpoint, call: Call, tool: ToolIdentity) -> str | None:
             if decision.args is not None:
                 shown = call_digest(recorded, decision.json_text("args"))
             if shown == call.digest:
-                return None
+                # Counted once more from the record: who voted, and whether they were enough, whatever a worker made of it.
+                return None if covered_by_votes(call, decision, state.requester) else "too few people approved of it"
     return "no recorded approval covers exactly this call"
-
-
-def needs_check(call: Call, decision: Decision) -> bool:
-    """Whether a decision was taken where the agent's code was not, and changes what that has to look at before it counts."""
-    # To run a call as it was shown, or not to run it, needs nobody's leave but the human's. Other arguments have to be valid, and pass
-    # the guardrails; what an external tool gave has to be of its type; and what is let go on at a breakpoint may need an approval.
-    edits = decision.__dict__["args"] is not None or call.why == "breakpoint"
-    gives = decision.kind == "respond" and call.tool is not None
-    return not decision.judged and ((decision.kind == "approve" and edits) or gives)
 
 
 def refused(state: Checkpoint, call: Call, why: str) -> NotAuthorized:

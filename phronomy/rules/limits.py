@@ -10,9 +10,10 @@ import json
 from pydantic import Field
 
 from phronomy.foundation.json_text import JsonError, parse
-from phronomy.records.calls import Fail, is_nothing
+from phronomy.records.calls import is_nothing
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Usage
+from phronomy.records.moves import Fail
 from phronomy.records.record import Record
 
 

@@ -41,7 +41,9 @@ from phronomy.records.calls import (
     Judged,
     Outcome,
     OutputRefused,
+    Reminded,
     Replied,
+    Voted,
     Withdrawn,
 )
 from phronomy.records.checkpoint import Checkpoint
@@ -71,10 +73,12 @@ TABLE: Final[Mapping[str, Row]] = {
         Ending: ("finishing",),
     },
     "acting": {
-        # These nine concern a call, and have to be legal for it too. So a forged or late row about one call does nothing to another.
+        # These eleven concern a call, and have to be legal for it too. So a forged or late row about one call does nothing to another.
         Judged: ("acting", "asking", "finishing"),
         Deferred: ("acting",),
         Decided: ("acting", "asking", "finishing"),
+        Voted: ("acting",),
+        Reminded: ("acting",),
         CallStarted: ("acting",),
         CallSettled: ("acting", "asking", "finishing"),
         CallFailed: ("acting", "asking", "finishing"),
@@ -100,11 +104,24 @@ TABLE: Final[Mapping[str, Row]] = {
     "ended": {},
     "call new": {Judged: ("call ready", "call asking", "call pending", "call settled")},
     "call asking": {Deferred: ("call pending",), Decided: ("call ready", "call settled")},
-    "call pending": {Decided: ("call ready", "call asking", "call answered", "call settled")},
+    "call pending": {
+        Decided: ("call ready", "call asking", "call answered", "call settled"),
+        Voted: ("call pending",),  # it takes more people
+        Reminded: ("call pending",),
+    },
     # A human has answered where the agent's code was not. Whoever has that code checks the answer: it counts, or is asked for anew.
-    "call answered": {Decided: ("call ready", "call asking", "call settled"), Judged: ("call pending",)},
+    "call answered": {
+        Decided: ("call ready", "call asking", "call settled"),
+        Judged: ("call pending",),
+        Voted: ("call pending",),
+    },
     # What a run inside the call waits for may be decided one by one; after the first of them the call is ready again.
-    "call ready": {CallStarted: ("call started",), Decided: ("call ready",)},
+    "call ready": {
+        CallStarted: ("call started",),
+        Decided: ("call ready",),
+        Voted: ("call ready",),
+        Reminded: ("call ready",),
+    },
     "call started": {
         CallSettled: ("call settled",),
         CallFailed: ("call ready", "call new", "call pending", "call failed", "call settled"),
@@ -112,8 +129,10 @@ TABLE: Final[Mapping[str, Row]] = {
         CallWaits: ("call nested", "call settled"),
         Withdrawn: ("call ready", "call settled"),
         Decided: ("call started",),  # for a run inside it, from another worker
+        Voted: ("call started",),
+        Reminded: ("call started",),
     },
-    "call nested": {Decided: ("call ready", "call settled")},
+    "call nested": {Decided: ("call ready", "call settled"), Voted: ("call nested",), Reminded: ("call nested",)},
     "call failed": {Decided: ("call ready",)},
     "call settled": {},
 }

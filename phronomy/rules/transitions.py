@@ -1,5 +1,7 @@
 """The rules of an agent's run. Everything that changes run state is in this file, and in `added_messages.py`; nothing in it acts.
 
+What becomes of one call is in `open_calls.py` and `voted_calls.py`.
+
 `plan` says what to do next, `apply` folds in what happened; both are pure. Which outcome is legal in which state, and what may follow,
 is in `table.py`.
 """
@@ -14,7 +16,6 @@ from phronomy.foundation.json_text import canonical
 from phronomy.records.calls import (
     REQUEST,
     Added,
-    AskModel,
     Call,
     CallFailed,
     CallResult,
@@ -23,28 +24,20 @@ from phronomy.records.calls import (
     CallStatus,
     CallUnknown,
     CallWaits,
-    Consult,
     Decided,
     Deferred,
-    Done,
     Ending,
-    Finish,
     Finished,
-    Guard,
     Guarded,
     Halted,
     Interrupted,
-    Judge,
     Judged,
     Judgement,
-    Move,
     Outcome,
     OutputRefused,
-    ReadOutput,
+    Reminded,
     Replied,
-    Run,
-    Stop,
-    Wait,
+    Voted,
     Withdrawn,
     gate_identity,
     is_nothing,
@@ -54,11 +47,22 @@ from phronomy.records.chain import decision_on, handed_over, with_decision
 from phronomy.records.checkpoint import Checkpoint, asked_next, result_message
 from phronomy.records.decisions import PAST, Decision, Then, call_digest
 from phronomy.records.messages import Conversation, Message, Settlement, Usage, with_unique_ids
+from phronomy.records.moves import AskModel, Consult, Done, Finish, Guard, Judge, Move, ReadOutput, Run, Stop, Wait
 from phronomy.rules.added_messages import added, guarded, is_ending, said_on, with_input, without_unguarded
-from phronomy.rules.authorization import needs_check
 from phronomy.rules.limits import Limits, before_acting, before_asking
+from phronomy.rules.open_calls import asked_again, failed_call, settled_call, waiting_call, with_usage
+from phronomy.rules.reminders import with_reminder
 from phronomy.rules.table import TABLE, phase
 from phronomy.rules.texts_for_model import BLOCKED, INTERRUPTED, left, noted, refused_inside, told
+from phronomy.rules.voted_calls import (
+    asked_at,
+    check_votes,
+    check_votes_inside,
+    is_governed,
+    needs_check,
+    with_vote,
+    with_vote_inside,
+)
 
 
 class Rules(Protocol):
@@ -184,29 +188,33 @@ def _fold_calls(state: Checkpoint, outcome: Outcome) -> Checkpoint:
                 state = _with_call(state, _asked(state, pending_id, outcome).evolve(status="pending"))
         case Decided():
             state = _decided(state, outcome)
+        case Voted():
+            state = _voted(state, outcome)
+        case Reminded():
+            state = _with_call(state, with_reminder(_asked(state, outcome.pending_id, outcome), outcome))
         case CallStarted():
             call = _call(state, outcome.id, outcome)
             state = _with_call(state, call.evolve(status="started", attempt=outcome.attempt))
         case Withdrawn():
             state = _withdrawn(state, outcome)
         case CallSettled():
-            call = _settled(_call(state, outcome.id, outcome), outcome.result)
+            call = settled_call(_call(state, outcome.id, outcome), outcome.result)
             state = _costs(_spent(_with_call(state, call), outcome.elapsed), outcome.usage)
             state = state.evolve(rejecting=True) if outcome.then == "end" else state
         case CallFailed():
-            call = _inside(_call(state, outcome.id, outcome), outcome.usage)
-            failed = _failed(call, outcome, is_ending(state))
+            call = with_usage(_call(state, outcome.id, outcome), outcome.usage)
+            failed = failed_call(call, outcome, is_ending(state))
             state = _spent(_with_call(state, failed), outcome.elapsed)
             state = _costs(state, call.usage) if failed.result is not None else state
         case CallUnknown():
             # What becomes of it is for a human to say, and its worker is not waited for. If the run ends before anybody does, it is
             # settled in words that say so: "cancelled" alone would deny an effect that may be there (law 12).
-            call = _ask_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
+            call = asked_again(_call(state, outcome.id, outcome), "outcome_unknown", outcome.reason, outcome)
             state = _spent(_with_call(state, call), outcome.elapsed)
             state = _settled_by_ending(state)
         case _:
             assert isinstance(outcome, CallWaits), "the table has no other outcome for calls"
-            state = _with_call(state, _waits(_call(state, outcome.id, outcome), outcome, state))
+            state = _with_call(state, waiting_call(_call(state, outcome.id, outcome), outcome, state))
             state = _settled_by_ending(_spent(state, outcome.elapsed))
     return state
 
@@ -330,7 +338,12 @@ def _judged(state: Checkpoint, outcome: Judged) -> Checkpoint:
             call.status == "answered" and judgement.verdict != "pend"
         ):  # an answer that was checked is a decision, or no answer
             raise IllegalOutcome("call answered", "Judged", "it is decided, or asked about anew")
+        given = decision_on(state, call.pending_id) if call.status == "answered" else None
+        kept = {"votes": given.votes[:-1], "reminded": call.reminded} if given is not None and given.votes else {}
+        kept = kept if judgement.digest == call.digest else {}
         call = judged_call(call, judgement, state.blocked)
+        # Somebody's answer could not be carried out. That takes nobody's vote away.
+        call = call.evolve(**kept) if kept else call
         state = _with_call(state, call)
         if call.result is not None and call.result.kind == "rejected":
             state = _after_rejection(state, call, judgement.then)
@@ -344,9 +357,9 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
     # This comes before what the judgement says. A policy that has changed since must not bring back what a human has refused for
     # good.
     if judgement.digest is not None and judgement.digest in blocked:
-        return _settled(call, CallResult(kind="rejected", content=BLOCKED))
+        return settled_call(call, CallResult(kind="rejected", content=BLOCKED))
     if judgement.result is not None:
-        return _settled(call, judgement.result)
+        return settled_call(call, judgement.result)
     if judgement.verdict == "run":
         return call.evolve(status="ready", brief=judgement.brief)
     return _asked_for(call, judgement)
@@ -354,7 +367,24 @@ def judged_call(call: Call, judgement: Judgement, blocked: tuple[str, ...]) -> C
 
 def _asked_for(call: Call, judgement: Judgement) -> Call:
     asked = {name: getattr(judgement, name) for name in REQUEST}
-    return call.evolve(status="asking" if judgement.verdict == "ask" else "pending", approved=None, **asked)
+    status = "asking" if judgement.verdict == "ask" else "pending"
+    return call.evolve(status=status, approved=None, votes=(), reminded=0, **asked)
+
+
+def _voted(state: Checkpoint, outcome: Voted) -> Checkpoint:
+    decision = outcome.decision
+    call = _asked(state, decision.pending_id, outcome)
+    item = next((each for each in call.waiting if each.id == decision.pending_id), None)
+    if item is not None:
+        return _with_call(state, with_vote_inside(call, item, outcome))
+    voted = with_vote(call, outcome)
+    if outcome.request is not None:
+        # The old request is over, and the record says by whom. The new one begins with the votes that are for what it asks.
+        state = with_decision(state, decision)
+        same = outcome.request.digest == call.digest
+        votes = decision.votes if same else decision.votes[-1:]
+        voted = _asked_for(voted, outcome.request).evolve(votes=votes, reminded=call.reminded if same else 0)
+    return _with_call(state, voted)
 
 
 def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
@@ -372,6 +402,7 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
     # The decision is for a run inside the call, or for what its body asked. The call itself is not decided: it is run again, and
     # hands the decision down to where it was asked for.
     if call.waiting and (question is None or decision.kind in ("approve", "respond")):
+        check_votes_inside(call, decision)
         waits = tuple(item for item in call.waiting if item.id != decision.pending_id)
         status: CallStatus = "started" if call.status == "started" else "ready"
         state = _with_call(state, call.evolve(status=status, waiting=waits))
@@ -382,25 +413,34 @@ def _decided(state: Checkpoint, outcome: Decided) -> Checkpoint:
         if call.status != "pending":
             raise IllegalOutcome(f"call {call.status}", "Decided", "no human is asked about it")
         return _with_call(state, call.evolve(status="answered", approved=decision.pending_id))
+    if is_governed(call, outcome.edited):
+        check_votes(call, outcome, state.requester)
     if decision.kind == "approve":
-        request = outcome.edited or asked_next(call, decision)
-        if (edited := outcome.edited) is not None:
-            other = call.edited or edited.digest != call.digest
-            call = call.evolve(args=edited.__dict__["args"], digest=edited.digest, edited=other, brief=edited.brief)
-        # To let a run go on is no approval (law 1). If the call needs one, it is asked for now, under a new id that was made when
-        # the decision was taken: `apply` is pure, and makes none.
-        if call.why == "breakpoint":  # whoever lets a run go on has not approved what needs it
-            if request is not None and request.why == "approval" and request.pending_id is not None:
-                return _with_call(state, _asked_for(call, request))
-            if request is None and call.asked_by:
-                raise IllegalOutcome(f"call {call.status}", "Decided", "an approval comes next, and has no id")
-            call = call.evolve(asked_by=())
-        return _with_call(state, call.evolve(status="ready", approved=decision.pending_id))
+        return _approved(state, call, outcome)
     result = CallResult(kind=cast(Settlement, PAST[decision.kind]), content=told(call, outcome))
-    state = _with_call(state, _settled(call, result))
+    state = _with_call(state, settled_call(call, result))
     if decision.kind == "reject":
         return _after_rejection(state, call, decision.then)
     return _ended_by(decision, state)
+
+
+def _approved(state: Checkpoint, call: Call, outcome: Decided) -> Checkpoint:
+    decision = outcome.decision
+    request = outcome.edited or asked_next(call, decision)
+    if (edited := outcome.edited) is not None:
+        other = call.edited or edited.digest != call.digest
+        begun = asked_at(call, outcome)
+        call = call.evolve(args=edited.__dict__["args"], digest=edited.digest, edited=other, brief=edited.brief)
+        call = call.evolve(requested_at=begun)
+    # To let a run go on is no approval (law 1). If the call needs one, it is asked for now, under a new id that was made when
+    # the decision was taken: `apply` is pure, and makes none.
+    if call.why == "breakpoint":  # whoever lets a run go on has not approved what needs it
+        if request is not None and request.why == "approval" and request.pending_id is not None:
+            return _with_call(state, _asked_for(call, request))
+        if request is None and call.asked_by:
+            raise IllegalOutcome(f"call {call.status}", "Decided", "an approval comes next, and has no id")
+        call = call.evolve(asked_by=())
+    return _with_call(state, call.evolve(status="ready", approved=decision.pending_id))
 
 
 def _ended_by(decision: Decision, state: Checkpoint) -> Checkpoint:
@@ -442,53 +482,6 @@ def _after_rejection(state: Checkpoint, call: Call, then: Then) -> Checkpoint:
     return state.evolve(rejecting=True) if then == "end" else state
 
 
-def _waits(call: Call, outcome: CallWaits, state: Checkpoint) -> Call:
-    """The call whose nested run has stopped, or whose body asks. What was decided while it ran is handed down at once.
-
-    It goes on where it was, so that was no attempt which failed: it costs no retry.
-    """
-    # A human may decide while the inner run writes its request, and before the outer one writes that it waits. It must not wait for
-    # that again.
-    decided = {decision.pending_id for decision in state.decisions}
-    waits = tuple(item for item in outcome.pending if item.id not in decided)
-    status = "nested" if waits == outcome.pending else "ready"
-    noted = {"waiting": waits, "stopped": True, "note": outcome.__dict__["note"]}
-    return _inside(call, outcome.usage).evolve(status=status, attempt=max(call.attempt - 1, 0), **noted)
-
-
-def _failed(call: Call, outcome: CallFailed, ending: bool) -> Call:
-    # A run that is ending starts nothing any more: neither another attempt, nor the fallback, nor a question to a human who has
-    # just ended it.
-    match "model" if ending else outcome.next:
-        case "retry":
-            return call.evolve(status="ready")
-        case "fallback":
-            # A new request in every respect: the approval of one tool says nothing about another.
-            return Call(
-                id=call.id,
-                call_id=call.call_id,
-                name=call.name,
-                arguments=call.json_text("args"),
-                fallback=call.fallback + 1,
-                edited=call.edited,
-            )
-        case "model":
-            return _settled(call, CallResult(kind="failed", content=outcome.error))
-        case "human":
-            return _ask_again(call, "failed", outcome.error, outcome)
-        case "stop":
-            stopped = call.stopped or outcome.inside
-            return call.evolve(status="failed", why="failed", reason=outcome.error, stopped=stopped)
-        case unknown:
-            assert_never(unknown)
-
-
-def _ask_again(call: Call, why: str, reason: str, request: CallFailed | CallUnknown) -> Call:
-    """The call as a new request: what was approved before has been used."""
-    fields = {"pending_id": request.pending_id, "requested_at": request.requested_at, "expires_at": None}
-    return call.evolve(status="pending", why=why, reason=reason, approved=None, **fields)
-
-
 def _finished(state: Checkpoint, outcome: Finished) -> Checkpoint:
     # The end is written by a worker that saw no open call. Where one is open all the same, somebody else has written since, and the
     # end does not follow: the worker reads on, and plans again.
@@ -524,7 +517,7 @@ def _settle_unstarted(state: Checkpoint, kind: Settlement, event: str) -> Checkp
         # would be a lie if it took effect.
         if call.status not in ("started", "settled"):
             state = _costs(state, call.usage)
-            call = _settled(
+            call = settled_call(
                 call, refused_inside(state, call) or CallResult(kind=kind, content=left(call, event, reason))
             )
         calls.append(call)
@@ -541,12 +534,12 @@ def _interrupted(state: Checkpoint, outcome: Interrupted) -> Checkpoint:
             request = CallUnknown(
                 id=call.id, reason=INTERRUPTED, pending_id=outcome.pending_ids[call.id], requested_at=outcome.at
             )
-            again = _ask_again(call, "outcome_unknown", INTERRUPTED, request)
+            again = asked_again(call, "outcome_unknown", INTERRUPTED, request)
         else:
             raise IllegalOutcome(
                 "call started", "Interrupted", f"call {call.id} has no pending id to be asked about under"
             )
-        state = _with_call(state, _inside(again, outcome.usages.get(call.id, Usage())))
+        state = _with_call(state, with_usage(again, outcome.usages.get(call.id, Usage())))
     # All its attempts again: what was broken has been mended since, or nobody would resume.
     for call in _with_status(state, "failed"):
         state = _with_call(state, call.evolve(status="ready", attempt=0))  # why it is open is told if it ends here
@@ -582,18 +575,9 @@ def _with_call(state: Checkpoint, call: Call) -> Checkpoint:
     return state.evolve(calls=(*state.calls[:place], call, *state.calls[place + 1 :]))
 
 
-def _settled(call: Call, result: CallResult) -> Call:
-    return call.evolve(status="settled", result=result, arguments=None, waiting=(), usage=Usage(), brief=None)
-
-
 def _spent(state: Checkpoint, elapsed: int) -> Checkpoint:
     return state.evolve(elapsed=state.elapsed + elapsed) if elapsed else state
 
 
 def _costs(state: Checkpoint, usage: Usage) -> Checkpoint:
     return state if is_nothing(usage) else state.evolve(usage=state.usage + usage)
-
-
-def _inside(call: Call, usage: Usage) -> Call:
-    """The call with what the run inside it has cost; nothing is said where that is not known anew."""
-    return call if is_nothing(usage) else call.evolve(usage=usage)

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing_extensions import Unpack
 
 from phronomy.engine.drive import asteps, steps
-from phronomy.errors import CheckpointAlreadyResumed, RunBusy
+from phronomy.errors import AlreadyVoted, CheckpointAlreadyResumed, RunBusy
 from phronomy.records.calls import Input
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Approve, Principal, as_principal
+from phronomy.records.decisions import Answer, Approve
+from phronomy.records.principals import Principal, as_principal
 from phronomy.records.result import Output, Result
 from phronomy.runs.driving import aheld, held
 from phronomy.runs.finding import pending, results
@@ -106,6 +107,8 @@ class Deciding(Stopping[Deps, Output]):
                 return self.recover(branch_id, accept_changes=accept_changes, **options)
             except RunBusy:
                 return pending.under_way(self.store, branch_id)
+        except AlreadyVoted as error:
+            return pending.voted_before(self.store, pending_id, choice, error)
         if isinstance(runner, Result):
             return runner
         with held(runner) as watch:
@@ -143,6 +146,8 @@ class Deciding(Stopping[Deps, Output]):
                 return await self.arecover(branch_id, accept_changes=accept_changes, **options)
             except RunBusy:
                 return await in_store(self.store, pending.under_way, self.store, branch_id)
+        except AlreadyVoted as error:
+            return await in_store(self.store, pending.voted_before, self.store, pending_id, choice, error)
         if isinstance(runner, Result):
             return runner
         async with aheld(runner) as watch:

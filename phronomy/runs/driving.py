@@ -29,9 +29,11 @@ from phronomy.models.settings import ModelSettings
 from phronomy.observability import hooks
 from phronomy.observability.announcements import aannounce, announce, hears_requests
 from phronomy.observability.masking import Masking
-from phronomy.records.calls import Interrupted, Wait
+from phronomy.records.calls import Interrupted
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.moves import Wait
 from phronomy.records.result import Result
+from phronomy.rules.reminders import next_due
 from phronomy.runs.finding import results
 from phronomy.stops.interrupts import nobody_asks
 from phronomy.stores import dispatch
@@ -466,8 +468,8 @@ async def atell_world(runner: Runner) -> None:
 
 
 def tell_times(runner: Runner) -> None:
-    """Tell workers when the requests expire that the run waits for."""
-    times = [item.expires_at for item in runner.state.pending if item.on_expiry != "stay"]
+    """Tell workers when something is to be done about the requests that the run waits for: they expire, or a reminder is due."""
+    times = [next_due(item) for item in runner.state.pending]
     dispatch.at(
         runner.ledger.store.dispatch, runner.state.run_id, [each.timestamp() for each in times if each is not None]
     )

@@ -8,22 +8,34 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, get_args
 
+from phronomy.approvals.answers import KINDS
 from phronomy.engine.judging.decide import adecide, decide, expiry
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
 from phronomy.engine.spec import Spec
-from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, ConfigurationError, InvalidDecision, RunFailed
+from phronomy.errors import (
+    CheckpointAlreadyResumed,
+    CheckpointNotFound,
+    ConfigurationError,
+    InvalidDecision,
+    NotAnApprover,
+    RunFailed,
+)
 from phronomy.foundation.quoting import quoted_word
-from phronomy.records.calls import Added, Ending, Halted, Outcome, Wait
+from phronomy.records.calls import Added, Ending, Halted, Outcome, Voted
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import Answer
+from phronomy.records.moves import Wait
 from phronomy.records.result import Result
 from phronomy.rules.added_messages import closed
 from phronomy.runs.driving import aclaim, alet_go, claim, driven
 from phronomy.runs.finding import decisions, lookup, results
 from phronomy.runs.finding.decisions import Choice
+from phronomy.runs.finding.handover import hand_over
 from phronomy.runs.finding.lookup import Beginning, Opened
 from phronomy.runs.options import OnPending
 from phronomy.stores.base import Store
+from phronomy.stores.derived.voting import note_refusal
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Branch, Occupied
@@ -123,7 +135,7 @@ class Opening:
                 if opened.live:
                     raise lookup.busy(opened.branch)
             if opened.live:
-                if lookup.hand_over(home, opened, [outcome], ()):
+                if hand_over(home, opened, [outcome], ()):
                     return lookup.handed_over(opened)
                 continue
             # It waits already. A second stop would have to be let go on from as well.
@@ -158,9 +170,7 @@ class Opening:
             for pending_id, answer in answers.items():
                 # It may wait at any depth: the runner of that inner run is made to judge the answer with its own tools and
                 # guardrails. Nothing of it is driven.
-                runner, waiting = lookup.asker(opened.runner, pending_id)
-                outcome = decide(runner, waiting, answer, by=choice.by, channel=choice.channel)
-                taken.append(decisions.with_key(outcome, answer, choice))
+                taken.append(_taken(store, opened, pending_id, answer, choice))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
             # The edits first: what was decided is to run on the state that they leave.
@@ -180,7 +190,7 @@ class Opening:
             if opened.live:
                 # Another worker holds the run. The decision is put into the log for it, in one write that fails if it has let go
                 # meanwhile: then it is ours to carry out.
-                if lookup.hand_over(home, opened, taken, tuple(found)):
+                if hand_over(home, opened, taken, tuple(found)):
                     return results.in_time(lookup.handed_over(opened), late)
                 continue
             opened.runner.record_all(taken)
@@ -205,9 +215,7 @@ class Opening:
             lookup.check_open(opened, given, found, choice)
             taken: list[Outcome] = []
             for pending_id, answer in answers.items():
-                runner, waiting = lookup.asker(opened.runner, pending_id)
-                outcome = await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel)
-                taken.append(decisions.with_key(outcome, answer, choice))
+                taken.append(await _ataken(store, opened, pending_id, answer, choice))
             at = now(store)
             edits = _edits(spec, opened, at, choice)
             taken = [*edits, *taken]
@@ -221,13 +229,35 @@ class Opening:
             if opened.live and edits and not _is_at_rest(spec, opened.runner):
                 raise lookup.busy(opened.branch)
             if opened.live:
-                if await in_store(home, lookup.hand_over, home, opened, taken, tuple(found)):
+                if await in_store(home, hand_over, home, opened, taken, tuple(found)):
                     return results.in_time(lookup.handed_over(opened), late)
                 continue
             opened.runner.record_all(taken)
             opened.runner.late = tuple(late)
             if await aclaim(opened.runner):
                 return opened.runner
+
+
+def _taken(store: Store, opened: Opened, pending_id: str, answer: Answer, choice: Choice) -> Outcome:
+    """The outcome of one answer. That somebody tried who may not is in the trail."""
+    runner, waiting = lookup.asker(opened.runner, pending_id)
+    try:
+        outcome = decide(runner, waiting, answer, by=choice.by, channel=choice.channel)
+    except NotAnApprover as error:
+        note_refusal(store, error, KINDS[type(answer)], choice.by, choice.channel)
+        raise
+    return decisions.with_key(outcome, answer, choice)
+
+
+async def _ataken(store: Store, opened: Opened, pending_id: str, answer: Answer, choice: Choice) -> Outcome:
+    """As `_taken`."""
+    runner, waiting = lookup.asker(opened.runner, pending_id)
+    try:
+        outcome = await adecide(runner, waiting, answer, by=choice.by, channel=choice.channel)
+    except NotAnApprover as error:
+        await in_store(store, note_refusal, store, error, KINDS[type(answer)], choice.by, choice.channel)
+        raise
+    return decisions.with_key(outcome, answer, choice)
 
 
 def _edits(spec: Spec, opened: Opened, at: datetime, choice: Choice) -> Sequence[Outcome]:
@@ -250,6 +280,11 @@ def _said(
     """
     if (message := choice.message) is None:
         return ()
+    if any(isinstance(each, Voted) for each in taken):
+        raise InvalidDecision(
+            f"run {opened.branch.run_id} takes more votes, so nothing can be said with this one. Nothing was decided:"
+            " vote without input"
+        )
     runner = opened.runner
     if runner.home.kind != "agent":
         raise ConfigurationError(

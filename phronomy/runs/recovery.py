@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from phronomy.engine.spec import Spec
@@ -14,6 +14,8 @@ from phronomy.observability.announcements import aannounce, announce
 from phronomy.records.calls import Decided
 from phronomy.records.result import Output, Result
 from phronomy.stores.base import Store
+from phronomy.stores.derived import reminders
+from phronomy.stores.derived.reminders import has_expired
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Branch, BranchFilter, PendingFilter
 
@@ -31,16 +33,23 @@ class Recovery(Generic[Output]):
     error: PhronomyError | None = None
 
 
-def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
-    """The runs and branches of this agent whose worker is gone, or that wait for a decision that comes too late."""
+def check_limit(limit: object) -> None:
+    """Refuse what is no number of runs. Raises `ConfigurationError`."""
     if not is_count(limit) or limit == 0:
         raise ConfigurationError(f"limit is a whole number, 1 or more, not {quoted(limit)}")
+
+
+def found(store: Store, spec: Spec, limit: int) -> list[tuple[str, str]]:
+    """The runs and branches of this agent whose worker is gone, or that wait for a decision that comes too late."""
+    check_limit(limit)
     now = store.clock()
     # By the name of the agent: another one has other tools, and would take each of these runs for changed.
     left = [each for each in abandoned(store) if each.agent == spec.name]
     # What has lapsed is settled by whoever comes by. Nobody may come by for weeks, so recovery does.
     late = store.select_pending(PendingFilter(facets={"agent": spec.name}, expired_at=now, limit=limit))
-    places = [(branch.run_id, branch.id) for branch in left[:limit]] + [(row.run_id, row.branch_id) for row in late]
+    places = [(branch.run_id, branch.id) for branch in left[:limit]] + [
+        (row.run_id, row.branch_id) for row in late if has_expired(row, datetime.fromtimestamp(now, UTC))
+    ]
     return list(dict.fromkeys(places))
 
 
@@ -52,7 +61,8 @@ def found_in(store: Store, run_id: str) -> list[Branch]:
 
 def late_in(store: Store, run_id: str, now: float) -> set[str]:
     """The branches of a run in which a request has expired."""
-    return {row.branch_id for row in store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))}
+    late = store.select_pending(PendingFilter(facets={"run": run_id}, expired_at=now))
+    return {row.branch_id for row in late if has_expired(row, datetime.fromtimestamp(now, UTC))}
 
 
 def decided_at(store: Store, branch_id: str) -> list[datetime]:
@@ -120,6 +130,26 @@ async def acarried_on(agent: Runs[Any, Output], place: tuple[str, str], options:
         return None
     except PhronomyError as error:
         return Recovery(run_id=run_id, branch_id=branch_id, error=error)
+
+
+def remind(store: Store, spec: Spec, limit: int) -> None:
+    """Announce the reminders and escalations that are due, at once where nobody holds the run, else with what its worker announces."""
+    check_limit(limit)
+    for branch_id in reminders.remind(store, limit, agent=spec.name):
+        if spec.announcements and not _is_held(store, branch_id):
+            announce(store, branch_id, spec.announcements)
+
+
+async def aremind(store: Store, spec: Spec, limit: int) -> None:
+    """As `remind`."""
+    check_limit(limit)
+    for branch_id in await in_store(store, reminders.remind, store, limit, agent=spec.name):
+        if spec.announcements and not await in_store(store, _is_held, store, branch_id):
+            await aannounce(store, branch_id, spec.announcements)
+
+
+def _is_held(store: Store, branch_id: str) -> bool:
+    return store.lineage(branch_id=branch_id).branch.is_held(store.clock())
 
 
 def tidy(store: Store, spec: Spec, limit: int) -> None:

@@ -21,7 +21,8 @@ from phronomy.engine.stop_points import checked as checked_breakpoints
 from phronomy.engine.stop_points import hits_in
 from phronomy.records.calls import Input
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Principal, as_principal
+from phronomy.records.decisions import Answer
+from phronomy.records.principals import Principal, as_principal
 from phronomy.records.result import Output, Result
 from phronomy.records.validation import checked
 from phronomy.runs import on_demand, recovery
@@ -398,6 +399,7 @@ class Runs(Deciding[Deps, Output]):
         """
         spec, _ = self._for_call(options, "recover_all")
         # The list first, then the work: a run that stops anew while it is recovered is not taken up twice in one sweep.
+        recovery.remind(self.store, spec, limit)
         found = recovery.found(self.store, spec, limit)
         # One after the other, each to where it rests. What fails of one keeps no other from its turn.
         done = [recovery.carried_on(self, each, options) for each in found]
@@ -407,6 +409,7 @@ class Runs(Deciding[Deps, Output]):
     async def arecover_all(self, *, limit: int = 100, **options: Unpack[CallOptions[Deps]]) -> list[Recovery[Output]]:
         """The async twin of `recover_all`."""
         spec, _ = self._for_call(options, "arecover_all")
+        await recovery.aremind(self.store, spec, limit)
         found = await in_store(self.store, recovery.found, self.store, spec, limit)
         done = [await recovery.acarried_on(self, each, options) for each in found]
         await recovery.atidy(self.store, spec, limit)

@@ -8,7 +8,7 @@ from typing import Generic
 from phronomy.engine.spec import Spec
 from phronomy.errors import CheckpointError
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Principal
+from phronomy.records.principals import Principal
 from phronomy.records.result import Output, Result
 from phronomy.runs.driving import driven
 from phronomy.runs.finding import lookup

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 from phronomy.errors import StoreError
 from phronomy.records.audit import AuditRecord
 from phronomy.stores.base import Store
+from phronomy.stores.derived.batches import Answered, BatchDecision
 from phronomy.stores.derived.listing import CheckpointInfo, Page, Waiting
 from phronomy.stores.derived.requests import Request, RequestStatus
 from phronomy.stores.dispatch import Dispatch, LocalDispatch
@@ -42,10 +43,12 @@ if TYPE_CHECKING:
     from phronomy.stores.sql.sqlite import SQLiteStore
 
 __all__ = [
+    "Answered",
     "Append",
     "AuditFilter",
     "AuditRecord",
     "AuditRow",
+    "BatchDecision",
     "Behind",
     "Branch",
     "BranchFilter",

@@ -34,14 +34,16 @@ from phronomy.foundation.quoting import quoted
 from phronomy.foundation.spelling import check_options
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Principal
+from phronomy.records.decisions import Answer
 from phronomy.records.diff import CheckpointDiff, diff
+from phronomy.records.principals import Principal
 from phronomy.records.validation import checked
+from phronomy.stores.batches import Batches
 from phronomy.stores.derived import adoption, changes, deciding, forking, listing, requests, retention
 from phronomy.stores.derived.listing import CheckpointInfo, Kept, Page, Told, Waiting, Wanted, text, texts
 from phronomy.stores.derived.requests import Request
 from phronomy.stores.dispatch import Dispatch, LocalDispatch
-from phronomy.stores.documents import Documents
+from phronomy.stores.granting import Granting
 from phronomy.stores.lease_keeper import Keeper
 from phronomy.stores.log.log import last_of
 from phronomy.stores.native import asked
@@ -88,7 +90,7 @@ class AsyncPrimitives(Protocol):
         ...
 
 
-class Store(Documents, ABC):
+class Store(Batches, Granting, ABC):
     """The base class of all stores. A store keeps the checkpoints of runs, so that any process can resume them.
 
     A store object belongs to one `tenant`. It cannot see or change the data of another tenant, even if ids are equal;
@@ -385,15 +387,15 @@ class Store(Documents, ABC):
         channel: str | None = None,
         key: str | None = None,
     ) -> Request:
-        """Record a decision, and return the request as it stands then. Nothing is run, and no agent's code is needed.
+        """Record a decision or a vote, and return the request as it stands then. Nothing is run, and no agent's code is needed.
 
-        `digest` is that of the request which was shown: `store.request(id).approval.digest`. Whoever drives the run carries the
-        decision out: the worker that has it now, or else the next `recover_all` of its agent. There edited arguments are checked as
-        well; if they cannot be carried out, a human is asked again, and is told why. The same decision with the same idempotency `key`
-        is recorded once, and returns how the request stands.
+        `digest` is that of the request which was shown: `store.request(id).approval.digest`. Whoever drives the run carries it out: the
+        worker that has it now, or else the next `recover_all` of its agent. It checks edited arguments, and asks predicates who may
+        approve; if it cannot carry the decision out, a human is asked again, and is told why. If the request takes more people, this
+        is a vote, and the request stays `pending`. The same answer with the same idempotency `key` is recorded once.
 
-        Raises with nothing recorded: `InvalidDecision` for an answer or a digest that does not fit, `RequestExpired` when the time to
-        decide is over, `CheckpointAlreadyResumed` if the request was decided before, `UnknownPending`.
+        Raises with nothing decided: `InvalidDecision` for an answer or digest that does not fit, `RequestExpired` after its time,
+        `NotAnApprover`, `AlreadyVoted`, `CheckpointAlreadyResumed` if it was decided before, `UnknownPending`.
         """
         return deciding.decide(self, pending_id, answer, by=by, digest=digest, channel=channel, key=key)
 

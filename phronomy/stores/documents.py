@@ -15,6 +15,10 @@ from phronomy.stores.native import apart, in_store
 from phronomy.stores.rows import Document
 
 
+class NoDocuments(StoreError):
+    """The store keeps no documents."""
+
+
 class Documents:
     """The part of every store that keeps small documents.
 
@@ -75,7 +79,7 @@ class Documents:
         await in_store(self, self.delete_document, kind, key, version=version)
 
     def _has_none(self) -> NoReturn:
-        raise StoreError(
+        raise NoDocuments(
             f"{type(self).__name__} keeps no small documents, such as people and tokens: it was written for an earlier"
             " release. Have it implement get_document, select_documents, put_document, delete_document and"
             " expire_documents, or keep them in another store, such as SQLiteStore"

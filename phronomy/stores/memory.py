@@ -24,6 +24,7 @@ from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived import retention
 from phronomy.stores.derived.changes import (
     by_digest,
+    check_batch,
     check_change,
     check_new,
     check_parent,
@@ -139,6 +140,10 @@ class MemoryStore(Store):
         check_change(change)
         return self._wrote(self._alone(self._append, self._mine, change))
 
+    def append_all(self, changes: Sequence[Append]) -> list[Branch]:
+        after = self._alone(self._append_all, self._mine, check_batch(changes))
+        return [self._wrote(after[change.branch_id]) for change in changes]
+
     def renew(self, claim: Claim) -> Branch:
         return self._alone(self._renew, self._mine, claim)
 
@@ -213,16 +218,42 @@ class MemoryStore(Store):
         return self._write(mine, Line(next(self._count), branch, [], NOTHING), after, change)
 
     def _append(self, mine: Books, change: Append) -> Branch:
+        return self._write(mine, *self._judged(mine, change), change)
+
+    def _append_all(self, mine: Books, changes: Sequence[Append]) -> dict[str, Branch]:
+        judged = [(*self._judged(mine, change), change) for change in changes]
+        ready = {after.id: self._ready(mine, line, after, change) for line, after, change in judged}
+        trail = [line for change in changes for line in self._trail(change)]
+        # All of them become true at once, with no interrupt in between: the keys are text, so no line of Python runs in it.
+        mine.lines.update(ready)
+        mine.audit += trail
+        for line, after, change in judged:
+            self._settle(mine, line, after, change)
+        return {after.id: after for _, after, _ in judged}
+
+    def _judged(self, mine: Books, change: Append) -> tuple[Line, Branch]:
+        """The line of the branch that a change is for, and the branch as the change leaves it. Raises as `append`."""
         line = mine.lines.get(change.branch_id)
         if line is None:
             raise not_found("branch", change.branch_id)
-        after = grown(line.branch, change, now=self.clock(), lease=self.lease)
-        return self._write(mine, line, after, change)
+        return line, grown(line.branch, change, now=self.clock(), lease=self.lease)
 
     def _write(self, mine: Books, line: Line, after: Branch, change: Append) -> Branch:
         # Everything that can refuse comes first. Then the indexes are told, then one assignment makes the change true. An
         # interrupt before it leaves index entries that no line bears out. One right after it costs the line of the trail, the
         # note of where a run without a store lives, and the eviction, which the next write makes up for.
+        ready, trail = self._ready(mine, line, after, change), self._trail(change)
+        mine.lines[after.id] = ready
+        mine.audit += trail
+        self._settle(mine, line, after, change)
+        return after
+
+    def _trail(self, change: Append) -> list[AuditRow]:
+        """The lines that a change adds to the trail, with their numbers."""
+        return [replace(row, n=next(self._count)) for row in change.audit] if change.audit else []
+
+    def _ready(self, mine: Books, line: Line, after: Branch, change: Append) -> Line:
+        """What the line is to be once the change is true, with everything told that has to be before it."""
         texts = by_digest(change.texts) if change.texts else {}
         rows: dict[str, Entry] = {}
         fresh: list[Entry] = []
@@ -249,18 +280,18 @@ class MemoryStore(Store):
             mine.texts.setdefault(digest, text)
         if after.handed is not None:
             mine.handed[after.id] = None
-        trail = [replace(row, n=next(self._count)) for row in change.audit] if change.audit else ()
         # Assigned to the end that counts, not appended: what an interrupted write left behind it is overwritten here.
         line.log[seq - after.parent_seq :] = fresh
-        mine.lines[after.id] = Line(line.n, after, line.log, pending)
-        mine.audit += trail
+        return Line(line.n, after, line.log, pending)
+
+    def _settle(self, mine: Books, line: Line, after: Branch, change: Append) -> None:
+        """Take from the lists what is in them no more."""
         # After the change is true: a request that is still listed, but in no line, is passed over. The other way round,
         # an interrupt would hide a request that nobody has decided.
         for pending_id in change.closed:
             mine.unlist(line.pending.get(pending_id))
         if after.handed is None:
             mine.handed.pop(after.id, None)
-        return after
 
     def _pending_after(self, mine: Books, pending: Waits, after: Branch, change: Append) -> Waits:
         now = {id: row for id, row in pending.items() if id not in change.closed}

@@ -120,8 +120,10 @@ class Entry:
 class PendingRow:
     """A pending approval as a store keeps it: its place, and the request (a `PendingApproval`) as text in `body`.
 
-    `label` is the label of the branch at the time of the request. `requested_at` and `expires_at` (None: never) are
-    seconds since the epoch. `n` is a growing number from the store: rows of the same time are in the order of `n`.
+    `label` is the label of the branch at the time of the request. `requested_at` and `expires_at` are seconds since the
+    epoch. At the time `expires_at` something is to be done about the request (None: never): it expires, or a reminder or
+    an escalation is to be announced. `n` is a growing number from the store: rows of the same time are in the order of
+    `n`.
     """
 
     pending_id: str
@@ -204,7 +206,8 @@ class Append:
       that worker. If its `owner` is the empty text, nobody holds the branch: it has no owner, or its lease has expired.
       The entries are left for the worker that drives the branch next.
 
-    `release` gives the claim up. `head` and `status` change the branch. `opened` and `closed` change its pending
+    `hands_over` says that the entries for a `holder` are to be carried out, so that a worker takes the run up if nobody
+    holds it. `release` gives the claim up. `head` and `status` change the branch. `opened` and `closed` change its pending
     approvals. `audit` is added to the trail. `announce` says that the entries from here on are to be announced: if the
     branch's `announced` is None, it becomes `seq`.
 
@@ -229,6 +232,8 @@ class Append:
     holder: Claim | None = None
     lease: float = 0.0
     release: bool = False
+    # A vote that decides nothing yet is for whoever reads the log next. No worker is to take the run up for it.
+    hands_over: bool = True
     head: str | None = None
     status: BranchStatus | None = None
     opened: tuple[PendingRow, ...] = ()

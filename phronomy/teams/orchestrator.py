@@ -34,9 +34,9 @@ from phronomy.graph.signals import END, START
 from phronomy.graph.state.channels import append, merge
 from phronomy.graph.state.joins import arrivals_in, given_in, state_with
 from phronomy.graph.state.state import StateSchema
-from phronomy.records.calls import Finish, Move
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.messages import Message
+from phronomy.records.moves import Finish, Move
 from phronomy.records.result import Result
 from phronomy.runs.finding import lookup
 from phronomy.runs.options import CallOptions

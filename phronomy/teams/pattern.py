@@ -23,9 +23,10 @@ from phronomy.graph.flow.waves import AFTER, calls_of, channels_of, is_at_start
 from phronomy.graph.signals import START, Send
 from phronomy.graph.state.channels import append
 from phronomy.graph.state.joins import arrivals_in, given_in, state_with
-from phronomy.records.calls import Advanced, Call, CallResult, CallSettled, Done, Fail, Finish, Move, Outcome, Stop
+from phronomy.records.calls import Advanced, Call, CallResult, CallSettled, Outcome
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.records.messages import Usage
+from phronomy.records.moves import Done, Fail, Finish, Move, Stop
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.transitions import current
 from phronomy.teams.schemes import KEPT, Known, Over, Scheme, StepFailed, Turn, TurnKind

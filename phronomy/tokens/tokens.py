@@ -28,7 +28,7 @@ from phronomy.foundation.checks import is_number
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, clean, parse
 from phronomy.foundation.quoting import quoted
-from phronomy.records.decisions import Principal
+from phronomy.records.principals import Principal
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.native import apart, in_store
 from phronomy.stores.rows import Behind, Document

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
 from phronomy.errors import AsyncRequired, ConfigurationError
 from phronomy.foundation import checks
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import clean
+from phronomy.foundation.json_text import canonical, clean
 from phronomy.foundation.quoting import quoted, quoted_word
-from phronomy.records.decisions import Permitted, Reject
+from phronomy.records.decisions import OnExpiry, Permitted, Reject
+from phronomy.tools.approvers import By, Escalate, People, check_people
 from phronomy.tools.arguments import takes_context
 
 if TYPE_CHECKING:
@@ -41,6 +42,19 @@ class Approval:
     `"reject"` and `"respond"`. None: all. It holds for every request about the call, whoever answers. At a breakpoint,
     a human can also skip the call.
 
+    `by` is who may decide: the name of a role, a `Principal` (by its id), a function of the principal and the request, or
+    a list of these, of which one is enough. None: anybody. `needed` is how many different people have to approve, and
+    `rejections` how many have to reject. With `not_requester`, who asked for the run (`invoke(requester=...)`) may not
+    approve. `escalate` says who else may, after a time. If several levels ask about a call (the tool, and policies of the
+    agents around it), the requirement of each is met by itself.
+
+    `expires` is how many seconds a human has to decide, and `on_expiry` what follows; None: as the tool or the agent
+    says. The shortest time counts. `remind` is after how many seconds a reminder is announced, or several such numbers.
+
+    `handler` says whether a synchronous approval handler may answer; None: yes, unless people are asked for by `by`,
+    `needed`, `rejections`, `not_requester` or `escalate`. `standing` says whether standing grants may let calls through;
+    a mapping also registers predicates of the arguments, by the names that grants use as their `condition`.
+
     Raises `ConfigurationError`.
     """
 
@@ -48,6 +62,16 @@ class Approval:
     title: str | ReviewText | None = None
     context: str | ReviewText | None = None
     answers: Collection[Permitted] | None = None
+    by: By | None = None
+    needed: int = 1
+    rejections: int = 1
+    not_requester: bool = False
+    escalate: Escalate | Collection[Escalate] = ()
+    expires: float | None = None
+    on_expiry: OnExpiry | None = None
+    remind: float | Collection[float] = ()
+    handler: bool | None = None
+    standing: bool | Mapping[str, Condition] = False
 
     def __post_init__(self) -> None:
         if self.when is not True and self.when is not False and not callable(self.when):
@@ -65,6 +89,66 @@ class Approval:
                 )
         if self.answers is not None:
             object.__setattr__(self, "answers", _permitted(self.answers))
+        for name in ("needed", "rejections"):
+            check_people("Approval", name, getattr(self, name))
+        for name, known in (("not_requester", (True, False)), ("handler", (True, False, None))):
+            if not any(getattr(self, name) is each for each in known):
+                raise ConfigurationError(f"Approval: {name} is exactly True or exactly False")
+        self._check_times()
+        self._check_grants()
+        if self._people("Approval", ConfigurationError).governs and self.handler is True:
+            raise ConfigurationError(
+                "Approval: a handler is none of the people who are asked for: leave handler out, or by, needed and the others"
+            )
+
+    def _check_times(self) -> None:
+        given: object = self.escalate
+        steps: tuple[object, ...] = tuple(given) if checks.is_series(given) else (given,)
+        if not all(isinstance(each, Escalate) for each in steps):
+            raise ConfigurationError("Approval: escalate is an Escalate, or a list of them")
+        object.__setattr__(self, "escalate", steps)
+        if not checks.is_timeout(self.expires):
+            raise ConfigurationError(f"Approval: expires is a number of seconds above 0, not {quoted(self.expires)}")
+        if self.on_expiry not in (None, *get_args(OnExpiry)):
+            raise ConfigurationError(
+                "Approval: on_expiry is 'reject', 'cancel' or 'stay', or None for what the tool says"
+            )
+        times: tuple[object, ...] = tuple(self.remind) if checks.is_series(self.remind) else (self.remind,)
+        if not all(checks.is_number(each) and each > 0 for each in times):
+            raise ConfigurationError("Approval: remind is a number of seconds above 0, or a list of them")
+        numbers = sorted({float(each) for each in times if checks.is_number(each)})
+        object.__setattr__(self, "remind", tuple(numbers))
+        late = [*numbers, *(each.after for each in steps if isinstance(each, Escalate))]
+        if self.expires is not None and late and max(late) >= self.expires:
+            raise ConfigurationError(
+                f"Approval: a request that expires after {self.expires} s is never reminded of, or escalated, after {max(late)} s"
+            )
+
+    def _check_grants(self) -> None:
+        if self.standing is True or self.standing is False:
+            return
+        if not isinstance(self.standing, Mapping) or not all(
+            isinstance(name, str) and name and callable(each) for name, each in self.standing.items()
+        ):
+            raise ConfigurationError(
+                "Approval: standing is exactly True, exactly False, or a mapping from names to functions of the arguments"
+            )
+
+    def _people(self, what: str, error: type[ConfigurationError], of: str = "") -> People:
+        return People(
+            of,
+            what,
+            self.by,
+            tuple(each for each in _series(self.escalate)),
+            needed=self.needed,
+            rejections=self.rejections,
+            not_requester=self.not_requester,
+            error=error,
+        )
+
+
+def _series(given: Escalate | Collection[Escalate]) -> Collection[Escalate]:
+    return (given,) if isinstance(given, Escalate) else given
 
 
 def _permitted(given: object) -> tuple[Permitted, ...]:
@@ -133,6 +217,37 @@ class ApprovalPredicate(_OfArguments):
         return True
 
 
+class GrantCondition(_OfArguments):
+    """Says whether a standing grant covers arguments: exactly True, or it does not. One that raises covers nothing."""
+
+    def covers(self, shown: Shown, context: object) -> bool:
+        """Whether it covers these arguments. Raises `AsyncRequired` if it is async."""
+        self._refuse_async()
+        try:
+            return self._said(self._called(shown, context))
+        except Exception as error:
+            return self._refused(f"raised {type(error).__name__}")
+
+    async def acovers(self, shown: Shown, context: object) -> bool:
+        """As `covers`, for functions of both kinds."""
+        if not self.is_async:
+            return self.covers(shown, context)
+        try:
+            return self._said(await self._called(shown, context))
+        except Exception as error:
+            return self._refused(f"raised {type(error).__name__}")
+
+    def _said(self, answer: object) -> bool:
+        if isinstance(answer, bool):
+            return answer
+        checks.close_unawaited(answer)
+        return self._refused(f"answered with {type(answer).__name__}")
+
+    def _refused(self, why: str) -> bool:
+        _log.warning("%s %s, so no grant counts by it", self._what, why)
+        return False
+
+
 class TextOfArguments(_OfArguments):
     """Makes a text for the person who decides. One that raises, or gives no text, leaves the request without it."""
 
@@ -177,19 +292,53 @@ class TextOfArguments(_OfArguments):
 
 
 class Review:
-    """What an `Approval` says to the person who decides: its texts, compiled, and the decisions that it allows.
+    """What an `Approval` asks for, compiled: its texts, the decisions that it allows, who may decide, and until when.
 
-    Raises the error given, for a function that cannot be called.
+    `of` is the level: empty for a tool, or the agent or graph whose policy it is. Raises the error given, for a function
+    that cannot be called.
     """
 
-    def __init__(self, approval: Approval, of: str, error: type[ConfigurationError]) -> None:
-        self.title: str | TextOfArguments | None = _compiled(approval.title, f"the title of {of}", error, LONGEST_TITLE)
+    def __init__(self, approval: Approval, what: str, error: type[ConfigurationError], of: str = "") -> None:
+        self.title: str | TextOfArguments | None = _compiled(
+            approval.title, f"the title of {what}", error, LONGEST_TITLE
+        )
         self.context: str | TextOfArguments | None = _compiled(
-            approval.context, f"the context of {of}", error, LONGEST_CONTEXT
+            approval.context, f"the context of {what}", error, LONGEST_CONTEXT
         )
         self.answers: tuple[Permitted, ...] = tuple(approval.answers or ())
-        self.is_async: bool = any(
-            isinstance(each, TextOfArguments) and each.is_async for each in (self.title, self.context)
+        self.people: People = approval._people(what, error, of)
+        self.expires: float | None = approval.expires
+        self.on_expiry: OnExpiry | None = approval.on_expiry
+        self.remind: tuple[float, ...] = approval.remind if isinstance(approval.remind, tuple) else ()
+        self.handler: bool = approval.handler if approval.handler is not None else not self.people.governs
+        self.standing: bool = approval.standing is not False
+        given = approval.standing if isinstance(approval.standing, Mapping) else {}
+        self.conditions: dict[str, GrantCondition] = {
+            name: GrantCondition(each, f"the condition {name} of {what}", error) for name, each in given.items()
+        }
+        self.policy: str | None = self._version(of)
+        self.is_async: bool = self.people.is_async or any(
+            each.is_async
+            for each in (self.title, self.context, *self.conditions.values())
+            if isinstance(each, _OfArguments)
+        )
+
+    def _version(self, of: str) -> str | None:
+        """The text that tells this policy from another one; None where nothing is said of people, times or grants."""
+        terms: dict[str, Any] = {
+            "approvers": self.people.approvers.model_dump_json() if self.people.governs else None,
+            "answers": self.answers,
+            "expires": self.expires,
+            "on_expiry": self.on_expiry,
+            "remind": self.remind,
+            "handler": self.handler,
+            "standing": sorted(self.conditions) if self.conditions else self.standing,
+        }
+        plain = {**dict.fromkeys(terms), "answers": self.answers, "remind": (), "handler": True, "standing": False}
+        return (
+            None
+            if terms == plain
+            else canonical({"of": of, **terms, "answers": [*self.answers], "remind": [*self.remind]})
         )
 
 

@@ -248,6 +248,7 @@ class Worker:
         done: list[Recovery[Any]] = []
         try:
             for agent in self._agents:
+                await recovery.aremind(agent.store, agent.spec, _ALL)
                 for place in await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL):
                     done += await self._carried_out_at(agent, place)
             await self._tidy()
@@ -279,6 +280,7 @@ class Worker:
         for agent in self._agents:
             store = agent.store
             others |= {each.agent for each in await in_store(store, store.branches, run_id=run_id)}
+            await recovery.aremind(store, agent.spec, _ALL)
             for branch in await in_store(store, recovery.found_in, store, run_id):
                 if branch.agent == agent.spec.name:
                     done += await self._carried_out_at(agent, (branch.run_id, branch.id))
@@ -335,6 +337,7 @@ class Worker:
         """Find what is to be done, and begin it, as far as there is room."""
         found: list[tuple[Runs[Any, Any], tuple[str, str]]] = []
         for agent in self._agents:
+            await recovery.aremind(agent.store, agent.spec, _ALL)
             places = await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL)
             self._measures.found(agent.spec.name, sum(place[1] not in self._at_work for place in places))
             found += [(agent, place) for place in places]

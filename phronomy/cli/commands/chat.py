@@ -16,7 +16,7 @@ import typer
 from phronomy.agents.agent import Agent
 from phronomy.approvals.answers import answers_to
 from phronomy.cli.apps import Place, new_name, open_place
-from phronomy.cli.commands.decide import Request, edit_in_place, settle, show_edited
+from phronomy.cli.commands.decide import Request, edit_in_place, report_vote, settle, show_edited, voted_on
 from phronomy.cli.commands.driving import Hear, drive, telling
 from phronomy.cli.commands.recover import carry_on
 from phronomy.cli.options import By, Here, Reveal, command
@@ -199,8 +199,12 @@ class Chat:
     # Decisions
 
     def _decided(self, checkpoint: Checkpoint) -> Result[object] | None:
-        """The run after a decision on the first thing that waits. None: later."""
-        screen, pending = self.screen, checkpoint.pending[0]
+        """The run after a decision on the first thing that waits for this human. None: later."""
+        screen = self.screen
+        pending = next((item for item in checkpoint.pending if not self._has_voted(item)), None)
+        if pending is None:
+            screen.say("You have voted on all that waits. It takes the votes of others.", style="bold")
+            return None
         request = Request(screen=screen, place=self.place, mask=self.mask, checkpoint=checkpoint, pending=pending)
         is_cut = screen.brief(request.draw)
         if not screen.interactive:
@@ -219,8 +223,14 @@ class Chat:
         except DecisionError as error:
             screen.complain(f"phronomy: error: {error}")
             return Result(status="suspended", checkpoint=checkpoint)
-        self._say_who(result, pending)
+        if (item := voted_on(request, result)) is not None:
+            report_vote(request, item)
+        else:
+            self._say_who(result, pending)
         return result
+
+    def _has_voted(self, item: PendingApproval) -> bool:
+        return any(self.by in vote.ids for vote in item.votes)
 
     def _settled(self, request: Request, answer: Answer) -> Result[object]:
         """The run after this answer. A text that does not fit, and is JSON, is read as that. Raises as `stream` does."""

@@ -21,6 +21,7 @@ from phronomy.cli.options import Accept, By, Here, Reveal, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.suspicious_letters import escaped
 from phronomy.cli.views import Mask, cut, names_of, show_args, show_graph, show_message, show_tail
+from phronomy.cli.votes import rows_of
 from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, explained, login_name
 from phronomy.debugger.debugger import Debugger, Watched
 from phronomy.debugger.stepping import LABEL, Pace
@@ -416,6 +417,8 @@ class Session:
         if hit is None:
             if item.reason:
                 self.screen.row("why", item.reason)
+            for label, text in rows_of(item, self.place.store.clock()):
+                self.screen.row(label, text)
             self.screen.say("No move passes this: approve, reject or respond.")
         if more := len(self.debugger.checkpoint.pending) - 1:
             self.screen.say(f"({more} more {'wait' if more > 1 else 'waits'}: info lists all, select takes another)")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -21,7 +22,7 @@ import typer
 
 from phronomy.cli.apps import Place, find_pending, open_place
 from phronomy.cli.commands.driving import Hear, drive, telling
-from phronomy.cli.options import Accept, After, By, Digest, Here, Id, Json, Reveal, Yes, command
+from phronomy.cli.options import Accept, By, Digest, Here, Id, Json, Reveal, Yes, command
 from phronomy.cli.screen import WIDEST, Screen, json_text, kind_of
 from phronomy.cli.views import (
     Mask,
@@ -33,13 +34,15 @@ from phronomy.cli.views import (
     show_request,
     show_tail,
 )
-from phronomy.cli.words import DONE, PENDING, WrongUsage, login_name, who_decided
-from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed
+from phronomy.cli.votes import approvers_view, rows_of, vote_view
+from phronomy.cli.words import DONE, PENDING, VOTED, WrongUsage, login_name, who_decided
+from phronomy.errors import ConfigurationError, InvalidDecision, RunFailed, UnknownPending
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, parse
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject, Respond
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Respond
+from phronomy.records.principals import Principal
 from phronomy.records.result import Result
 from phronomy.stores.derived.requests import Request as Recorded
 from phronomy.tools.context import InvalidArguments
@@ -96,15 +99,15 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
         raise WrongUsage("--json asks nobody, so it goes with --yes")
     with screen.reading(machine=manner.json):
         checkpoint, pending = find_pending(place.store, id)
-    _check_shown(id, checkpoint, pending, manner)
-    _check_here(place, pending, given)
+    check_shown(id, checkpoint, pending, manner)
+    check_here(place, pending, given)
     mask = Mask(place.agent, reveal=manner.reveal)
     request = Request(
         screen=screen, place=place, mask=mask, checkpoint=checkpoint, pending=pending, machine=manner.json
     )
     try:
         if not callable(given):
-            _check_seen(request, given, manner)
+            check_seen(request, given, manner)
         draw = request.draw
         is_cut = False
         if not manner.json:
@@ -113,7 +116,7 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
             screen.say()
         if callable(given):
             answer = given(request)
-            _check_seen(request, answer, manner)
+            check_seen(request, answer, manner)
             if isinstance(answer, Approve) and answer.args is not None and not manner.json:
                 draw = partial(show_edited, pending=pending, mask=mask, args=answer.args)
                 is_cut = _show_request(request, draw, manner)
@@ -142,7 +145,7 @@ def decide(screen: Screen, place: Place, id: str, given: Answer | Make, question
     return report(request, result, manner)
 
 
-def _check_shown(id: str, checkpoint: Checkpoint, pending: PendingApproval, manner: Manner) -> None:
+def check_shown(id: str, checkpoint: Checkpoint, pending: PendingApproval, manner: Manner) -> None:
     """Refuse to decide what nobody was shown. Raises `WrongUsage`, `InvalidDecision`."""
     if manner.digest is not None:
         if len(manner.digest) < SHORTEST_DIGEST:
@@ -156,7 +159,7 @@ def _check_shown(id: str, checkpoint: Checkpoint, pending: PendingApproval, mann
         raise WrongUsage(f"--yes shows nothing first, and a run may ask for something else by now: name {pending.id}")
 
 
-def _check_here(place: Place, pending: PendingApproval, given: Answer | Make) -> None:
+def check_here(place: Place, pending: PendingApproval, given: Answer | Make) -> None:
     """Refuse to run, with other arguments too, what is carried out elsewhere. Raises `InvalidDecision`."""
     if pending.external and (callable(given) or isinstance(given, Approve)):
         raise InvalidDecision(
@@ -166,7 +169,7 @@ def _check_here(place: Place, pending: PendingApproval, given: Answer | Make) ->
         )
 
 
-def _check_seen(request: Request, answer: Answer | None, manner: Manner) -> None:
+def check_seen(request: Request, answer: Answer | None, manner: Manner) -> None:
     """Refuse to run what is masked, and so is seen by nobody, with nobody asked, or without the app. Raises `WrongUsage`."""
     # With the app, a human is shown which arguments are secret, and everything else. Without it, all of them are masked.
     blind = request.place.agent is None
@@ -211,14 +214,17 @@ def record(request: Request, answer: Answer, *, by: str) -> Recorded:
 
 
 def report_recorded(request: Request, found: Recorded, manner: Manner) -> int:
-    """Say that a decision was recorded, and who carries it out. The exit status."""
+    """Say that a decision or a vote was recorded, and who carries it out. The exit status."""
     decision, screen = found.decision, request.screen
-    assert decision is not None, "it was recorded a moment ago"
+    item = found.approval if decision is None else None
     if manner.json:
         where = {"run_id": found.run_id, "branch_id": found.branch_id, "thread_id": found.thread_id}
-        made = {"checkpoint_id": found.checkpoint_id, "status": found.status, "decision": decision_view(decision)}
-        screen.document({**where, "agent": found.agent, **made})
-        return DONE
+        taken = decision_view(decision) if decision is not None else None
+        made = {"checkpoint_id": found.checkpoint_id, "status": found.status, "decision": taken}
+        screen.document({**where, "agent": found.agent, **made, **_vote_view(request, item)})
+        return DONE if item is None else VOTED
+    if decision is None:
+        return report_vote(request, found.approval)
     screen.say(f"It was {who_decided(decision)}.", style="bold")
     screen.say("A worker of the app carries it out. To be one:")
     screen.place("work", request.place.command("work", "--app MODULE:AGENT"))
@@ -257,18 +263,60 @@ def report(request: Request, result: Result[object], manner: Manner) -> int:
     checkpoint, screen = result.checkpoint, request.screen
     mine = next((each for each in checkpoint.decisions if each.pending_id == request.pending.id), None)
     waits = checkpoint.pending if result.suspended else ()
+    item = voted_on(request, result)
     if manner.json:
-        document = result_view(result, request.mask)
-        screen.document({**document, "decision": decision_view(mine) if mine is not None else None})
+        document = result_view(result, request.mask, request.place)
+        taken = decision_view(mine) if mine is not None else None
+        screen.document({**document, "decision": taken, **_vote_view(request, item)})
+    elif item is not None:
+        return report_vote(request, item)
     else:
         screen.say(f"It was {who_decided(mine)}." if mine is not None else "The decision is recorded.", style="bold")
         show_end(screen, result, request.place)
+    if item is not None:
+        return VOTED
     return PENDING if waits else DONE
 
 
-def result_view(result: Result[object], mask: Mask) -> dict[str, object]:
+def voted_on(request: Request, result: Result[object]) -> PendingApproval | None:
+    """The request as it waits on, if the answer was a vote and it takes more of them: that of the edited arguments, after an edit."""
+    asked, waits = request.pending, result.checkpoint.pending
+    if result.status == "running":  # a worker elsewhere has the run, and folds the vote into it
+        with suppress(UnknownPending):
+            found = request.place.store.request(asked.id)
+            waits = (found.approval,) if found.status == "pending" else ()
+    decisions = [each for each in result.checkpoint.decisions if each.pending_id == asked.id]
+    for item in waits:
+        if item.id == asked.id and len(item.votes) > len(asked.votes):
+            return item
+        # An edit voids the votes before it, and begins the votes on what it came to.
+        is_same_call = (item.path, item.call_id) == (asked.path, asked.call_id)
+        if is_same_call and any(item.votes == each.votes[-len(item.votes) :] for each in decisions if item.votes):
+            return item
+    return None
+
+
+def report_vote(request: Request, item: PendingApproval) -> int:
+    """Say that a vote was recorded, and how many more it takes. The exit status."""
+    screen, now = request.screen, request.place.store.clock()
+    screen.say("The vote is recorded. The request waits for others:", style="bold yellow")
+    for label, text in rows_of(item, now):
+        screen.row(label, text)
+    screen.place("pending", item.id)
+    return VOTED
+
+
+def _vote_view(request: Request, item: PendingApproval | None) -> dict[str, object]:
+    """The member of a document that says that the answer was a vote, and how the request waits on."""
+    if item is None:
+        return {}
+    view = {**vote_view(item.votes[-1]), "pending_id": item.id}
+    return {"vote": {**view, "approvers": approvers_view(item, request.place.store.clock())}}
+
+
+def result_view(result: Result[object], mask: Mask, place: Place) -> dict[str, object]:
     """Gives the result of a run as a document for machines."""
-    checkpoint = result.checkpoint
+    checkpoint, now = result.checkpoint, place.store.clock()
     waits = checkpoint.pending if result.suspended else ()
     return {
         "run_id": result.run_id,
@@ -278,7 +326,7 @@ def result_view(result: Result[object], mask: Mask) -> dict[str, object]:
         "checkpoint_id": checkpoint.id,
         "status": result.status,
         "output": checkpoint.output if result.status == "completed" else None,
-        "pending": [pending_view(item, checkpoint, mask) for item in waits],
+        "pending": [pending_view(item, checkpoint, mask, now) for item in waits],
     }
 
 
@@ -396,43 +444,6 @@ def _typed(tool: Tool, name: str, typed: str) -> object:
         return parse(typed)
     except JsonError:
         return typed
-
-
-@command
-def approve(
-    screen: Screen,
-    id: Id,
-    *,
-    here: Here,
-    manner: Manner,
-) -> int:
-    """Run what waits, as it is shown, and carry the run on.
-
-    Without --app the decision is recorded, and a worker of the app carries it out: see `phronomy work`.
-    """
-    with open_place(None if manner.json else screen, here, decides=True) as place:
-        return decide(screen, place, id, Approve(), "Approve it?", manner)
-
-
-@command
-def reject(
-    screen: Screen,
-    id: Id,
-    *,
-    here: Here,
-    reason: Annotated[str | None, typer.Option(help="Why, for the model.", metavar="TEXT")] = None,
-    then: Annotated[
-        After,
-        typer.Option(help="The model goes on; it does, and the same call is rejected unasked; or the run ends."),
-    ] = After.CONTINUE,
-    manner: Manner,
-) -> int:
-    """Do not run what waits, and carry the run on.
-
-    Without --app the decision is recorded, and a worker of the app carries it out: see `phronomy work`.
-    """
-    with open_place(None if manner.json else screen, here, decides=True) as place:
-        return decide(screen, place, id, Reject(reason=reason, then=then.value), "Reject it?", manner)
 
 
 @command

@@ -30,8 +30,9 @@ from phronomy.errors import AgentChanged, RunBusy, RunFailed, StoreError, Thread
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.models.base import ModelRequest
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Reject
 from phronomy.records.messages import Message
+from phronomy.records.principals import Principal
 from phronomy.records.result import Result
 from phronomy.stores.rows import ENDED
 from phronomy.stores.sql.sqlite import SQLiteStore

@@ -11,7 +11,7 @@ from phronomy.cli.apps import Place, find, how_decided, open_place, say_more
 from phronomy.cli.options import AnyId, Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, checkpoint_view, diff_view, info_view, run_view, show_run
-from phronomy.cli.words import DONE, WrongUsage, moment_of, time_of
+from phronomy.cli.words import DONE, WrongUsage, by_whom, moment_of, time_of
 from phronomy.observability.drawings.drawing import tree_mermaid, tree_svg
 from phronomy.records.audit import AuditRecord
 from phronomy.records.diff import diff as compared
@@ -23,7 +23,7 @@ def _show(screen: Screen, place: Place, id: str, *, machine: bool, reveal: bool)
         meant = find(place.store, id)
     mask = Mask(place.agent, reveal=reveal)
     if machine:
-        screen.document(run_view(meant, mask))
+        screen.document(run_view(meant, mask, place.store.clock()))
     else:
         show_run(screen, meant, mask, place.store)
     return DONE
@@ -119,9 +119,9 @@ def _list_audit(screen: Screen, place: Place, given: Mapping[str, str | None], *
 def _row(record: AuditRecord) -> tuple[str, ...]:
     return (
         time_of(record.at),
-        f"{record.kind}, edited" if record.edited else record.kind,
+        ", ".join([record.kind, *(name for name in ("edited", "vote", "refused") if getattr(record, name))]),
         record.tool_name or "-",
-        (record.by.name or record.by.id) if record.by is not None else "-",
+        by_whom(record) if record.by is not None else "-",
         record.channel or "-",
         record.pending_id or "-",
         record.run_id,

@@ -11,6 +11,7 @@ from phronomy.cli.apps import Place, open_place, say_more
 from phronomy.cli.options import Json, Limit, Next, OfAgent, Reveal, Run, Thread, Where, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, pending_view
+from phronomy.cli.votes import cells
 from phronomy.cli.words import DONE, WrongUsage, age, ago, ahead
 from phronomy.stores import Page, Waiting
 
@@ -22,7 +23,8 @@ def _list_pending(screen: Screen, place: Place, given: Mapping[str, Any], *, mac
         page = place.store.pending(**wanted)
     if machine:
         mask = Mask(place.agent, reveal=reveal)
-        items = [{**pending_view(item.approval, item, mask), "label": item.label} for item in page]
+        now = place.store.clock()
+        items = [{**pending_view(item.approval, item, mask, now), "label": item.label} for item in page]
         screen.document({"items": items, "next": page.next})
     elif not page:
         screen.say("Nothing waits for a decision.")
@@ -49,7 +51,7 @@ def _with_age(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
     """A line for each; what none of them has gets no column."""
-    heads = ("PENDING", "TOOL", "AGENT", "THREAD", "SINCE", "WHY", "RISK", "LAPSES", "LABEL")
+    heads = ("PENDING", "TOOL", "AGENT", "THREAD", "SINCE", "WHY", "RISK", "LAPSES", *_VOTES, "LABEL")
     rows = [
         (
             item.approval.id,
@@ -60,6 +62,7 @@ def _table(screen: Screen, page: Page[Waiting], now: float) -> None:
             "external" if item.approval.external else item.approval.why,
             item.approval.tool.risk or "-",
             _lapses(item, now),
+            *cells(item.approval, now),
             item.label or "-",
         )
         for item in page
@@ -74,7 +77,8 @@ def _asker(item: Waiting) -> str:
     return item.agent if asks in (None, item.agent) else f"{item.agent}: {asks}"
 
 
-_OPTIONAL = ("RISK", "LAPSES", "LABEL")
+_VOTES = ("MAY DECIDE", "VOTES", "ESCALATES")
+_OPTIONAL = ("RISK", "LAPSES", *_VOTES, "LABEL")
 
 
 def _lapses(item: Waiting, now: float) -> str:

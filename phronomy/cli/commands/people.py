@@ -1,4 +1,4 @@
-"""The commands about people: who decides, which roles they have, and by which ids channels know them."""
+"""The commands about people: who decides, which roles they have, by which ids channels know them, and who stands for them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from phronomy.cli.apps import open_place
 from phronomy.cli.commands.decide import confirm
 from phronomy.cli.options import Json, Limit, Next, Where, Yes, command
 from phronomy.cli.screen import Screen
-from phronomy.cli.words import DONE, PENDING, WrongUsage
+from phronomy.cli.views import moment
+from phronomy.cli.words import DONE, PENDING, WrongUsage, ahead_of, login_name, time_of
 from phronomy.errors import InvalidField
-from phronomy.people.directory import Person, StoreDirectory
+from phronomy.people.directory import StoreDirectory
+from phronomy.records.people import Deputy, Person
 
 PersonId = Annotated[str, typer.Argument(help="The id of the person, as decisions record it.", metavar="PERSON")]
+PrincipalId = Annotated[str, typer.Argument(help="The id of the person who is represented.", metavar="PERSON")]
+DeputyId = Annotated[str, typer.Argument(help="The id of the person who stands for them.", metavar="DEPUTY")]
 
 _HEADS: Final = ("PERSON", "NAME", "KIND", "ROLES", "ALIASES")
+_DEPUTY_HEADS: Final = ("PERSON", "DEPUTY", "UNTIL", "REASON")
 
 
 @command
@@ -86,7 +91,7 @@ def list_people(screen: Screen, *, where: Where, after: Next = None, limit: Limi
 
 @command
 def remove(screen: Screen, id: PersonId, *, where: Where, yes: Yes = False, json: Json = False) -> int:
-    """Remove a person, with their aliases. What they have decided stays in the audit trail."""
+    """Remove a person, with their aliases and deputies. What they have decided stays in the audit trail."""
     if json and not yes:
         raise WrongUsage("--json asks nobody, so it goes with --yes")
     with open_place(None if json else screen, where) as place:
@@ -111,6 +116,79 @@ def remove(screen: Screen, id: PersonId, *, where: Where, yes: Yes = False, json
     return DONE
 
 
+@command
+def name_deputy(
+    screen: Screen,
+    principal: PrincipalId,
+    deputy: DeputyId,
+    *,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            help="When it ends: a date or time, or a duration such as 14d. By default when dismissed.", metavar="TIME"
+        ),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Why, for people.", metavar="TEXT")] = None,
+    by: Annotated[
+        str | None, typer.Option(help="Who records this. By default your login name.", metavar="NAME")
+    ] = None,
+    where: Where,
+    json: Json = False,
+) -> int:
+    """Let one person stand for another when they decide.
+
+    To name a deputy again replaces all that was said before.
+    """
+    with open_place(None if json else screen, where) as place:
+        end = ahead_of(until, place.store.clock()) if until is not None else None
+        try:
+            named = StoreDirectory(place.store).name_deputy(
+                principal, deputy, until=end, reason=reason, by=by or login_name()
+            )
+        except InvalidField as error:
+            raise WrongUsage(str(error)) from None
+    if json:
+        screen.document(_view_of_deputy(named))
+    else:
+        screen.table(_DEPUTY_HEADS, [_row_of_deputy(named)])
+    return DONE
+
+
+@command
+def deputies(
+    screen: Screen,
+    principal: Annotated[str | None, typer.Argument(help="Only the deputies of this person.", metavar="PERSON")] = None,
+    *,
+    where: Where,
+    json: Json = False,
+) -> int:
+    """List the deputies whose time is not over."""
+    with open_place(None if json else screen, where) as place, screen.reading(machine=json):
+        found = StoreDirectory(place.store).deputies(principal)
+    if json:
+        screen.document({"items": [_view_of_deputy(each) for each in found]})
+    elif not found:
+        screen.say("There are no deputies.")
+    else:
+        screen.table(_DEPUTY_HEADS, [_row_of_deputy(each) for each in found])
+    return DONE
+
+
+@command
+def dismiss_deputy(
+    screen: Screen, principal: PrincipalId, deputy: DeputyId, *, where: Where, json: Json = False
+) -> int:
+    """Let somebody stand for another person no longer."""
+    with open_place(None if json else screen, where) as place:
+        if not StoreDirectory(place.store).dismiss_deputy(principal, deputy):
+            raise WrongUsage(f"{deputy!r} is no deputy of {principal!r}")
+    if json:
+        screen.document({"principal": principal, "deputy": deputy})
+    else:
+        screen.say("The deputy was dismissed.", style="bold")
+    return DONE
+
+
 def _view(person: Person) -> dict[str, object]:
     return {
         "id": person.id,
@@ -131,12 +209,35 @@ def _row(person: Person) -> tuple[str, ...]:
     )
 
 
-SUBCOMMANDS: Final = {"add": add, "list": list_people, "remove": remove}
+def _view_of_deputy(deputy: Deputy) -> dict[str, object]:
+    return {
+        "principal": deputy.principal,
+        "deputy": deputy.deputy,
+        "until": moment(deputy.until) if deputy.until is not None else None,
+        "reason": deputy.reason,
+        "at": moment(deputy.at),
+        "by": deputy.by.id if deputy.by is not None else None,
+    }
+
+
+def _row_of_deputy(deputy: Deputy) -> tuple[str, ...]:
+    until = time_of(deputy.until) if deputy.until is not None else "-"
+    return (deputy.principal, deputy.deputy, until, deputy.reason or "-")
+
+
+SUBCOMMANDS: Final = {
+    "add": add,
+    "list": list_people,
+    "remove": remove,
+    "name-deputy": name_deputy,
+    "deputies": deputies,
+    "dismiss-deputy": dismiss_deputy,
+}
 """The commands of `phronomy people`."""
 
 
 def people(context: typer.Context) -> int:
-    """Add, list and remove the people who decide."""
+    """Add, list and remove the people who decide, and their deputies."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
     return DONE

@@ -93,7 +93,7 @@ def _recover_all(screen: Screen, place: Place, branches: list[Branch], manner: M
             statuses.append(FAILED)
             continue
         statuses.append(PENDING if result.suspended else DONE)
-        documents.append({**result_view(result, mask), "error": None})
+        documents.append({**result_view(result, mask, place), "error": None})
         if not manner.json:
             show_end(screen, result, place)
     if manner.json:

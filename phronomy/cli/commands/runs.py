@@ -18,7 +18,7 @@ from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view, moment
 from phronomy.cli.words import DONE, PENDING, WrongUsage, ago, login_name
 from phronomy.models.base import ModelReply, ModelRequest
-from phronomy.records.decisions import Principal
+from phronomy.records.principals import Principal
 from phronomy.runs.runs import Runs
 from phronomy.stores.rows import Branch, PendingRow
 
@@ -131,7 +131,7 @@ def cancel(
         with redirect_stdout(sys.stderr):
             result = worker.cancel(meant.branch.id, reason=reason, by=Principal(id=by or login_name()))
         if json:
-            screen.document(result_view(result, Mask(place.agent, reveal=False)))
+            screen.document(result_view(result, Mask(place.agent, reveal=False), place))
         elif result.status == "running":
             screen.say("A worker elsewhere holds the run, and ends it at its next boundary.", style="bold")
         else:

@@ -6,13 +6,16 @@ The async function is the sync one with `async` and `await`; a test compares the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final
 
 from phronomy.approvals.policy import Rule
 from phronomy.engine.run import Runner
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.records.calls import Call, Judgement, path_inside
-from phronomy.records.decisions import NO_BRIEF, Brief, Permitted
+from phronomy.records.decisions import NO_BRIEF, Brief, OnExpiry, Permitted
+from phronomy.records.record import deadline, digest_of
 from phronomy.rules.authorization import idempotency_key
 from phronomy.tools.approval import Review, TextOfArguments
 from phronomy.tools.context import ToolContext
@@ -24,7 +27,7 @@ def briefed(runner: Runner, call: Call, judgement: Judgement, tool: Tool, rules:
     if judgement.pending_id is None:
         return unasked(judgement, tool)
     reviews = reviews_of(tool, rules)
-    brief = brief_of(runner, tool, reviews)
+    brief = brief_of(runner, tool, reviews, judgement.brief or NO_BRIEF)
     if reviews:
         asked = asked_about(runner, call, judgement, tool)
         titles = [text_of(each.title, asked) for each in reviews]
@@ -38,7 +41,7 @@ async def abriefed(runner: Runner, call: Call, judgement: Judgement, tool: Tool,
     if judgement.pending_id is None:
         return unasked(judgement, tool)
     reviews = reviews_of(tool, rules)
-    brief = brief_of(runner, tool, reviews)
+    brief = brief_of(runner, tool, reviews, judgement.brief or NO_BRIEF)
     if reviews:
         asked = asked_about(runner, call, judgement, tool)
         titles = [await atext_of(each.title, asked) for each in reviews]
@@ -89,15 +92,46 @@ def reviews_of(tool: Tool, rules: Iterable[Rule]) -> list[Review]:
     return [each for each in (tool.review, *(rule.review for rule in rules)) if each is not None]
 
 
-def brief_of(runner: Runner, tool: Tool, reviews: Sequence[Review]) -> Brief:
-    """What is shown beside the texts."""
+def brief_of(runner: Runner, tool: Tool, reviews: Sequence[Review], terms: Brief) -> Brief:
+    """What is shown beside the texts, with the terms of those who ask."""
     conversation = runner.spec.conversation
     said = conversation.shown_for_review(runner.state, runner.home) if conversation is not None else ()
     if runner.hides_input:
         said = tuple(each.evolve(text=HIDDEN) if each.role == "user" else each for each in said)
+    return terms.evolve(answers=permitted(reviews), description_hash=tool.description_hash or None, conversation=said)
+
+
+def terms_of(levels: Sequence[Review], asking: int) -> Brief:
+    """What those who ask require: who decides, until when, whether handlers or grants may. `asking` is how many ask in all."""
+    policies = [each.policy for each in levels if each.policy is not None]
+    if not policies:
+        return NO_BRIEF
+    expires = [each.expires for each in levels if each.expires is not None]
+    on_expiry = [each.on_expiry for each in levels if each.on_expiry is not None]
     return NO_BRIEF.evolve(
-        answers=permitted(reviews), description_hash=tool.description_hash or None, conversation=said
+        approvers=tuple(each.people.approvers for each in levels if each.people.governs),
+        policy=digest_of(*policies),
+        expires=min(expires, default=None),
+        on_expiry=max(on_expiry, key=_STRICT.index, default=None),
+        remind=tuple(sorted({after for each in levels for after in each.remind})),
+        humans_only=not all(each.handler for each in levels),
+        # One who asks and says nothing of grants asks people.
+        standing=len(levels) == asking and all(each.standing for each in levels),
     )
+
+
+_STRICT: Final[tuple[OnExpiry, ...]] = ("stay", "reject", "cancel")
+"""What follows if nobody decides in time; of several, the last of these counts."""
+
+
+def lapse(runner: Runner, tool: Tool | None, brief: Brief | None, at: datetime) -> tuple[datetime | None, OnExpiry]:
+    """When a request that is asked now expires, and what follows: by the tool and the agent, or sooner by one of those who ask."""
+    timeout, on_expiry = runner.spec.expiry(tool) if tool is not None else (None, "reject")
+    if brief is not None and brief.expires is not None:
+        timeout = brief.expires if timeout is None else min(timeout, brief.expires)
+    if brief is not None and brief.on_expiry is not None:
+        on_expiry = brief.on_expiry
+    return deadline(at, timeout), on_expiry
 
 
 def permitted(reviews: Iterable[Review]) -> tuple[Permitted, ...]:

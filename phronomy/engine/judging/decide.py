@@ -6,30 +6,29 @@ The async functions are the sync ones with `async` and `await`; a test compares 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Coroutine, Generator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from phronomy.approvals.answers import KINDS, check_answer, check_editable
 from phronomy.concurrency.workers import in_either
+from phronomy.engine.judging.brief import lapse
 from phronomy.engine.judging.edits import check_edit, edited_input, judged_again
+from phronomy.engine.judging.grants import agranted, granted
 from phronomy.engine.judging.judge import ajudge_call, handlers_of, judge_call
+from phronomy.engine.judging.votes import avoted, voted
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
-from phronomy.errors import ApprovalHandlerError, GuardrailFailed, InvalidDecision
+from phronomy.errors import AlreadyVoted, ApprovalHandlerError, GuardrailFailed, InvalidDecision, NotAnApprover
 from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText
-from phronomy.records.calls import Call, Decided, Deferred, Ending, Judged, Judgement, Outcome
+from phronomy.records.calls import Call, Decided, Deferred, Ending, Judged, Judgement, Outcome, Voted
 from phronomy.records.chain import decision_on
 from phronomy.records.checkpoint import Checkpoint, pending_of
-from phronomy.records.decisions import (
-    Answer,
-    Approve,
-    Decision,
-    Defer,
-    Principal,
-    Reject,
-    Respond,
-)
-from phronomy.records.record import deadline
+from phronomy.records.decisions import Answer, Approve, Decision, Defer, Reject, Respond
+from phronomy.records.principals import Principal
+from phronomy.rules.voted_calls import is_governed
+from phronomy.stores.derived.voters import check_still_listed
+from phronomy.stores.native import in_store
 from phronomy.tools.context import InvalidArguments
 
 
@@ -41,6 +40,9 @@ def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
     for call in calls:
         if call.status == "answered":
             outcomes.append(check_given(runner, call))
+            continue
+        if call.brief is not None and call.brief.standing and (let_through := granted(runner, call)) is not None:
+            outcomes.append(let_through)
             continue
         answer: Approve | Reject | Respond | Defer = Defer()
         # Handlers stand for people. Several of them have to agree, and each asks by itself: the first that does not approve
@@ -62,6 +64,8 @@ def consult(runner: Runner, calls: Sequence[Call]) -> Generator[Outcome]:
             # An edit by a handler is judged like that of a human. What others would ask about, once it is edited, no handler has
             # answered for.
             outcomes.append(covered(call, decide(runner, call, answer, channel="handler")))
+        except NotAnApprover:
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
         except InvalidDecision as error:
             raise handler_failed(call, uncounted(call, error)) from error
     yield from outcomes
@@ -73,6 +77,9 @@ async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outc
     for call in calls:
         if call.status == "answered":
             outcomes.append(await acheck_given(runner, call))
+            continue
+        if call.brief is not None and call.brief.standing and (let_through := await agranted(runner, call)) is not None:
+            outcomes.append(let_through)
             continue
         answer: Approve | Reject | Respond | Defer = Defer()
         handlers = handlers_of(runner, call)
@@ -90,56 +97,75 @@ async def aconsult(runner: Runner, calls: Sequence[Call]) -> AsyncGenerator[Outc
             continue
         try:
             outcomes.append(covered(call, await adecide(runner, call, answer, channel="handler")))
+        except NotAnApprover:
+            outcomes.append(Deferred(pending_ids=(call.pending_id or "",)))
         except InvalidDecision as error:
             raise handler_failed(call, uncounted(call, error)) from error
     for outcome in outcomes:
         yield outcome
 
 
-def check_given(runner: Runner, call: Call) -> Decided | Judged:
+def check_given(runner: Runner, call: Call) -> Decided | Voted | Judged:
     """The outcome of an answer that was given where the agent's code was not: as if it were given here, or the request anew."""
-    given = answer_given(runner.state, call)
+    given, call = answer_given(runner.state, call)
+    store = runner.ledger.store
     try:
-        return as_given(given, decide(runner, call, answer_in(given), by=given.by, channel=given.channel))
-    except (InvalidDecision, GuardrailFailed) as error:
+        if given.votes:
+            check_still_listed(store, call.pending_id or "", given.votes[-1])
+        return as_given(
+            given,
+            decide(runner, call, answer_in(given), by=given.by, channel=given.channel, at=given.at),
+        )
+    except (InvalidDecision, NotAnApprover, AlreadyVoted, GuardrailFailed) as error:
         return asked_anew(runner, call, error)
 
 
-async def acheck_given(runner: Runner, call: Call) -> Decided | Judged:
+async def acheck_given(runner: Runner, call: Call) -> Decided | Voted | Judged:
     """As `check_given`."""
-    given = answer_given(runner.state, call)
+    given, call = answer_given(runner.state, call)
+    store = runner.ledger.store
     try:
-        return as_given(given, await adecide(runner, call, answer_in(given), by=given.by, channel=given.channel))
-    except (InvalidDecision, GuardrailFailed) as error:
+        if given.votes:
+            await in_store(store, check_still_listed, store, call.pending_id or "", given.votes[-1])
+        return as_given(
+            given,
+            await adecide(runner, call, answer_in(given), by=given.by, channel=given.channel, at=given.at),
+        )
+    except (InvalidDecision, NotAnApprover, AlreadyVoted, GuardrailFailed) as error:
         return asked_anew(runner, call, error)
 
 
-def answer_given(state: Checkpoint, call: Call) -> Decision:
-    """The decision on a call that is answered."""
+def answer_given(state: Checkpoint, call: Call) -> tuple[Decision, Call]:
+    """The decision on a call that is answered, and the call with the votes before it: those of a nested run are noted around it."""
     given = decision_on(state, call.pending_id)
     assert given is not None, "a call is answered by a decision"
-    return given
+    return given, call.evolve(votes=given.votes[:-1]) if given.votes else call
 
 
 def answer_in(decision: Decision) -> Answer:
     """The answer that a decision on one call was made of. Only what is to be checked is ever asked for."""
+    if decision.kind == "reject":
+        return Reject(reason=decision.reason, then=decision.then)
     if decision.kind == "respond":
         return Respond(content=decision.content)
     return Approve(args=decision.args)
 
 
-def as_given(given: Decision, outcome: Decided) -> Decided:
-    """The outcome, taken when the human took it and not when it was checked."""
-    return outcome.evolve(
-        decision=outcome.decision.evolve(at=given.at, key=given.key, answer_digest=given.answer_digest)
-    )
+def as_given(given: Decision, outcome: Decided | Voted) -> Decided | Voted:
+    """The outcome under the idempotency key that it was given under."""
+    return outcome.evolve(decision=outcome.decision.evolve(key=given.key, answer_digest=given.answer_digest))
 
 
-def asked_anew(runner: Runner, call: Call, error: InvalidDecision | GuardrailFailed) -> Judged:
+def asked_anew(
+    runner: Runner, call: Call, error: InvalidDecision | NotAnApprover | AlreadyVoted | GuardrailFailed
+) -> Judged:
     """The same request under a new id, with what is wrong with the answer that was given; its time to be decided begins anew."""
     at = now(runner.ledger.store)
     tool = runner.spec.tool(call)
-    timeout, on_expiry = runner.spec.expiry(tool) if tool is not None else (None, call.on_expiry)
+    expires_at, on_expiry = lapse(runner, tool, call.brief, at)
+    # Where people are asked for, a stranger whose answer came to nothing must not move the time at which others take over.
+    if is_governed(call, None):
+        at, expires_at = call.requested_at or at, call.expires_at
     facts: dict[str, Any] = {
         name: getattr(call, name) for name in ("tool", "digest", "point", "label", "asked_by", "brief")
     }
@@ -152,17 +178,18 @@ def asked_anew(runner: Runner, call: Call, error: InvalidDecision | GuardrailFai
         why=call.why or "approval",
         reason=f"The answer that was given cannot be carried out: {error}",
         requested_at=at,
-        expires_at=deadline(at, timeout),
-        on_expiry=on_expiry,
+        expires_at=expires_at,
+        on_expiry=on_expiry if tool is not None else call.on_expiry,
     )
     return Judged(judgements=(request.evolve(args=call.__dict__["args"]),))
 
 
-def covered(call: Call, outcome: Decided) -> Decided | Deferred:
+def covered(call: Call, outcome: Decided | Voted) -> Decided | Deferred:
     """The outcome of what handlers answered; put to a human where they edited the call so that others ask about it as well."""
-    edited = outcome.edited
+    # A handler is none of the people that a request asks for, so it has no vote.
+    edited = outcome.edited if isinstance(outcome, Decided) else None
     asks = set() if edited is None or edited.verdict == "run" else set(edited.asked_by or ("",))
-    if asks <= set(call.asked_by or ("",)):
+    if isinstance(outcome, Decided) and asks <= set(call.asked_by or ("",)):
         return outcome
     return Deferred(pending_ids=(call.pending_id or "",))
 
@@ -214,8 +241,12 @@ def decide(
     *,
     by: Principal | None = None,
     channel: str | None = None,
-) -> Decided:
-    """The outcome of an answer. Edited arguments are validated and gated anew. Raises `InvalidDecision`."""
+    at: datetime | None = None,
+) -> Decided | Voted:
+    """The outcome of an answer that was given at this time, or now. Edited arguments are validated and gated anew.
+
+    Raises `InvalidDecision`, `NotAnApprover`, `AlreadyVoted`.
+    """
     # Judged before the decision is recorded. An edit that cannot run is an error of whoever gave it, and nothing has happened (law
     # 15): they can decide again.
     edited: Judgement | None = None
@@ -224,7 +255,12 @@ def decide(
     elif (again := judged_again(runner, call, answer)) is not None:
         edited, guarded = judge_call(runner, again)
         check_edit(call, guarded)
-    return decided(runner, call, answer, edited, by, channel)
+    at = at or now(runner.ledger.store)
+    outcome = decided(runner, call, answer, edited, by, channel, at)
+    # Most requests ask for nobody in particular: whoever answers decides.
+    if is_governed(call, None) or is_governed(call, edited):
+        return voted(runner, call, outcome, by, at)
+    return outcome
 
 
 async def adecide(
@@ -234,7 +270,8 @@ async def adecide(
     *,
     by: Principal | None = None,
     channel: str | None = None,
-) -> Decided:
+    at: datetime | None = None,
+) -> Decided | Voted:
     """As `decide`."""
     edited: Judgement | None = None
     if isinstance(answer, Approve) and answer.args is not None and call.gate:
@@ -242,7 +279,12 @@ async def adecide(
     elif (again := judged_again(runner, call, answer)) is not None:
         edited, guarded = await ajudge_call(runner, again)
         check_edit(call, guarded)
-    return decided(runner, call, answer, edited, by, channel)
+    at = at or now(runner.ledger.store)
+    outcome = decided(runner, call, answer, edited, by, channel, at)
+    # Most requests ask for nobody in particular: whoever answers decides.
+    if is_governed(call, None) or is_governed(call, edited):
+        return await avoted(runner, call, outcome, by, at)
+    return outcome
 
 
 def lapsed(runner: Runner) -> Mapping[str, Decided]:
@@ -276,6 +318,7 @@ def decided(
     edited: Judgement | None,
     by: Principal | None,
     channel: str | None,
+    at: datetime,
 ) -> Decided:
     """The outcome of an answer whose edits, if any, have been judged."""
     # All checks that can refuse the answer come before the decision is made, so no record of it exists where it does not count.
@@ -317,6 +360,6 @@ def decided(
         brief=edited.brief if edited is not None else None,
         by=by,
         channel=channel,
-        at=now(runner.ledger.store),
+        at=at,
     )
     return Decided(decision=decision, edited=edited)

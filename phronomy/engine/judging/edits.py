@@ -22,6 +22,7 @@ from typing import Any
 
 from phronomy.approvals.answers import run_elsewhere
 from phronomy.conversation.input import read_input
+from phronomy.engine.judging.brief import lapse
 from phronomy.engine.run import Runner
 from phronomy.errors import ConfigurationError, InvalidDecision
 from phronomy.foundation.json_text import JsonText, canonical
@@ -29,7 +30,6 @@ from phronomy.guardrails.guardrail import Stage
 from phronomy.guardrails.verdict import begun_with
 from phronomy.records.calls import Call, Guarded, Judgement
 from phronomy.records.decisions import Answer, Approve, Decision, call_digest
-from phronomy.records.record import deadline
 
 
 def judged_again(runner: Runner, call: Call, answer: Answer) -> Call | None:
@@ -128,8 +128,7 @@ def edited_by(child: Runner, decision: Decision, call: Call | None) -> Judgement
         return judged.evolve(verdict="ask" if child.spec.input_guardrails else "run")
     if decision.asks is None or (tool := child.spec.tool(call)) is None:
         return judged
-    timeout, on_expiry = child.spec.expiry(tool)
-    lapses = deadline(decision.at, timeout)
+    lapses, on_expiry = lapse(child, tool, decision.brief, decision.at)
     asked = {"pending_id": decision.asks, "requested_at": decision.at, "expires_at": lapses, "on_expiry": on_expiry}
     verdict = "ask" if decision.asked_by else "pend"
     return judged.evolve(verdict=verdict, why="approval", asked_by=decision.asked_by, **asked)

@@ -10,7 +10,7 @@ from typing import Any
 
 from phronomy.approvals.policy import Handled, Rule, says, stricter
 from phronomy.concurrency.workers import ain_thread
-from phronomy.engine.judging.brief import abriefed, briefed, tool_context
+from phronomy.engine.judging.brief import abriefed, briefed, lapse, terms_of, tool_context
 from phronomy.engine.judging.guard import guarding
 from phronomy.engine.ledger import now
 from phronomy.engine.run import Runner
@@ -19,12 +19,9 @@ from phronomy.foundation.ids import new_id
 from phronomy.foundation.json_text import JsonText, clean
 from phronomy.guardrails.verdict import Verdict, acheck, check
 from phronomy.records.calls import Call, CallResult, Guarded, Judged, Judgement, Outcome
-from phronomy.records.decisions import (
-    Reject,
-    call_digest,
-)
-from phronomy.records.record import deadline
+from phronomy.records.decisions import NO_BRIEF, Reject, call_digest
 from phronomy.rules.texts_for_model import BLOCKED
+from phronomy.tools.approval import Review
 from phronomy.tools.context import InvalidArguments
 from phronomy.tools.tool import Tool
 
@@ -78,7 +75,9 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     # What needs no user code is answered without a context and without making values of the text: of most tools, that is all.
     gate, rules = tool.gate, runner.rules_about(tool)
     if gate != "predicate" and not rules:
-        judgement = gated(runner, call, judgement, tool, gate == "always")
+        judgement = gated(
+            runner, call, judgement, tool, gate == "always", () if tool.review is None else (tool.review,), 1
+        )
         return briefed(runner, call, judgement, tool, ()), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
@@ -89,6 +88,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = tool.ask_gate(values, context)
+    own = says(answer) == "ask"
     judgement = asked_first(judgement, answer, rules)
     asking: list[Rule] = []
     for rule in rules:
@@ -97,7 +97,7 @@ def judge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | None]:
         other = rule.ask(tool, values, context)
         judgement, answer = at_least(judgement, answer, rule, other)
         asking += [rule] if says(other) == "ask" else []
-    judgement = gated(runner, call, judgement, tool, answer)
+    judgement = gated(runner, call, judgement, tool, answer, levels_of(tool, own, asking), own + len(asking))
     return briefed(runner, call, judgement, tool, asking), guarded
 
 
@@ -116,7 +116,9 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
             return judgement, guarded
     gate, rules = tool.gate, runner.rules_about(tool)
     if gate != "predicate" and not rules:
-        judgement = gated(runner, call, judgement, tool, gate == "always")
+        judgement = gated(
+            runner, call, judgement, tool, gate == "always", () if tool.review is None else (tool.review,), 1
+        )
         return await abriefed(runner, call, judgement, tool, ()), guarded
     context = tool_context(runner, call, tool, judgement.digest)
     try:
@@ -124,13 +126,14 @@ async def ajudge_call(runner: Runner, call: Call) -> tuple[Judgement, Guarded | 
     except InvalidArguments as error:
         return invalid(call, f"The arguments are not valid, so nothing was run. {error}"), guarded
     answer = await tool.aask_gate(values, context)
+    own = says(answer) == "ask"
     judgement = asked_first(judgement, answer, rules)
     asking: list[Rule] = []
     for rule in rules:
         other = await rule.aask(tool, values, context)
         judgement, answer = at_least(judgement, answer, rule, other)
         asking += [rule] if says(other) == "ask" else []
-    judgement = gated(runner, call, judgement, tool, answer)
+    judgement = gated(runner, call, judgement, tool, answer, levels_of(tool, own, asking), own + len(asking))
     return await abriefed(runner, call, judgement, tool, asking), guarded
 
 
@@ -225,8 +228,25 @@ def at_least(
     return judgement.evolve(reason=f"asked for by {rule.told}"), other
 
 
-def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: bool | Reject) -> Judgement:
-    """The judgement with what the gate answered. Only a plain False lets the call run unasked, unless it is at a breakpoint."""
+def levels_of(tool: Tool, own: bool, rules: Sequence[Rule]) -> Sequence[Review]:
+    """What those who ask require, the tool first: each of them is met by itself. `own` says that the tool asks."""
+    given = (tool.review if own else None, *(rule.review for rule in rules))
+    return [each for each in given if each is not None]
+
+
+def gated(
+    runner: Runner,
+    call: Call,
+    judgement: Judgement,
+    tool: Tool,
+    answer: bool | Reject,
+    levels: Sequence[Review],
+    asking: int,
+) -> Judgement:
+    """The judgement with what the gate answered. Only a plain False lets the call run unasked, unless it is at a breakpoint.
+
+    `levels` are the requirements of those who ask, and `asking` is how many ask.
+    """
     if isinstance(answer, Reject):
         reason = f" Reason: {answer.reason}" if answer.reason else ""
         result = CallResult(kind="rejected", content=f"A policy rejected this call, so it was not run.{reason}")
@@ -247,9 +267,11 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
     # not start it anew.
     at = now(runner.ledger.store)
     request: dict[str, Any] = {"pending_id": new_id("pend"), "requested_at": at}
-    timeout, on_expiry = runner.spec.expiry(tool)
-    if timeout is not None:
-        request |= {"expires_at": deadline(at, timeout), "on_expiry": on_expiry}
+    if (terms := terms_of(levels, asking) if asks and levels else NO_BRIEF) is not NO_BRIEF:
+        judgement = judgement.evolve(brief=terms)
+    expires_at, on_expiry = lapse(runner, tool, terms, at)
+    if expires_at is not None:
+        request |= {"expires_at": expires_at, "on_expiry": on_expiry}
     if found is not None:
         request |= {"point": found[0], "label": found[1].label}
     elif stops and flow is not None:
@@ -257,9 +279,11 @@ def gated(runner: Runner, call: Call, judgement: Judgement, tool: Tool, answer: 
     # It needs no approval, and stops all the same. Whoever lets it go on approves of nothing, and `why` says so.
     if not asks:
         return judgement.evolve(verdict="pend", why="breakpoint", **request)
-    if not handlers_of(runner, judgement):  # whoever is to approve looks at it as well: that is one stop
+    if not terms.standing and not handlers_of(
+        runner, judgement
+    ):  # whoever is to approve looks at it as well: that is one stop
         return judgement.evolve(verdict="pend", **request)
-    # A handler is asked at once, in this process. It answers only where each of those who ask has one.
+    # A grant may let it through, or a handler is asked at once, in this process. It answers only where each of those who ask has one.
     if not stops:
         return judgement.evolve(verdict="ask", **request)
     return judgement.evolve(verdict="pend", why="breakpoint", asked_by=judgement.asked_by or ("",), **request)
@@ -271,6 +295,8 @@ def handlers_of(runner: Runner, asked: Call | Judgement) -> Sequence[Handled]:
     The handler of the tool's agent answers for the tool, and the handler of an agent or graph with a policy answers for
     that policy. So a handler of a nested run never answers for an agent around it.
     """
+    if asked.brief is not None and asked.brief.humans_only:
+        return []
     # Two policies of one name may be of two agents. If one of them has no handler, nobody has answered for it.
     given: dict[str, list[Handled | None]] = {"": [runner.spec.handler]}
     for rule in runner.policies if asked.asked_by else ():  # of several of one name, each has to have one

@@ -34,26 +34,12 @@ from phronomy.guardrails.guardrail import Guardrail
 from phronomy.observability.announcements import Announcements
 from phronomy.observability.hooks import Hooks
 from phronomy.records.breakpoint_points import Point
-from phronomy.records.calls import Advance as AdvanceMove
-from phronomy.records.calls import (
-    Advanced,
-    Call,
-    Decided,
-    Done,
-    Ending,
-    Fail,
-    Finish,
-    Finished,
-    Halted,
-    Judged,
-    Move,
-    Outcome,
-    Run,
-    Wait,
-    path_inside,
-)
+from phronomy.records.calls import Advanced, Call, Decided, Ending, Finished, Halted, Judged, Outcome, path_inside
 from phronomy.records.checkpoint import AgentRef, Checkpoint
-from phronomy.records.decisions import Decision, OnExpiry, Principal, call_digest
+from phronomy.records.decisions import Decision, OnExpiry, call_digest
+from phronomy.records.moves import Advance as AdvanceMove
+from phronomy.records.moves import Done, Fail, Finish, Move, Run, Wait
+from phronomy.records.principals import Principal
 from phronomy.records.record import digest_of
 from phronomy.rules import transitions
 from phronomy.rules.added_messages import is_ending

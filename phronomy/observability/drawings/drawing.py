@@ -14,11 +14,14 @@ from phronomy.errors import ConfigurationError
 from phronomy.foundation.quoting import quoted_name
 from phronomy.observability.drawings.picture import Arrow, Box, Kind, Picture, mermaid
 from phronomy.observability.drawings.svg import svg
-from phronomy.records.decisions import SAID, Decision, PendingApproval, Principal, Why
+from phronomy.observability.votes import Votes
+from phronomy.records.decisions import SAID, Decision, PendingApproval, Why
+from phronomy.records.principals import Principal
 from phronomy.stores.derived.changes import not_found
 from phronomy.stores.log.log import replay
 
 if TYPE_CHECKING:
+    from phronomy.records.approvers import Vote
     from phronomy.records.calls import Call
     from phronomy.records.checkpoint import Checkpoint
     from phronomy.stores.base import Store
@@ -129,7 +132,13 @@ def _checkpoint(now: Checkpoint, parent: Checkpoint | None, head_of: Branch | No
     failed = [call.name for call in now.calls if call.status == "failed"]
     if (failed and kind == "step") or (head_of is not None and head_of.status == "failed"):
         kind = "failed"
-    lines = [f"{now.step}: {happened}", *_waiting(now.pending), *([f"failed: {_names(failed)}"] if failed else [])]
+    votes = _votes(now, parent)
+    lines = [
+        f"{now.step}: {happened}",
+        *votes,
+        *_waiting(now.pending),
+        *([f"failed: {_names(failed)}"] if failed else []),
+    ]
     if now.label is not None:
         lines.append(f"label: {now.label}")
     if head_of is not None and now.ended is None:  # an end says so itself
@@ -184,6 +193,17 @@ def _is_gate(call: Call) -> bool:
 def _name(name: str, state: Checkpoint) -> str:
     """The name of a tool or node; one that the model made up is text of the model's."""
     return name if state.has_tool(name) else "no known tool"
+
+
+def _votes(now: Checkpoint, parent: Checkpoint | None) -> list[str]:
+    """A line for each vote since the checkpoint before, and after the last checkpoint."""
+    votes = Votes(parent)
+    cast = [*votes.sealed(now), *(each for outcome in now.journal for each in votes.journaled(outcome))]
+    return [f"vote: {each.vote.kind} {each.item.tool_name} by {_voter(each.vote)}" for each in cast]
+
+
+def _voter(vote: Vote) -> str:
+    return _who(vote.by) if vote.behalf_of is None else f"{_who(vote.by)} for {_who(vote.behalf_of)}"
 
 
 def _decided(decisions: Sequence[Decision], parent: Checkpoint) -> list[str]:

@@ -11,10 +11,11 @@ from phronomy.errors import InvalidDecision, UnknownPending
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import clean
 from phronomy.foundation.quoting import kept_id, quoted_id
-from phronomy.records.calls import Decided, Input
+from phronomy.records.calls import Decided, Input, Voted
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Approve, PendingApproval, Principal, Reject
+from phronomy.records.decisions import Answer, Approve, PendingApproval, Reject
 from phronomy.records.messages import Message, ToolCall
+from phronomy.records.principals import Principal
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def check_choice(choice: Choice) -> None:
         raise InvalidDecision("reason says why a call is rejected; an approval has none")
 
 
-def with_key(outcome: Decided, answer: Answer, choice: Choice) -> Decided:
+def with_key(outcome: Decided | Voted, answer: Answer, choice: Choice) -> Decided | Voted:
     """The outcome with the idempotency key that it was given under, and what was given, exactly."""
     if choice.key is None:
         return outcome

@@ -9,7 +9,9 @@ from phronomy.engine.spec import Spec
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.calls import Call
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.rules.votes import GOVERNED
 from phronomy.tools.context import InvalidArguments
+from phronomy.tools.tool import Tool
 
 _PARTS = {
     "instructions": "instructions",
@@ -167,6 +169,10 @@ def _call_changes(runner: Runner, call: Call) -> list[str]:
     # somebody wanted to be asked about.
     if _STRICTNESS[tool.gate] < _STRICTNESS[call.tool.gate]:
         found.append(f"the gate of {kind} {tool.name!r} was loosened from {call.tool.gate!r} to {tool.gate!r}")
+    if _asks_for_people_now(call, tool):
+        found.append(
+            f"{kind} {tool.name!r} of a pending call asks for certain people now, and the request for nobody in particular"
+        )
     text = call.json_text("args")
     try:
         # Read anew by the tool as it is now. If that makes something else of it, what was shown is not what would run (law 2).
@@ -176,3 +182,12 @@ def _call_changes(runner: Runner, call: Call) -> list[str]:
     if not same:
         found.append(f"the arguments of a pending call are no longer valid for {kind} {tool.name!r}")
     return found
+
+
+def _asks_for_people_now(call: Call, tool: Tool) -> bool:
+    """Whether a request could be decided by anybody, and the tool would ask for certain people if it were asked today."""
+    # Where the request names people, it keeps those that it was asked with, whatever the tool says now.
+    waits = call.status in ("asking", "pending", "answered") and call.why in GOVERNED
+    if not waits or tool.gate != "always" or tool.review is None or not tool.review.people.governs:
+        return False
+    return call.brief is None or all(level.of != "" for level in call.brief.approvers)

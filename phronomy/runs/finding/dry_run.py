@@ -11,7 +11,9 @@ from phronomy.engine.spec import Spec
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.json_text import JsonError, canonical, clean
 from phronomy.foundation.quoting import quoted_name
+from phronomy.records.approvers import Approvers
 from phronomy.records.decisions import Reject
+from phronomy.tools.approval import Review
 from phronomy.tools.context import InvalidArguments, ToolContext
 from phronomy.tools.tool import Tool
 
@@ -26,6 +28,21 @@ class Tried(NamedTuple):
     path: str
 
 
+class Said(NamedTuple):
+    """The answer of a rule, and what it says of the people who are asked."""
+
+    rule: str
+    answer: bool | Reject
+    review: Review | None
+
+    @property
+    def approvers(self) -> Approvers | None:
+        """Who would have to approve; None if nobody in particular is asked."""
+        if self.answer is not True or self.review is None or not self.review.people.governs:
+            return None
+        return self.review.people.approvers
+
+
 def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: object) -> DryRun:
     """What would happen to the call. Raises `ConfigurationError` for an unknown tool, and `AsyncRequired`."""
     tried = try_out(spec, path, args)
@@ -33,9 +50,9 @@ def dry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: object) -> Dry
         return tried
     tool, context = tried.tool, context_of(tried.tool, deps)
     # All of them are asked, as before a real call, and each by the same function: what a dry run says is what would happen.
-    said = [(f"tool {tool.name}", tool.ask_gate(tried.values, context))]
+    said = [Said(f"tool {tool.name}", tool.ask_gate(tried.values, context), tool.review)]
     for rule in tried.rules:
-        said.append((rule.told, rule.ask(tool, tried.values, context)))
+        said.append(Said(rule.told, rule.ask(tool, tried.values, context), rule.review))
     return summed_up(tried, said)
 
 
@@ -45,9 +62,9 @@ async def adry_run(spec: Spec, path: str, args: Mapping[str, Any], deps: object)
     if isinstance(tried, DryRun):
         return tried
     tool, context = tried.tool, context_of(tried.tool, deps)
-    said = [(f"tool {tool.name}", await tool.aask_gate(tried.values, context))]
+    said = [Said(f"tool {tool.name}", await tool.aask_gate(tried.values, context), tool.review)]
     for rule in tried.rules:
-        said.append((rule.told, await rule.aask(tool, tried.values, context)))
+        said.append(Said(rule.told, await rule.aask(tool, tried.values, context), rule.review))
     return summed_up(tried, said)
 
 
@@ -110,16 +127,16 @@ def context_of(tool: Tool, deps: object) -> ToolContext[object]:
     )
 
 
-def summed_up(tried: Tried, said: list[tuple[str, bool | Reject]]) -> DryRun:
+def summed_up(tried: Tried, said: list[Said]) -> DryRun:
     """The verdict of the strictest."""
     verdict: bool | Reject = False
-    for _, answer in said:
+    for each in said:
         # As for a real call: a rejection outweighs a question, and a question outweighs a yes, whoever says it.
-        if stricter(answer, verdict):
-            verdict = answer
+        if stricter(each.answer, verdict):
+            verdict = each.answer
     reason = verdict.reason if isinstance(verdict, Reject) else None
     # To say that it needs an approval would be half of it: nobody approves what is done elsewhere.
     if verdict is True and tried.tool.external:
         reason = "it is external: the call waits for its result"
-    rules = tuple(RuleSaid(rule, says(answer)) for rule, answer in said)
+    rules = tuple(RuleSaid(each.rule, says(each.answer), each.approvers) for each in said)
     return DryRun(tool=tried.path, verdict=says(verdict), rules=rules, reason=reason, args=tried.args)

@@ -6,7 +6,7 @@ Nothing here asks a model or runs a tool. These functions block on the store; th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import Any, Final
@@ -49,22 +49,21 @@ from phronomy.records.calls import (
     Ending,
     Halted,
     Input,
-    Outcome,
-    Wait,
     Withdrawn,
 )
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import SAID, Answer, PendingApproval, Principal, as_principal
+from phronomy.records.decisions import SAID, Answer, PendingApproval
+from phronomy.records.moves import Wait
+from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import explain
 from phronomy.records.result import Result
 from phronomy.records.validation import checked
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import drift_of
 from phronomy.runs.finding.results import result_of
-from phronomy.stores import dispatch
 from phronomy.stores.base import Store
 from phronomy.stores.derived.adoption import adopt
-from phronomy.stores.log.log import as_sealed, audit_row, journal_entry, row_entry, rows_of
+from phronomy.stores.log.log import as_sealed, row_entry, rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import ENDED, OPEN, Append, Behind, Branch, Claim
@@ -523,7 +522,8 @@ def asker(runner: Runner, pending_id: str) -> tuple[Runner, Call]:
                 raise CheckpointError(
                     f"pending {pending_id} is shown otherwise than it stands at {asks.state.path}: the checkpoint was edited"
                 )
-            return asks, waiting
+            # The votes on it are noted out here.
+            return asks, waiting.evolve(votes=item.votes)
     raise UnknownPending(f"nothing waits under {quoted_id(pending_id)}", pending_id=pending_id)
 
 
@@ -561,27 +561,3 @@ def check_drift(opened: Opened, *, accept: bool) -> None:
             checkpoint_id=opened.head.id,
             changes=drift.changed,
         )
-
-
-def hand_over(store: Store, opened: Opened, outcomes: Sequence[Outcome], closed: Sequence[str]) -> bool:
-    """Leave outcomes for the worker that holds the branch. False if the log has moved on, or nobody holds it now: look again."""
-    branch, state = opened.branch, opened.runner.state
-    # As entries of the root, whoever they are for: the worker that holds the run hands them down.
-    entries = tuple(journal_entry(outcome, "") for outcome in outcomes)
-    inside = opened.runner.shared.nested
-    trail = tuple(audit_row(state, outcome, inside) for outcome in outcomes if isinstance(outcome, (Decided, Ending)))
-    # The write is bound to the worker that holds the branch, by its fence. If that one let go meanwhile, the decision would lie in
-    # the log for nobody; so it is refused, and looked at again.
-    holder = Claim(branch_id=branch.id, run_id=branch.run_id, owner=branch.owner or "", fence=branch.fence)
-    change = Append(
-        branch_id=branch.id, seq=branch.seq, holder=holder, entries=entries, closed=tuple(closed), audit=trail
-    )
-    try:
-        store.append(change)
-    except Behind:
-        return False
-    # In this process the worker hears of it at once. Elsewhere it does with its next renewal of the lease.
-    store.keeper.poke()
-    # That worker may let go before it reads this, and then it is for the next one.
-    dispatch.wake(store.dispatch, branch.run_id)
-    return True

@@ -11,6 +11,7 @@ from phronomy.approvals.answers import check_digest, is_same_answer
 from phronomy.engine.ledger import now
 from phronomy.engine.spec import Spec
 from phronomy.errors import (
+    AlreadyVoted,
     CheckpointAlreadyResumed,
     CheckpointNotFound,
     ConfigurationError,
@@ -23,7 +24,8 @@ from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.lookup import already, meant, open_head
 from phronomy.stores.base import Store
 from phronomy.stores.derived.listing import current
-from phronomy.stores.derived.requests import decision_under, waiting_under
+from phronomy.stores.derived.requests import decision_under, waiting_under, waiting_with_branch
+from phronomy.stores.derived.voting import is_repeated
 from phronomy.stores.rows import Branch
 
 
@@ -55,10 +57,24 @@ def decided_before(
     except UnknownPending:
         raise error from None
     shown = record.digest or ""
-    same = answer is not None and is_same_answer(record, answer, shown, choice.by, choice.key, choice.said)
+    given = (shown, choice.by, choice.key, choice.said)
+    same = answer is not None and (
+        is_same_answer(record, answer, *given) or is_repeated(store, pending_id, answer, *given)
+    )
     if not same or digest not in (None, shown):
         raise error
     return record.branch_id
+
+
+def voted_before(store: Store, pending_id: str, choice: Choice, error: AlreadyVoted) -> Result[Any]:
+    """The run as it waits, if this very vote was recorded before, under its key. Raises the error if it was another one."""
+    answer, waits = (choice.decisions or {}).get(pending_id), waiting_with_branch(store, pending_id)
+    if answer is None or waits is None:
+        raise error
+    waiting, branch = waits
+    if not is_repeated(store, pending_id, answer, waiting.approval.digest, choice.by, choice.key, choice.said):
+        raise error
+    return Result(status="suspended", checkpoint=store.head(branch.id)[1])
 
 
 def under_way(store: Store, branch_id: str) -> Result[Any]:

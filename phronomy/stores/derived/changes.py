@@ -15,6 +15,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from phronomy.errors import CheckpointNotFound, LeaseLost, StoreError
 from phronomy.foundation.quoting import kept_id, quoted, quoted_id
@@ -49,14 +50,38 @@ def check_change(change: Append) -> None:
     if change.holder is not None:
         # Another's run may be left a note, and what was decided may leave the list of what waits. A checkpoint, a
         # status or a lease would pull the run from under the worker that is driving it. Texts belong to requests of a
-        # model, which are written by that worker alone.
+        # model, which are written by that worker alone. A request may be written anew, with a vote on it: then it is closed
+        # and opened at once.
         rows = any(entry.checkpoint_id is not None for entry in change.entries)
         moves = change.head is not None or change.status is not None or change.release or change.lease
-        if rows or moves or change.opened or change.texts:
+        new = {row.pending_id for row in change.opened} - set(change.closed)
+        if rows or moves or new or change.texts:
             raise StoreError(
                 f"a change of branch {change.branch_id} needs a claim: for another holder, only journal entries can be"
-                " written and what is pending be closed"
+                " written, and what is pending be closed or written anew"
             )
+
+
+def check_batch(changes: Sequence[Append]) -> list[Append]:
+    """The changes of one `append_all` in the order of their branch ids. Raises `StoreError` for what cannot be written together."""
+    for change in changes:
+        check_change(change)
+        # A worker with a claim writes to one branch at a time. Without checkpoints, requests that are opened and texts in it,
+        # a batch can meet others at the rows of branches alone.
+        if change.holder is None:
+            raise StoreError(
+                f"changes of several branches are written together for a holder alone: write that of branch {change.branch_id}"
+                " by `append`"
+            )
+    # In one order, whoever writes: of two batches over the same branches, one waits for the other at the first of them. In
+    # two orders, each would wait for the other.
+    ordered = sorted(changes, key=lambda change: change.branch_id)
+    for one, other in pairwise(ordered):
+        if one.branch_id == other.branch_id:
+            raise StoreError(
+                f"branch {one.branch_id} has two changes in one batch: make one of them, with the entries of both"
+            )
+    return ordered
 
 
 def check_room(change: Append) -> None:
@@ -134,7 +159,7 @@ def grown(branch: Branch, change: Append, *, now: float, lease: float) -> Branch
     # A root checkpoint was made from everything before it, so nothing is left over. Otherwise the first note counts:
     # whoever recovers the run reads from there.
     handed = branch.handed if change.head is None else None
-    if handed is None and change.holder is not None:
+    if handed is None and change.holder is not None and change.hands_over:
         handed = branch.seq + 1
     return replace(
         branch,

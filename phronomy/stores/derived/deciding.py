@@ -13,38 +13,34 @@ from typing import TYPE_CHECKING
 
 from phronomy.approvals.answers import KINDS, answer_digest, check_answer, check_digest, check_key, is_same_answer
 from phronomy.errors import (
+    AlreadyVoted,
     CheckpointAlreadyResumed,
     CheckpointNotFound,
     InvalidDecision,
+    NotAnApprover,
     RequestExpired,
     StoreError,
 )
+from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, JsonText
 from phronomy.records.audit import audit_record_of
-from phronomy.records.calls import Decided
-from phronomy.records.decisions import (
-    SAID,
-    Answer,
-    Approve,
-    Decision,
-    PendingApproval,
-    Principal,
-    Reject,
-    Respond,
-    as_principal,
-)
+from phronomy.records.calls import Decided, Voted
+from phronomy.records.decisions import SAID, Answer, Approve, Decision, PendingApproval, Reject, Respond
+from phronomy.records.principals import Principal, as_principal
 from phronomy.stores import dispatch
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import (
     Request,
     decision_under,
     description_of,
+    request,
     request_decided,
     request_of,
     schema_of,
     waiting_with_branch,
 )
-from phronomy.stores.log.log import journal_entry, trail_row
+from phronomy.stores.derived.voting import is_repeated, note_refusal, voted
+from phronomy.stores.log.log import journal_entry, pending_row, trail_row
 from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
 
 if TYPE_CHECKING:
@@ -63,28 +59,23 @@ def decide(
     key: str | None,
 ) -> Request:
     """As `Store.decide`."""
-    who = as_principal(by)
-    if who is None:
-        raise InvalidDecision("by says who decides: a Principal, or its id as text that is not empty")
-    if type(answer) not in KINDS:
-        raise InvalidDecision(f"the answer is Approve, Reject, Respond or Skip, not {type(answer).__name__}")
-    for name, text in (("the digest", digest), ("channel", channel or "")):
-        if not isinstance(text, str):
-            raise InvalidDecision(f"{name} is text, not {type(text).__name__}")
-    check_key(key)
+    who = decider(by, channel)
+    check_given(answer, digest, key)
     seen: set[tuple[int, Claim | None]] = set()
     while True:
         if (waits := waiting_with_branch(store, pending_id)) is None:
-            return _decided_before(store, pending_id, answer, who, digest, key)
+            return decided_before(store, pending_id, answer, who, digest, key)
         waiting, branch = waits
-        at = datetime.fromtimestamp(store.clock(), UTC)
-        _check(waiting.approval, answer, digest, at)
-        schema = schema_of(store, waiting.approval)
-        _check_edit(waiting.approval, answer, schema)
-        # Read before the write: a read that fails after it would report that nothing was decided.
-        description = description_of(store, waiting.approval)
-        decision = _decision(waiting.approval, answer, who, channel, key, at)
-        change = _change(store, branch, waiting, decision)
+        try:
+            proposal = propose(store, waiting, branch, answer, by=who, digest=digest, channel=channel, key=key)
+        except AlreadyVoted:
+            if is_repeated(store, pending_id, answer, digest, who, key):
+                return request(store, pending_id)
+            raise
+        except NotAnApprover as error:
+            note_refusal(store, error, KINDS[type(answer)], who, channel)
+            raise
+        change = proposal.change
         try:
             store.append(change)
         except CheckpointNotFound:  # it was deleted a moment ago: what is left of it is in the trail
@@ -98,11 +89,73 @@ def decide(
                 ) from None
             seen.add((change.seq, change.holder))
             continue
-        # In this process whoever holds the run hears of it at once; a worker that waits for something to do does by the dispatch.
-        store.keeper.poke()
-        dispatch.wake(store.dispatch, branch.run_id)
-        found = request_of(waiting, branch, at)
-        return replace(found, status="decided", decision=decision, schema=schema, description=description)
+        tell_of(store, branch)
+        return proposal.found
+
+
+def decider(by: str | Principal, channel: str | None) -> Principal:
+    """Who decides. Raises `InvalidDecision` for nobody, and for a channel that is none."""
+    who = as_principal(by)
+    if who is None:
+        raise InvalidDecision("by says who decides: a Principal, or its id as text that is not empty")
+    if not isinstance(channel or "", str):
+        raise InvalidDecision(f"channel is text, not {type(channel).__name__}")
+    return who
+
+
+def check_given(answer: Answer, digest: str, key: str | None) -> None:
+    """Refuse what is no answer to any request. Raises `InvalidDecision`."""
+    if type(answer) not in KINDS:
+        raise InvalidDecision(f"the answer is Approve, Reject, Respond or Skip, not {type(answer).__name__}")
+    if not isinstance(digest, str):
+        raise InvalidDecision(f"the digest is text, not {type(digest).__name__}")
+    check_key(key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """A decision that was checked, and is not written yet: the write, and the request as it is after it."""
+
+    change: Append
+    found: Request
+
+
+def propose(
+    store: Store,
+    waiting: Waiting,
+    branch: Branch,
+    answer: Answer,
+    *,
+    by: Principal,
+    digest: str,
+    channel: str | None,
+    key: str | None,
+) -> Proposal:
+    """The write that decides what waits on a branch, or votes on it. Nothing is written.
+
+    Raises `InvalidDecision`, `RequestExpired`, `NotAnApprover`, `AlreadyVoted`.
+    """
+    at = datetime.fromtimestamp(store.clock(), UTC)
+    _check(waiting.approval, answer, digest, at)
+    # Read before the write: a read that fails after it would report that nothing was decided.
+    schema = schema_of(store, waiting.approval)
+    description = description_of(store, waiting.approval)
+    _check_edit(waiting.approval, answer, schema)
+    decision = _decision(waiting.approval, answer, by, channel, key, at)
+    outcome = voted(store, waiting.approval, decision, at)
+    found = replace(request_of(waiting, branch, at), schema=schema, description=description)
+    if isinstance(outcome, Voted):
+        found = replace(found, approval=found.approval.evolve(votes=outcome.decision.votes))
+    else:
+        found = replace(found, status="decided", decision=outcome.decision)
+    return Proposal(change=_change(store, branch, waiting, outcome), found=found)
+
+
+def tell_of(store: Store, branch: Branch) -> None:
+    """Tell whoever carries the run on that something was left for it."""
+    # In this process whoever holds the run hears of it at once; a worker that waits for something to do does by the dispatch.
+    store.keeper.poke()
+    dispatch.wake(store.dispatch, branch.run_id)
 
 
 def _check(item: PendingApproval, answer: Answer, digest: str, at: datetime) -> None:
@@ -170,9 +223,10 @@ def _edits(item: PendingApproval, answer: Answer) -> JsonText | None:
     return given if given != item.__dict__["args"] else None
 
 
-def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision) -> Append:
-    """The write: the decision in the log of the branch, for whoever drives the run now or next."""
+def _change(store: Store, branch: Branch, waiting: Waiting, outcome: Decided | Voted) -> Append:
+    """The write: the decision or the vote in the log of the branch, for whoever drives the run now or next."""
     held = branch.owner if branch.is_held(store.clock()) else None
+    decision, votes = outcome.decision, isinstance(outcome, Voted)
     record = audit_record_of(
         decision,
         waiting.approval,
@@ -182,18 +236,27 @@ def _change(store: Store, branch: Branch, waiting: Waiting, decision: Decision) 
         branch_id=branch.id,
         checkpoint_id=waiting.checkpoint_id,
     )
+    # Nothing runs by a vote that others have to follow, nor by one of which only the agent's code can say whether it counts.
+    item = waiting.approval
+    if votes or decision.to_check:
+        record = record.evolve(vote=votes, ran_digest=None)
+    # A request with one more vote waits on: it is listed anew, so that whoever looks sees the vote.
+    voted_on = item.evolve(votes=decision.votes)
+    listed = (pending_row(voted_on, branch, waiting.checkpoint_id, waiting.label),) if votes else ()
     return Append(
         branch_id=branch.id,
         seq=branch.seq,
         # Of the worker that holds the run, or of nobody: the write is refused if that is otherwise by now.
         holder=Claim(branch_id=branch.id, run_id=branch.run_id, owner=held or "", fence=branch.fence),
-        entries=(journal_entry(Decided(decision=decision), ""),),
+        hands_over=not votes,
+        entries=(journal_entry(outcome, ""),),
         closed=(decision.pending_id,),
+        opened=listed,
         audit=(trail_row(record),),
     )
 
 
-def _decided_before(
+def decided_before(
     store: Store, pending_id: str, answer: Answer, by: Principal, digest: str, key: str | None
 ) -> Request:
     """The request as it stands, if this very decision was recorded before.
@@ -202,7 +265,7 @@ def _decided_before(
     """
     record = decision_under(store, pending_id)
     found = request_decided(store, pending_id, record)
-    if is_same_answer(record, answer, digest, by, key):
+    if is_same_answer(record, answer, digest, by, key) or is_repeated(store, pending_id, answer, digest, by, key):
         return found
     decision = found.decision
     # Late is late, whether a worker has settled the call by now or not.

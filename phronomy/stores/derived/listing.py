@@ -347,7 +347,8 @@ def current(store: Store, thread_id: str) -> tuple[Branch, Checkpoint]:
 def decision_on(store: Store, pending_id: str) -> AuditRecord | None:
     """The line of the audit trail for the decision on a pending approval; None if nobody has decided."""
     records = store.audit(pending_id=pending_id)
-    return next((record for record in records if record.kind != "edit"), None)  # that is of a checkpoint, by its id
+    # An edit is of a checkpoint, by its id. A vote decides nothing by itself, and what was refused is no decision.
+    return next((each for each in records if each.kind != "edit" and not (each.vote or each.refused)), None)
 
 
 # What is given

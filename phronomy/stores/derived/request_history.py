@@ -4,6 +4,8 @@
 
 - A request is *asked* once a checkpoint of the outermost run lists it, also one of a run inside a call. Before that nobody can find it.
   What a handler answers at once is never listed, so it is no request here.
+- Somebody *voted* on it where the journal or a checkpoint first has a vote that does not decide it. Votes that a request is asked with
+  were cast on the one before it.
 - It is *decided* where the journal or a checkpoint first has its decision. One that is checked later is the same decision.
 - What becomes of its call stands in the log under the path of its run. The log of a run inside a call may end before that: what is
   around it has settled the call by then.
@@ -11,11 +13,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Literal, TypeAlias
 
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.records.approvers import Vote
 from phronomy.records.calls import (
     Call,
     CallFailed,
@@ -25,6 +28,8 @@ from phronomy.records.calls import (
     CallUnknown,
     Decided,
     Outcome,
+    Reminded,
+    Voted,
     Withdrawn,
     path_inside,
 )
@@ -32,9 +37,19 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import Settlement
 
-RequestFact: TypeAlias = Literal["asked", "decided", "expired", "withdrawn", "carried_out", "failed"]
-"""What happens to a request: it is asked, then decided or expired or withdrawn; what was decided is carried out, fails, or is withdrawn
-with its run."""
+RequestFact: TypeAlias = Literal[
+    "asked",
+    "voted",
+    "reminded",
+    "escalated",
+    "decided",
+    "expired",
+    "withdrawn",
+    "carried_out",
+    "failed",
+]
+"""What happens to a request: it is asked; it is voted on, reminded of and escalated as often as it takes; then it is decided or expired
+or withdrawn; what was decided is carried out, fails, or is withdrawn with its run."""
 
 CourseStatus: TypeAlias = Literal["pending", "decided", "running", "settled", "asked_again"]
 """As `RequestStatus`, without what only a clock can say."""
@@ -42,7 +57,7 @@ CourseStatus: TypeAlias = Literal["pending", "decided", "running", "settled", "a
 
 @dataclass(slots=True, kw_only=True)
 class Course:
-    """A request, and what has become of it as far as the log was read.
+    """A request, with the votes that did not decide it, and what has become of it as far as the log was read.
 
     `call` is its call as it was when it was asked; of a question, the call whose body asks. `begun` says that the call has begun since
     the decision. `told` says that the last fact about the request is known: only the result of its call may follow.
@@ -61,7 +76,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestChange:
-    """What happened to a request. `kind` is how its call ended, if it has."""
+    """What happened to a request. `vote` is the vote, if it was one. `kind` is how its call ended, if it has."""
 
     what: RequestFact
     approval: PendingApproval
@@ -69,6 +84,7 @@ class RequestChange:
     decision: Decision | None
     asked_again: str | None
     kind: Settlement | None
+    vote: Vote | None
 
 
 class RequestHistory:
@@ -94,8 +110,8 @@ class RequestHistory:
 
     def _outcome(self, path: str, outcome: Outcome) -> None:
         match outcome:
-            case Decided():
-                self._decided(outcome.decision)
+            case Decided() | Voted() | Reminded():
+                self._answered(outcome)
             case CallStarted():
                 for each in self._of(path, outcome.id):
                     if each.decision is not None and not each.told:
@@ -170,6 +186,8 @@ class RequestHistory:
                 course = Course(approval=item, checkpoint_id=now.id, call=call)
                 self.requests[id] = self._open[id] = course
                 self._tell(course, "asked")
+            else:
+                self._voted(id, item.votes)
 
     def _asking(self, item: PendingApproval) -> Iterator[Call]:
         """The call that a request is about."""
@@ -188,7 +206,29 @@ class RequestHistory:
             if each.approval.path == path and each.call is not None and each.call.id == id
         ]
 
+    def _answered(self, outcome: Decided | Voted | Reminded) -> None:
+        if isinstance(outcome, Reminded):
+            if (each := self._open.get(outcome.pending_id)) is not None:
+                each.approval = each.approval.evolve(reminded=outcome.step + 1)
+                self._tell(each, outcome.what)
+            return
+        decision = outcome.decision
+        # A vote that puts a new request in place of the old one is the decision on the old one.
+        if isinstance(outcome, Decided) or outcome.request is not None:
+            self._decided(decision)
+        else:
+            self._voted(decision.pending_id, decision.votes)
+
+    def _voted(self, pending_id: str, votes: Sequence[Vote]) -> None:
+        each = self._open.get(pending_id)
+        if each is None or each.decision is not None:
+            return
+        for count in range(len(each.approval.votes) + 1, len(votes) + 1):
+            each.approval = each.approval.evolve(votes=tuple(votes[:count]))
+            self._tell(each, "voted", vote=votes[count - 1])
+
     def _decided(self, decision: Decision) -> None:
+        self._voted(decision.pending_id, decision.votes[:-1])  # those that the log has nowhere else
         each = self._open.get(decision.pending_id)
         if each is None:
             return
@@ -218,10 +258,13 @@ class RequestHistory:
         elif call.result is not None:
             self._settled(each, call.result)
         elif call.status == "pending" and call.pending_id != each.approval.id:
-            # One that was let go on at a breakpoint is to be approved next. In any other case the answer has come to nothing.
-            went_on = each.approval.why == "breakpoint" and call.why == "approval" and not each.begun
+            # One that was let go on at a breakpoint is to be approved next, and a vote goes on to the others. In any other case the
+            # answer has come to nothing.
+            passed = each.approval.why == "breakpoint" and call.why == "approval"
+            went_on = passed and not each.begun
             each.status, each.asked_again = "asked_again", call.pending_id
-            self._over(each, "carried_out" if went_on else "failed")
+            put_on = bool(call.votes) and not each.begun  # an edit of one is for the others to decide
+            self._over(each, "carried_out" if went_on else "withdrawn" if put_on else "failed")
 
     def _gone(self, each: Course, now: Checkpoint) -> None:
         """The turn of the call is closed: the conversation has its result, unless it never runs or is the node of a graph."""
@@ -259,7 +302,7 @@ class RequestHistory:
             each.told = True
             self._tell(each, what, kind)
 
-    def _tell(self, each: Course, what: RequestFact, kind: Settlement | None = None) -> None:
+    def _tell(self, each: Course, what: RequestFact, kind: Settlement | None = None, vote: Vote | None = None) -> None:
         self._found.append(
             RequestChange(
                 what=what,
@@ -268,5 +311,6 @@ class RequestHistory:
                 decision=each.decision,
                 asked_again=each.asked_again,
                 kind=each.result.kind if each.result is not None else kind,
+                vote=vote,
             )
         )

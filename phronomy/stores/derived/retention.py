@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from phronomy.errors import CheckpointNotFound, StillNeeded, StoreError
 from phronomy.foundation.quoting import quoted
+from phronomy.stores.derived.grants import forget_run, keys_by_run
 from phronomy.stores.derived.listing import ago, text
 from phronomy.stores.log.log import rows_of
 from phronomy.stores.log.row_delta import row_text
@@ -30,9 +31,13 @@ def prune(store: Store, *, older_than: float | None, keep_labeled: bool, keep_la
     # One moment for the whole pass. Run by run, those that end while it works could go in the order of luck.
     before = ago(store, "older_than", older_than)
     store.expire_documents()
-    return sum(
-        take_away(store, run) for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last)
-    )
+    granted = keys_by_run(store)
+    count = 0
+    for run in candidates(store, EVER if before is None else before, keep_labeled, keep_last):
+        # First: after a crash between the two, the run is still there to be deleted, and no grant is left without its run.
+        forget_run(store, run[0].run_id, granted)
+        count += take_away(store, run)
+    return count
 
 
 def candidates(store: Store, before: float, keep_labeled: bool, keep_last: int) -> Iterator[list[Branch]]:
@@ -83,6 +88,8 @@ def delete(store: Store, id: str, *, force: bool) -> bool:
                     run_id=branch.run_id,
                     branch_id=branch.id,
                 )
+    if len(found) == len(store.branches(run_id=found[0].run_id)):
+        forget_run(store, found[0].run_id, keys_by_run(store))
     return take_away(store, found) > 0
 
 

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from phronomy.errors import CheckpointError
 from phronomy.foundation.json_text import parse
 from phronomy.records.audit import AuditRecord, audit_record
-from phronomy.records.calls import CallSettled, Decided, Ending
+from phronomy.records.calls import CallSettled, Decided, Ending, Voted
 from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import PendingApproval
+from phronomy.rules.reminders import next_due
 from phronomy.stores.log.row_delta import Columns, last_checkpoint, outcome_from, outcome_text, row_checkpoint, row_text
-from phronomy.stores.rows import AuditRow, Entry, PendingRow
+from phronomy.stores.rows import AuditRow, Branch, Entry, PendingRow
 
 if TYPE_CHECKING:
     from phronomy.records.calls import Outcome
@@ -59,29 +61,32 @@ def journal_entry(outcome: Outcome, path: str) -> Entry:
 
 def pending_rows(checkpoint: Checkpoint, label: str | None) -> list[PendingRow]:
     """The rows to list for the approvals that a checkpoint waits for; `label` is the branch's."""
-    return [
-        PendingRow(
-            pending_id=item.id,
-            # Where it waits is written over by the store, from the branch that is written to.
-            branch_id=checkpoint.branch_id,
-            run_id=checkpoint.run_id,
-            thread_id=checkpoint.thread_id,
-            agent=checkpoint.agent.name,
-            tool_name=item.tool_name,
-            label=label,
-            risk=item.tool.risk,
-            checkpoint_id=checkpoint.id,
-            # Only a request that something happens to when its time is over is in the index of those that expire:
-            # `recover_all` walks it, and would find the others again and again.
-            requested_at=item.requested_at.timestamp(),
-            expires_at=item.expires_at.timestamp() if item.expires_at and item.on_expiry != "stay" else None,
-            body=item.model_dump_json(),
-        )
-        for item in checkpoint.pending
-    ]
+    place = Branch.of(checkpoint)
+    return [pending_row(item, place, checkpoint.id, label) for item in checkpoint.pending]
 
 
-def audit_row(state: Checkpoint, outcome: Decided | Ending, inside: Mapping[str, Checkpoint]) -> AuditRow:
+def pending_row(item: PendingApproval, branch: Branch, checkpoint_id: str, label: str | None) -> PendingRow:
+    """The row to list for a request that waits on a branch, at this checkpoint."""
+    return PendingRow(
+        pending_id=item.id,
+        # Where it waits is written over by the store, from the branch that is written to.
+        branch_id=branch.id,
+        run_id=branch.run_id,
+        thread_id=branch.thread_id,
+        agent=branch.agent,
+        tool_name=item.tool_name,
+        label=label,
+        risk=item.tool.risk,
+        checkpoint_id=checkpoint_id,
+        # Only a request that something is to be done about at a time is in the index of those that expire: it expires then,
+        # or a reminder is due. `recover_all` walks it, and would find the others again and again.
+        requested_at=item.requested_at.timestamp(),
+        expires_at=due.timestamp() if (due := next_due(item)) is not None else None,
+        body=item.model_dump_json(),
+    )
+
+
+def audit_row(state: Checkpoint, outcome: Decided | Voted | Ending, inside: Mapping[str, Checkpoint]) -> AuditRow:
     """The line of the trail for an outcome that is recorded in this state; `inside` are its nested runs, by path."""
     # Made from the state in which the outcome counted. Asked later, the run may have gone on, or be gone.
     return trail_row(audit_record(state, outcome, inside))

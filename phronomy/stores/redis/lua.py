@@ -29,7 +29,7 @@ def _set(name: str, values: Sequence[str]) -> str:
     return f"local {name} = {{{', '.join(f'{value} = true' for value in values)}}}\n"
 
 
-def _script(name: str, *, of: Literal["runs", "documents"] = "runs", writes: bool = False) -> Script:
+def _script(name: str, *, of: Literal["runs", "changes", "documents"] = "runs", writes: bool = False) -> Script:
     # Each script is sent whole, with what it shares with the others in front: Redis has no imports, and functions that
     # are loaded into the server would be one more thing that a restart can lose, and two releases can disagree about.
     parts = [_part("common")]
@@ -37,6 +37,8 @@ def _script(name: str, *, of: Literal["runs", "documents"] = "runs", writes: boo
         parts.append(_part("documents"))
     elif writes:
         parts += [_set("OPEN", OPEN), _set("ENDED", ENDED), _part("write")]
+    if of == "changes":
+        parts.append(_part("change"))
     text = "\n".join([*parts, _part(name)]).encode()
     # The digest is sent in its place from the second call on. It is of the very text, so another release has other
     # scripts beside these.
@@ -44,7 +46,8 @@ def _script(name: str, *, of: Literal["runs", "documents"] = "runs", writes: boo
 
 
 CREATE: Final = _script("create", writes=True)
-APPEND: Final = _script("append", writes=True)
+APPEND: Final = _script("append", of="changes", writes=True)
+APPEND_ALL: Final = _script("append_all", of="changes", writes=True)
 RENEW: Final = _script("renew", writes=True)
 RELEASE: Final = _script("release", writes=True)
 ANNOUNCED: Final = _script("announced", writes=True)

@@ -23,6 +23,7 @@ from phronomy.foundation.quoting import quoted
 from phronomy.stores.base import Store, checked_tenant
 from phronomy.stores.derived.changes import (
     by_digest,
+    check_batch,
     check_change,
     check_new,
     check_parent,
@@ -183,13 +184,37 @@ class RedisStore(Store):
 
     def append(self, change: Append) -> Branch:
         check_change(change)
+        texts = by_digest(change.texts)
         # The clock of this worker, as everywhere, and not Redis' own: a test that moves a clock moves this one, and
         # leases are judged by the clock that set them.
-        now, claim, kind = self.clock(), change.claim or change.holder, b"own" if change.holder is None else b"holder"
+        now = self.clock()
+        args = [time_text(now), *self._change(change, texts, now)]
+        kind, *rest = self._call(lua.APPEND, self._own(change.branch_id, change, texts), args)
+        if kind != b"ok":
+            raise _refusal(change, kind, rest)
+        return branch_of(rest[0])
+
+    def append_all(self, changes: Sequence[Append]) -> list[Branch]:
+        ordered, now = check_batch(changes), self.clock()
+        if not ordered:
+            return []
+        args = [time_text(now), b"%d" % len(ordered), *(arg for each in ordered for arg in self._change(each, {}, now))]
+        keys = [key for each in ordered for key in self._own(each.branch_id, each, ())]
+        kind, *rest = self._call(lua.APPEND_ALL, keys, args)
+        if kind != b"ok":
+            raise _refusal(ordered[int(rest[0]) - 1], kind, rest[1:])
+        after = {branch.id: branch for branch in map(branch_of, rest[0])}
+        return [after[each.branch_id] for each in changes]
+
+    def _change(self, change: Append, texts: Mapping[str, str], now: float) -> list[bytes]:
+        """A change, with its texts by digest, in the order in which `change` in the scripts reads it."""
+        claim, kind = (
+            change.claim or change.holder,
+            b"own" if change.holder is None else b"holder" if change.hands_over else b"note",
+        )
         lease = change.lease or (self.lease if change.take is not None else 0.0)
-        texts = by_digest(change.texts)
-        args = [
-            *(encoded(change.branch_id), time_text(now), b"%d" % change.seq, b"%d" % SIZE),
+        return [
+            *(encoded(change.branch_id), b"%d" % change.seq, b"%d" % SIZE),
             # Whether the claim is of this branch at all is seen here; owner and fence are compared in the script.
             *(b"" if claim is None else kind if claim.branch_id == change.branch_id else b"other " + kind,),
             *(encoded(claim.owner if claim else ""), b"%d" % (claim.fence if claim else 0)),
@@ -197,23 +222,6 @@ class RedisStore(Store):
             *(opt(change.head), opt(change.status), b"1" if change.announce else b"0"),
             *added_args(change, texts),
         ]
-        kind, *rest = self._call(lua.APPEND, self._own(change.branch_id, change, texts), args)
-        match kind:
-            case b"ok":
-                return branch_of(rest[0])
-            # The answers come in the order in which `grown` raises.
-            case b"lost" if claim is not None:
-                raise lost(claim)
-            case b"behind":
-                raise Behind(change.branch_id)
-            case b"held":
-                raise Held(branch_of(rest[0]))
-            case b"taken":
-                raise taken_id(rest[0].decode(), rest[1].decode())
-            case b"full":
-                raise full(change.branch_id)
-            case _:
-                raise not_found("branch", change.branch_id)
 
     def renew(self, claim: Claim) -> Branch:
         until = time_text(self.clock() + self.lease)
@@ -472,3 +480,20 @@ class RedisStore(Store):
             *(b"" if wanted.after is None else b"=" + time_text(score), b"%016d" % min(n, 10**16 - 1)),
         ]
         return self._call(lua.PENDING, keys, args)[1:]
+
+
+def _refusal(change: Append, kind: bytes, rest: Sequence[Any]) -> Exception:
+    """The error for a change that a script has refused, by what it says. `grown` raises in the order of its answers."""
+    match kind:
+        case b"lost" if change.claim is not None:
+            return lost(change.claim)
+        case b"behind":
+            return Behind(change.branch_id)
+        case b"held":
+            return Held(branch_of(rest[0]))
+        case b"taken":
+            return taken_id(rest[0].decode(), rest[1].decode())
+        case b"full":
+            return full(change.branch_id)
+        case _:
+            return not_found("branch", change.branch_id)

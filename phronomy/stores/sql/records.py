@@ -97,13 +97,21 @@ def leaving(sql: Statements, tenant: str, change: Append, now: float) -> tuple[s
     if holder is None or change.announce or holder.branch_id != change.branch_id or not 0 <= change.seq < SIZE:
         return None
     last = change.seq + len(change.entries)
-    values = last, change.seq + 1, now, tenant, change.branch_id, change.seq, holder.fence
+    values = (
+        last,
+        change.seq + 1 if change.hands_over else None,
+        now,
+        tenant,
+        change.branch_id,
+        change.seq,
+        holder.fence,
+    )
     return sql.leave[bool(holder.owner)], (*values, *((holder.owner, now) if holder.owner else (now,)))
 
 
 def leaving_decision(sql: Statements, tenant: str, change: Append, now: float) -> tuple[str, Values] | None:
     """The statement `leave_decision`, which writes the whole of a change, and its values; None for a change that it is not for."""
-    single = len(change.entries) == len(change.closed) == len(change.audit) == 1
+    single = len(change.entries) == len(change.closed) == len(change.audit) == 1 and not change.opened
     left = leaving(sql, tenant, change, now) if single and sql.leave_decision is not None else None
     if left is None or sql.leave_decision is None or change.seq + 1 >= SIZE:
         return None

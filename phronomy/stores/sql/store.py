@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias, TypeVar
 from phronomy.errors import StoreError
 from phronomy.stores.base import AsyncPrimitives, Store, checked_tenant
 from phronomy.stores.derived.changes import (
+    check_batch,
     check_change,
     check_new,
     check_parent,
@@ -137,6 +138,12 @@ class SQLStore(Store):
     def append(self, change: Append) -> Branch:
         check_change(change)
         return self._write(lambda: self._append(change))
+
+    def append_all(self, changes: Sequence[Append]) -> list[Branch]:
+        ordered = check_batch(changes)
+        # A transaction of nothing would still be a journey, and on SQLite wait for whoever writes.
+        after = self._write(lambda: self._append_all(ordered)) if ordered else {}
+        return [after[change.branch_id] for change in changes]
 
     def renew(self, claim: Claim) -> Branch:
         # These three may be done twice: a lease that is set to the same time, a claim that is given up already, a
@@ -288,6 +295,13 @@ class SQLStore(Store):
             yield "many", self._statements.add_entries, records.entry_values(self.tenant, change, n)
         if change.closed or change.opened or change.audit or change.texts:
             yield from self._add(change, after, n)
+        return after
+
+    def _append_all(self, changes: Sequence[Append]) -> Steps[dict[str, Branch]]:
+        # Each as if it were alone. What the later ones are refused for undoes the earlier ones with the transaction.
+        after: dict[str, Branch] = {}
+        for change in changes:
+            after[change.branch_id] = yield from self._append(change)
         return after
 
     def _locked(self, branch_id: str) -> Steps[tuple[Branch | None, int]]:

@@ -30,9 +30,11 @@ sleeps, and time passes only where a test moves the clock.
 from __future__ import annotations
 
 from phronomy.testing.store_contract.base import Clock
+from phronomy.testing.store_contract.batches import BatchRaceTests, BatchTests
 from phronomy.testing.store_contract.derived import ListTests, LoadTests
 from phronomy.testing.store_contract.documents import DocumentRaceTests, DocumentTests
 from phronomy.testing.store_contract.keeps import HoldTests, RemoveTests, TextsKeptTests
+from phronomy.testing.store_contract.notes import NoteTests
 from phronomy.testing.store_contract.pending import PendingTests
 from phronomy.testing.store_contract.reads import AuditTests, BranchTests, CheckpointTests, LineageTests
 from phronomy.testing.store_contract.retention import RetentionTests
@@ -51,6 +53,7 @@ class StoreContract(
     ExpiryTests,
     ResumeTests,
     RaceTests,
+    BatchRaceTests,
     DocumentRaceTests,
     TextTests,
     TenantTests,
@@ -66,6 +69,8 @@ class StoreContract(
     TextsKeptTests,
     RemoveTests,
     HoldTests,
+    BatchTests,
+    NoteTests,
     AppendTests,
     CreateTests,
 ):

@@ -17,7 +17,8 @@ from phronomy.errors import (
 from phronomy.observability.announcements import Announcements
 from phronomy.records.audit import AuditRecord
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Approve, Principal, Reject
+from phronomy.records.decisions import Approve, Reject
+from phronomy.records.principals import Principal
 from phronomy.stores.base import Store
 from phronomy.stores.rows import Append, BranchFilter, PendingFilter
 from phronomy.testing.scripted import ScriptedModel, call

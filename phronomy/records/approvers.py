@@ -1,0 +1,86 @@
+"""Who may approve a call, how many of them it takes, who is asked later; and the votes that were cast.
+
+A level is one of those who ask for an approval: the tool, or the policy of an agent or graph around the call. Each level that names
+people is one `Approvers`, and each has to be met by itself. They are stored with the request, so that the record shows by which
+requirement a decision counted, whatever the code says later.
+"""
+
+from operator import not_
+from typing import Literal
+
+from pydantic import Field
+
+from phronomy.records.principals import Recorded, Role
+from phronomy.records.record import Record, Text, Time
+
+
+def is_one(count: int) -> bool:
+    """Whether it is the number that need not be written down."""
+    return count == 1
+
+
+class Escalation(Record):
+    """Who may approve from a time on: `after` that many seconds since the request.
+
+    `instead` says that these people take the place of those before them; otherwise they are added. `needed` is how many
+    it takes from then on; None: as many as before.
+    """
+
+    after: float = Field(ge=0)
+    roles: tuple[Role, ...] = Field(default=(), exclude_if=not_)
+    ids: tuple[Text, ...] = Field(default=(), exclude_if=not_)
+    predicates: tuple[Text, ...] = Field(default=(), exclude_if=not_)
+    instead: bool = Field(default=False, exclude_if=not_)
+    needed: int | None = Field(default=None, ge=1, exclude_if=not_)
+
+
+class Approvers(Record):
+    """The requirement of one level: who may approve, and how many of them it takes.
+
+    `of` is the agent or graph whose policy asks, or empty for the tool itself. A person may approve who has one of the
+    `roles`, or whose id is one of `ids`, or for whom one of the `predicates` (their names) holds. If all three are empty,
+    anybody may who says who they are. `needed` is how many different people have to approve, `rejections` how many have to
+    reject. `not_requester` says that who asked for the run may not approve.
+    """
+
+    of: Text = Field(default="", exclude_if=not_)
+    roles: tuple[Role, ...] = Field(default=(), exclude_if=not_)
+    ids: tuple[Text, ...] = Field(default=(), exclude_if=not_)
+    predicates: tuple[Text, ...] = Field(default=(), exclude_if=not_)
+    needed: int = Field(default=1, ge=1, exclude_if=is_one)
+    rejections: int = Field(default=1, ge=1, exclude_if=is_one)
+    not_requester: bool = Field(default=False, exclude_if=not_)
+    escalations: tuple[Escalation, ...] = Field(default=(), exclude_if=not_)
+
+
+class Vote(Record):
+    """The vote of one person on a request.
+
+    `by` is who voted, with the roles that they had then; if they stood in for somebody as a deputy, `behalf_of` is that
+    person. `digest` covers the tool and the arguments that the vote is for; `content_digest` covers the result that was
+    given in place of the tool. `levels` are the places, in the list of the request's approvers, of those whose predicate held for the
+    person. `listed` says that the voter
+    was found in the directory of the store. `grant` is the id of the standing grant by which the vote was cast.
+    """
+
+    kind: Literal["approve", "reject", "respond"]
+    digest: str
+    content_digest: str | None = Field(default=None, exclude_if=not_)
+    by: Recorded
+    behalf_of: Recorded | None = Field(default=None, exclude_if=not_)
+    at: Time
+    channel: Text | None = Field(default=None, exclude_if=not_)
+    reason: Text | None = Field(default=None, exclude_if=not_)
+    levels: tuple[int, ...] = Field(default=(), exclude_if=not_)
+    listed: bool = Field(default=False, exclude_if=not_)
+    grant: str | None = Field(default=None, exclude_if=not_)
+
+    @property
+    def person(self) -> Recorded:
+        """Whose vote it is: the person who was represented, or who voted."""
+        return self.behalf_of if self.behalf_of is not None else self.by
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The ids of the people who have used their vote by it."""
+        return frozenset({self.by.id, self.person.id})

@@ -1,0 +1,72 @@
+"""What a store knows of people: the person with an id, and those whom somebody may stand for at this moment.
+
+The directory that writes this is in another room, above the stores. A store that keeps no documents knows nobody.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from phronomy.records.people import ALIAS, DEPUTY, PERSON, Deputy, Person, deputy_prefix, read_deputy, read_person
+from phronomy.stores.documents import NoDocuments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from phronomy.stores.base import Store
+    from phronomy.stores.rows import Document
+
+_PAGE: Final = 20
+"""Rows that are read at once. Most deputies stand for one or two people, and the rest of a page is of others."""
+
+
+def person_of(store: Store, id: str) -> Person | None:
+    """The person with this id; None if there is none. Raises `StoreError` if the row cannot be read."""
+    try:
+        found = store.get_document(PERSON, id)
+    except NoDocuments:
+        return None
+    return None if found is None else read_person(found.key, found.text)
+
+
+def person_known_as(store: Store, id: str) -> Person | None:
+    """The person with this id, or whom a channel knows by it; None if there is none. Raises `StoreError` for a damaged row."""
+    if (person := person_of(store, id)) is not None:
+        return person
+    try:
+        found = store.get_document(ALIAS, id)
+    except NoDocuments:
+        return None
+    person = person_of(store, found.text) if found is not None else None
+    # Both must agree, as for the directory: an alias that somebody has left behind leads to nobody.
+    return person if person is not None and id in person.aliases else None
+
+
+def represented_by(store: Store, deputy_id: str) -> tuple[Deputy, ...]:
+    """Those whom the person with this id may stand for now, by the store's clock, in the order of their ids.
+
+    A deputy is not passed on: of two people, one must have named the other. Both must be in the directory, so nobody
+    stands for somebody who was removed, and whoever was removed stands for nobody. Raises `StoreError` if a row cannot
+    be read.
+    """
+    if (person := person_of(store, deputy_id)) is None:
+        return ()
+    now = store.clock()
+    found = [read_deputy(row.key, row.text) for row in _rows_of(store, deputy_prefix(person.id))]
+    # The store does not find a row whose time is over. One that has lost its time, in a copy say, still has it in its text.
+    live = [each for each in found if each.until is None or each.until.timestamp() > now]
+    known = [each for each in live if person_of(store, each.principal) is not None]
+    return tuple(sorted(known, key=lambda each: each.principal))
+
+
+def _rows_of(store: Store, prefix: str) -> Iterator[Document]:
+    after = prefix
+    while True:
+        page = store.select_documents(DEPUTY, after=after, limit=_PAGE)
+        for row in page:
+            if not row.key.startswith(prefix):
+                return
+            yield row
+        if len(page) < _PAGE:
+            return
+        after = page[-1].key

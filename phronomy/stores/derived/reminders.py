@@ -1,0 +1,80 @@
+"""Reminders and escalations that are due: noted in the log, from where announcements are made.
+
+No claim is needed, and no agent's code. What is noted is one small entry, and the request is listed anew, with the time at which
+something is to be done about it next. Of two workers that look at the same moment, the store takes the entry of one.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from phronomy.errors import CheckpointNotFound, InvalidDecision, StoreError
+from phronomy.records.calls import Reminded
+from phronomy.records.decisions import PendingApproval
+from phronomy.rules.reminders import Step, step_due
+from phronomy.stores.derived.listing import Waiting
+from phronomy.stores.derived.requests import waiting_with_branch
+from phronomy.stores.log.log import journal_entry, pending_row
+from phronomy.stores.rows import Append, Behind, Branch, Claim, PendingFilter, PendingRow
+
+if TYPE_CHECKING:
+    from phronomy.stores.base import Store
+
+
+def remind(store: Store, limit: int | None = None, **facets: str) -> list[str]:
+    """Note the steps that are due of the requests with these facets; the ids of the branches in which one was noted."""
+    now = store.clock()
+    due = store.select_pending(PendingFilter(facets=facets, expired_at=now, limit=limit))
+    at = datetime.fromtimestamp(now, UTC)
+    found: dict[str, None] = {}
+    for row in due:
+        item = _read(row)
+        if item is not None and step_due(item, at) is not None and _remind(store, row.pending_id, at):
+            found[row.branch_id] = None
+    return list(found)
+
+
+def has_expired(row: PendingRow, at: datetime) -> bool:
+    """Whether a request that something is to be done about has expired, so that its run is to go on. A damaged row counts as such."""
+    item = _read(row)
+    return item is None or item.has_lapsed(at)
+
+
+def _read(row: PendingRow) -> PendingApproval | None:
+    """The request in a row; None if it is damaged, which whoever drives the run finds out as well."""
+    try:
+        return Waiting.of(row).approval
+    except StoreError:
+        return None
+
+
+def _remind(store: Store, pending_id: str, at: datetime) -> bool:
+    """Note the steps of one request that are due. Whether there was one: somebody may have decided, or noted them, meanwhile."""
+    noted = False
+    # A worker that was away for a day has several to note, each by itself and in order.
+    with suppress(Behind, CheckpointNotFound, InvalidDecision):  # the next look finds what is left
+        while (waits := waiting_with_branch(store, pending_id)) is not None:
+            waiting, branch = waits
+            if (step := step_due(waiting.approval, at)) is None:
+                break
+            store.append(_change(store, waiting, branch, step, at))
+            noted = True
+    return noted
+
+
+def _change(store: Store, waiting: Waiting, branch: Branch, step: Step, at: datetime) -> Append:
+    item = waiting.approval
+    after: PendingApproval = item.evolve(reminded=item.reminded + 1)
+    outcome = Reminded(pending_id=item.id, path=item.path, what=step.what, step=item.reminded, at=at)
+    held = branch.owner if branch.is_held(store.clock()) else None
+    return Append(
+        branch_id=branch.id,
+        seq=branch.seq,
+        holder=Claim(branch_id=branch.id, run_id=branch.run_id, owner=held or "", fence=branch.fence),
+        hands_over=False,
+        entries=(journal_entry(outcome, ""),),
+        closed=(item.id,),
+        opened=(pending_row(after, branch, waiting.checkpoint_id, waiting.label),),
+    )
