@@ -72,12 +72,7 @@ class AuditRecord(Record):
 
 def audit_record(state: Checkpoint, outcome: Decided | Voted | Ending, inside: Mapping[str, Checkpoint]) -> AuditRecord:
     """What the trail says of a decision, or of the end that somebody made, in this state; `inside` are its nested runs, by path."""
-    facts: dict[str, Any] = {
-        "run_id": state.run_id,
-        "thread_id": state.thread_id,
-        "branch_id": state.branch_id,
-        "checkpoint_id": state.id,
-    }
+    facts = _place(state)
     if isinstance(outcome, Ending):
         kind: DecisionKind = "cancel" if outcome.status == "cancelled" else "supersede"
         return AuditRecord(
@@ -100,9 +95,7 @@ def vote_on_new_request(state: Checkpoint, outcome: Voted) -> list[AuditRecord]:
     if request is None or request.digest is None or request.pending_id is None:
         return []
     decision = outcome.decision
-    tool_name, why, agent = _request(state, decision.pending_id)
-    facts = {"run_id": state.run_id, "thread_id": state.thread_id, "branch_id": state.branch_id}
-    facts |= {"checkpoint_id": state.id, "agent": agent or state.speaker, "tool_name": tool_name, "why": why}
+    facts = _about(state, decision.pending_id)
     voted = decision.evolve(pending_id=request.pending_id, digest=request.digest, key=None, answer_digest=None)
     return [_record(voted, None, facts).evolve(vote=True)]
 
@@ -111,9 +104,7 @@ def votes_by_grant(state: Checkpoint, decision: Decision) -> list[AuditRecord]:
     """What the trail says of the givers of a grant before the last one, whose vote is the decision: each has voted by it."""
     if decision.grant is None:
         return []
-    tool_name, why, agent = _request(state, decision.pending_id)
-    facts = {"run_id": state.run_id, "thread_id": state.thread_id, "branch_id": state.branch_id}
-    facts |= {"checkpoint_id": state.id, "agent": agent or state.speaker, "tool_name": tool_name, "why": why}
+    facts = _about(state, decision.pending_id)
     return [
         _record(decision.evolve(by=each.by, behalf_of=each.behalf_of, at=each.at), None, facts).evolve(vote=True)
         for each in decision.votes[:-1]
@@ -128,10 +119,7 @@ def refusals(state: Checkpoint, outcome: Judged) -> list[AuditRecord]:
         given = decision_on(state, call.pending_id) if call is not None else None
         if call is None or given is None or not given.to_check:
             continue
-        tool_name = call.tool.name if call.tool is not None else call.name
-        facts = {"run_id": state.run_id, "thread_id": state.thread_id, "branch_id": state.branch_id}
-        facts |= {"checkpoint_id": state.id, "agent": state.speaker, "tool_name": tool_name, "why": call.why}
-        found.append(_record(given, None, facts).evolve(checked=True, refused=True))
+        found.append(_record(given, None, _about(state, given.pending_id)).evolve(checked=True, refused=True))
     return found
 
 
@@ -162,6 +150,22 @@ def _record(decision: Decision, goes_on: str | None, facts: Mapping[str, Any]) -
         grant=decision.grant,
         policy=decision.policy,
     )
+
+
+def _place(state: Checkpoint) -> dict[str, Any]:
+    """Where something was decided."""
+    return {
+        "run_id": state.run_id,
+        "thread_id": state.thread_id,
+        "branch_id": state.branch_id,
+        "checkpoint_id": state.id,
+    }
+
+
+def _about(state: Checkpoint, pending_id: str) -> dict[str, Any]:
+    """Where something was decided, and on what."""
+    tool_name, why, agent = _request(state, pending_id)
+    return {**_place(state), "agent": agent or state.speaker, "tool_name": tool_name, "why": why}
 
 
 def _request(state: Checkpoint, pending_id: str) -> tuple[str | None, Why | None, str | None]:

@@ -193,6 +193,12 @@ class Claim:
     fence: int
 
 
+def holder_of(branch: Branch, now: float) -> Claim:
+    """Who is to read what is left on a branch: the worker that holds it at this time, or nobody (the empty text)."""
+    owner = branch.owner if branch.is_held(now) else None
+    return Claim(branch_id=branch.id, run_id=branch.run_id, owner=owner or "", fence=branch.fence)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Append:
     """One atomic write to a branch.

@@ -41,7 +41,7 @@ from phronomy.stores.derived.requests import (
 )
 from phronomy.stores.derived.voting import is_repeated, note_refusal, voted
 from phronomy.stores.log.log import journal_entry, pending_row, trail_row
-from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim
+from phronomy.stores.rows import ENDED, Append, Behind, Branch, Claim, holder_of
 
 if TYPE_CHECKING:
     from phronomy.errors import Progress
@@ -225,7 +225,6 @@ def _edits(item: PendingApproval, answer: Answer) -> JsonText | None:
 
 def _change(store: Store, branch: Branch, waiting: Waiting, outcome: Decided | Voted) -> Append:
     """The write: the decision or the vote in the log of the branch, for whoever drives the run now or next."""
-    held = branch.owner if branch.is_held(store.clock()) else None
     decision, votes = outcome.decision, isinstance(outcome, Voted)
     record = audit_record_of(
         decision,
@@ -247,7 +246,7 @@ def _change(store: Store, branch: Branch, waiting: Waiting, outcome: Decided | V
         branch_id=branch.id,
         seq=branch.seq,
         # Of the worker that holds the run, or of nobody: the write is refused if that is otherwise by now.
-        holder=Claim(branch_id=branch.id, run_id=branch.run_id, owner=held or "", fence=branch.fence),
+        holder=holder_of(branch, store.clock()),
         hands_over=not votes,
         entries=(journal_entry(outcome, ""),),
         closed=(decision.pending_id,),

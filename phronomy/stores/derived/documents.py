@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from phronomy.errors import StoreError
 from phronomy.foundation.checks import is_number
 from phronomy.foundation.ids import LONGEST, new_id
 from phronomy.foundation.quoting import quoted
 from phronomy.stores.rows import Behind, Document
+
+if TYPE_CHECKING:
+    from phronomy.stores.documents import Documents
 
 _KIND: Final = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 
@@ -55,6 +59,20 @@ def _fits(text: str, most: int) -> bool:
         return len(text.encode()) <= most
     except UnicodeEncodeError:  # half of a surrogate pair
         return False
+
+
+def documents_under(store: Documents, kind: str, prefix: str, *, batch: int) -> Iterator[Document]:
+    """The documents of a kind whose key begins so, in the order of their keys; so many are read at a time."""
+    after = prefix or None
+    while True:
+        rows = store.select_documents(kind, after=after, limit=batch)
+        for row in rows:
+            if not row.key.startswith(prefix):
+                return
+            yield row
+        if len(rows) < batch:
+            return
+        after = rows[-1].key
 
 
 def new_version() -> str:

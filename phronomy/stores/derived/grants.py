@@ -12,7 +12,7 @@ A grant that is revoked or spent stays for some days: people see what became of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ from phronomy.records.decisions import PAST
 from phronomy.records.grants import NEEDED, Given, Grant, GrantScope, Revoked, is_spent
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import digest_of
-from phronomy.stores.derived.documents import MOST
+from phronomy.stores.derived.documents import MOST, documents_under
 from phronomy.stores.derived.requests import Request, request
 from phronomy.stores.documents import Documents
 from phronomy.stores.native import apart
@@ -69,7 +69,7 @@ def grants_for(
     place = digest_of(clean(agent), clean(tool)) + "/"
     places = [place] if run_id is None else [f"{place}/", f"{place}{digest_of(clean(run_id))}/"]
     now = store.clock()
-    found = (read(each) for prefix in places for each in documents_under(store, prefix))
+    found = (read(each) for prefix in places for each in documents_under(store, KIND, prefix, batch=_BATCH))
     # The names are compared once more: what stands under a key is what its row says it is.
     wanted = [
         each
@@ -90,10 +90,8 @@ async def agrants_for(
 
 def select(store: Store, agent: str | None, tool: str | None, *, over: bool) -> tuple[Grant, ...]:
     """The grants of the tenant, oldest first; with `over`, also those that are revoked or spent. Raises `StoreError`."""
-    if agent is not None and tool is not None:
-        rows: Iterable[Document] = documents_under(store, digest_of(clean(agent), clean(tool)) + "/")
-    else:
-        rows = documents_under(store, "")
+    of_tool = digest_of(clean(agent), clean(tool)) + "/" if agent is not None and tool is not None else ""
+    rows = documents_under(store, KIND, of_tool, batch=_BATCH)
     now = store.clock()
     wanted = [
         each
@@ -106,20 +104,6 @@ def select(store: Store, agent: str | None, tool: str | None, *, over: bool) -> 
 def keeps_documents(store: Store) -> bool:
     """Whether the store keeps small documents: one that was written for an earlier release does not."""
     return type(store).select_documents is not Documents.select_documents
-
-
-def documents_under(store: Store, prefix: str) -> Iterator[Document]:
-    """The documents of grants whose key begins so, a batch at a time."""
-    after = prefix or None
-    while True:
-        rows = store.select_documents(KIND, after=after, limit=_BATCH)
-        for row in rows:
-            if not row.key.startswith(prefix):
-                return
-            yield row
-        if len(rows) < _BATCH:
-            return
-        after = rows[-1].key
 
 
 def key_of(grant: Grant) -> str:
@@ -163,7 +147,7 @@ def _id_of(found: Document) -> str:
 
 def _find(store: Store, id: str) -> Document | None:
     """The document of the grant with this id, None if there is none."""
-    return next((each for each in documents_under(store, "") if _id_of(each) == id), None)
+    return next((each for each in documents_under(store, KIND, "", batch=_BATCH) if _id_of(each) == id), None)
 
 
 # Giving
@@ -309,7 +293,7 @@ def keys_by_run(store: Store) -> Mapping[str, Sequence[str]]:
     """The keys of the grants that are for one run alone, by the digest of the run's id. A store that keeps no documents has none."""
     found: dict[str, list[str]] = {}
     if keeps_documents(store):
-        for document in documents_under(store, ""):
+        for document in documents_under(store, KIND, "", batch=_BATCH):
             if run := document.key.partition("/")[2].partition("/")[0]:
                 found.setdefault(run, []).append(document.key)
     return found

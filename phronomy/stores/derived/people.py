@@ -8,13 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from phronomy.records.people import ALIAS, DEPUTY, PERSON, Deputy, Person, deputy_prefix, read_deputy, read_person
+from phronomy.stores.derived.documents import documents_under
 from phronomy.stores.documents import NoDocuments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from phronomy.stores.base import Store
-    from phronomy.stores.rows import Document
 
 _PAGE: Final = 20
 """Rows that are read at once. Most deputies stand for one or two people, and the rest of a page is of others."""
@@ -52,21 +50,9 @@ def represented_by(store: Store, deputy_id: str) -> tuple[Deputy, ...]:
     if (person := person_of(store, deputy_id)) is None:
         return ()
     now = store.clock()
-    found = [read_deputy(row.key, row.text) for row in _rows_of(store, deputy_prefix(person.id))]
+    rows = documents_under(store, DEPUTY, deputy_prefix(person.id), batch=_PAGE)
+    found = [read_deputy(row.key, row.text) for row in rows]
     # The store does not find a row whose time is over. One that has lost its time, in a copy say, still has it in its text.
     live = [each for each in found if each.until is None or each.until.timestamp() > now]
     known = [each for each in live if person_of(store, each.principal) is not None]
     return tuple(sorted(known, key=lambda each: each.principal))
-
-
-def _rows_of(store: Store, prefix: str) -> Iterator[Document]:
-    after = prefix
-    while True:
-        page = store.select_documents(DEPUTY, after=after, limit=_PAGE)
-        for row in page:
-            if not row.key.startswith(prefix):
-                return
-            yield row
-        if len(page) < _PAGE:
-            return
-        after = page[-1].key

@@ -17,7 +17,7 @@ from phronomy.rules.reminders import Step, step_due
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import waiting_with_branch
 from phronomy.stores.log.log import journal_entry, pending_row
-from phronomy.stores.rows import Append, Behind, Branch, Claim, PendingFilter, PendingRow
+from phronomy.stores.rows import Append, Behind, Branch, PendingFilter, PendingRow, holder_of
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
@@ -68,11 +68,10 @@ def _change(store: Store, waiting: Waiting, branch: Branch, step: Step, at: date
     item = waiting.approval
     after: PendingApproval = item.evolve(reminded=item.reminded + 1)
     outcome = Reminded(pending_id=item.id, path=item.path, what=step.what, step=item.reminded, at=at)
-    held = branch.owner if branch.is_held(store.clock()) else None
     return Append(
         branch_id=branch.id,
         seq=branch.seq,
-        holder=Claim(branch_id=branch.id, run_id=branch.run_id, owner=held or "", fence=branch.fence),
+        holder=holder_of(branch, store.clock()),
         hands_over=False,
         entries=(journal_entry(outcome, ""),),
         closed=(item.id,),

@@ -18,7 +18,7 @@ from phronomy.rules.votes import VOTES, VoteKind, governed, in_force, is_request
 from phronomy.stores.derived.requests import waiting_with_branch
 from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_of, voters
 from phronomy.stores.log.log import trail_row
-from phronomy.stores.rows import Append, Behind, Claim
+from phronomy.stores.rows import Append, Behind, holder_of
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
@@ -132,11 +132,10 @@ def _refusal(
         refused=True,
         policy=item.policy,
     )
-    held = branch.owner if branch.is_held(store.clock()) else None
     return Append(
         branch_id=branch.id,
         seq=branch.seq,
-        holder=Claim(branch_id=branch.id, run_id=branch.run_id, owner=held or "", fence=branch.fence),
+        holder=holder_of(branch, store.clock()),
         hands_over=False,
         audit=(trail_row(record),),
     )
