@@ -57,10 +57,10 @@ class Vote(Record):
     """The vote of one person on a request.
 
     `by` is who voted, with the roles that they had then; if they stood in for somebody as a deputy, `behalf_of` is that
-    person. `digest` covers the tool and the arguments that the vote is for; `content_digest` covers the result that was
-    given in place of the tool. `levels` are the places, in the list of the request's approvers, of those whose predicate held for the
-    person. `listed` says that the voter
-    was found in the directory of the store. `grant` is the id of the standing grant by which the vote was cast.
+    person. `digest` covers the tool and the arguments that the vote is for, and `content_digest` the result that was given
+    in place of the tool. `levels` are the places, in the request's approvers, of those whose predicate held for the
+    person. `listed` says that the voter was found in the directory of the store. `grant` is the id of the standing grant
+    by which the vote was cast.
     """
 
     kind: Literal["approve", "reject", "respond"]

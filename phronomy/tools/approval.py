@@ -12,7 +12,7 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import canonical, clean
 from phronomy.foundation.quoting import quoted, quoted_word
 from phronomy.records.decisions import OnExpiry, Permitted, Reject
-from phronomy.tools.approvers import By, Escalate, People, check_people
+from phronomy.tools.approvers import By, Escalate, OnlyTrue, People, check_people
 from phronomy.tools.arguments import takes_context
 
 if TYPE_CHECKING:
@@ -217,8 +217,10 @@ class ApprovalPredicate(_OfArguments):
         return True
 
 
-class GrantCondition(_OfArguments):
+class GrantCondition(OnlyTrue, _OfArguments):
     """Says whether a standing grant covers arguments: exactly True, or it does not. One that raises covers nothing."""
+
+    _otherwise = "no grant counts by it"
 
     def covers(self, shown: Shown, context: object) -> bool:
         """Whether it covers these arguments. Raises `AsyncRequired` if it is async."""
@@ -236,16 +238,6 @@ class GrantCondition(_OfArguments):
             return self._said(await self._called(shown, context))
         except Exception as error:
             return self._refused(f"raised {type(error).__name__}")
-
-    def _said(self, answer: object) -> bool:
-        if isinstance(answer, bool):
-            return answer
-        checks.close_unawaited(answer)
-        return self._refused(f"answered with {type(answer).__name__}")
-
-    def _refused(self, why: str) -> bool:
-        _log.warning("%s %s, so no grant counts by it", self._what, why)
-        return False
 
 
 class TextOfArguments(_OfArguments):

@@ -88,8 +88,27 @@ def _is_predicate(each: object) -> TypeGuard[ApproverPredicate]:
     return callable(each) and not isinstance(each, str | Principal)
 
 
-class _Predicate:
+class OnlyTrue:
+    """The answers of a function of the user's, of which exactly True lets something through, and nothing else."""
+
+    _what: str
+    _otherwise: str
+
+    def _said(self, answer: object) -> bool:
+        if isinstance(answer, bool):
+            return answer
+        checks.close_unawaited(answer)
+        return self._refused(f"answered with {type(answer).__name__}")
+
+    def _refused(self, why: str) -> bool:
+        _log.warning("%s %s, so %s", self._what, why, self._otherwise)
+        return False
+
+
+class _Predicate(OnlyTrue):
     """Says whether a person may decide. One that raises, or gives anything but True, means that they may not."""
+
+    _otherwise = "this person may not decide"
 
     def __init__(self, function: ApproverPredicate, what: str) -> None:
         self._function: Callable[..., Any] = function
@@ -116,16 +135,6 @@ class _Predicate:
     def _refuse_async(self) -> None:
         if self.is_async:
             raise AsyncRequired(f"{self._what} is async; use the agent's async methods")
-
-    def _said(self, answer: object) -> bool:
-        if isinstance(answer, bool):
-            return answer
-        checks.close_unawaited(answer)
-        return self._refused(f"answered with {type(answer).__name__}")
-
-    def _refused(self, why: str) -> bool:
-        _log.warning("%s %s, so this person may not decide", self._what, why)
-        return False
 
 
 _PLAIN: Final[Approvers] = Approvers.model_construct()  # nothing is built for it on import

@@ -159,7 +159,10 @@ def as_given(given: Decision, outcome: Decided | Voted) -> Decided | Voted:
 def asked_anew(
     runner: Runner, call: Call, error: InvalidDecision | NotAnApprover | AlreadyVoted | GuardrailFailed
 ) -> Judged:
-    """The same request under a new id, with what is wrong with the answer that was given; its time to be decided begins anew."""
+    """The same request under a new id, with what is wrong with the answer that was given.
+
+    Its time to be decided begins anew, unless it asks for people.
+    """
     at = now(runner.ledger.store)
     tool = runner.spec.tool(call)
     expires_at, on_expiry = lapse(runner, tool, call.brief, at)

@@ -22,9 +22,8 @@ from phronomy.records.calls import REQUEST, Call, Decided, Judgement, Voted
 from phronomy.records.checkpoint import pending_of
 from phronomy.records.decisions import NO_BRIEF, PendingApproval
 from phronomy.records.principals import Principal
-from phronomy.records.record import digest_of
 from phronomy.rules.votes import VOTES, governed, in_force, voting_time
-from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_of, voters
+from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_by, voters, with_votes
 from phronomy.stores.native import in_store
 from phronomy.tools.approvers import People, aholds_at, holds_at
 
@@ -125,7 +124,9 @@ def vote_on(
     at: datetime,
 ) -> Vote | None:
     """The vote on what was shown; None if that asks for nobody. Raises `NotAnApprover`, `AlreadyVoted`."""
-    return _vote(shown, found, outcome, held, at, next_one.digest) if governed(shown) else None
+    return (
+        vote_by(shown, found, outcome.decision, at=at, digest=next_one.digest, levels=held) if governed(shown) else None
+    )
 
 
 def vote_after_edit(
@@ -140,48 +141,20 @@ def vote_after_edit(
     # Votes on the old arguments are void, so nobody has voted on these.
     found = [replace(each, repeated=False) for each in found]
     try:
-        return _vote(item, found, outcome, held, at, item.digest)
+        return vote_by(item, found, outcome.decision, at=at, digest=item.digest, levels=held)
     except NotAnApprover:
         # It counts nowhere, and says in the record who has edited. What a predicate said was of the levels of the old request.
-        return given.evolve(levels=()) if given is not None else _as_anybody(item, found, outcome, at)
-
-
-def _as_anybody(item: PendingApproval, found: Sequence[Voter], outcome: Decided, at: datetime) -> Vote:
-    return _vote(item.evolve(approvers=(Approvers(),)), found, outcome, {}, at, item.digest)
-
-
-def _vote(
-    item: PendingApproval,
-    found: Sequence[Voter],
-    outcome: Decided,
-    held: Mapping[str, tuple[int, ...]],
-    at: datetime,
-    digest: str,
-) -> Vote:
-    decision = outcome.decision
-    return vote_of(
-        item,
-        found,
-        VOTES[decision.kind],
-        at=at,
-        channel=decision.channel,
-        reason=decision.reason,
-        digest=digest,
-        content_digest=digest_of(decision.json_text("content")) if decision.kind == "respond" else None,
-        levels=held,
-    )
+        if given is not None:
+            return given.evolve(levels=())
+        anybody = item.evolve(approvers=(Approvers(),))
+        return vote_by(anybody, found, outcome.decision, at=at, digest=item.digest)
 
 
 def counted(
     runner: Runner, call: Call, outcome: Decided, item: PendingApproval, vote: Vote, *, enough: bool
 ) -> Decided | Voted:
     """The outcome with the votes in it: a decision if they are enough, else one more vote."""
-    decision = outcome.decision.evolve(
-        by=vote.by.without_claims(),
-        behalf_of=vote.behalf_of,
-        votes=(*item.votes, vote),
-        policy=item.policy,
-    )
+    decision = with_votes(outcome.decision, item, vote)
     # What is edited in a run inside a call is taken down to it with the decision, and put to the others there.
     if enough:
         return outcome.evolve(decision=decision)
@@ -190,10 +163,10 @@ def counted(
     # Checked with the agent's code, the answer counts as a vote: the request waits on, under an id that nobody has answered.
     if outcome.edited is None and call.status != "answered":
         return Voted(decision=decision)
-    return Voted(decision=decision, request=asked_anew(runner, call, outcome.edited))
+    return Voted(decision=decision, request=request_for_others(runner, call, outcome.edited))
 
 
-def asked_anew(runner: Runner, call: Call, edited: Judgement | None) -> Judgement:
+def request_for_others(runner: Runner, call: Call, edited: Judgement | None) -> Judgement:
     """The request that others are to decide: of the call as it is, or with other arguments."""
     if edited is None:  # the same request: its time runs on
         facts = {name: getattr(call, name) for name in ("tool", "digest", "repeatable", *REQUEST)}
@@ -210,4 +183,4 @@ def handed_on(child: Runner, outcome: Decided, call: Call | None) -> Decided | V
     decision, edited = outcome.decision, outcome.edited
     if edited is None or call is None or not decision.to_check:
         return outcome
-    return Voted(decision=decision.evolve(to_check=False), request=asked_anew(child, call, edited))
+    return Voted(decision=decision.evolve(to_check=False), request=request_for_others(child, call, edited))

@@ -14,9 +14,11 @@ from phronomy.errors import AlreadyVoted, NotAnApprover
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted_id
 from phronomy.records.approvers import Vote
-from phronomy.records.decisions import PendingApproval
+from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.principals import Principal
+from phronomy.records.record import digest_of
 from phronomy.rules.votes import (
+    VOTES,
     VoteKind,
     counts_at,
     decides,
@@ -149,6 +151,39 @@ def vote_of(
             f"{quoted_id(who.id)} has voted on pending {item.id} before, and counts once", pending_id=item.id, by=who.id
         )
     raise not_an_approver(item, who, kind, at)
+
+
+def vote_by(
+    item: PendingApproval,
+    voters: Sequence[Voter],
+    decision: Decision,
+    *,
+    at: datetime,
+    digest: str,
+    levels: Mapping[str, tuple[int, ...]] | None = None,
+) -> Vote:
+    """The vote that a decision is, on what has this digest. `levels` as in `vote_of`, and raises as that does."""
+    return vote_of(
+        item,
+        voters,
+        VOTES[decision.kind],
+        at=at,
+        channel=decision.channel,
+        reason=decision.reason,
+        digest=digest,
+        content_digest=digest_of(decision.json_text("content")) if decision.kind == "respond" else None,
+        levels=levels,
+    )
+
+
+def with_votes(decision: Decision, item: PendingApproval, vote: Vote) -> Decision:
+    """The decision with all votes on a request, its own last, and in the name of who has voted."""
+    return decision.evolve(
+        by=vote.by.without_claims(),
+        behalf_of=vote.behalf_of,
+        votes=(*item.votes, vote),
+        policy=item.policy,
+    )
 
 
 _VERBS: Final[Mapping[VoteKind, str]] = {"approve": "approve", "reject": "reject", "respond": "respond to"}

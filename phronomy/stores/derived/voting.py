@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from phronomy.approvals.answers import is_same_answer
 from phronomy.errors import CheckpointNotFound, NotAnApprover
-from phronomy.records.approvers import Approvers, Vote
+from phronomy.records.approvers import Approvers
 from phronomy.records.audit import AuditRecord
 from phronomy.records.calls import Decided, Voted
 from phronomy.records.decisions import Answer, Decision, DecisionKind, PendingApproval
 from phronomy.records.principals import Principal
-from phronomy.records.record import digest_of
 from phronomy.rules.votes import VOTES, VoteKind, governed, in_force, is_requester, names, voting_time
 from phronomy.stores.derived.requests import waiting_with_branch
-from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_of, voters
+from phronomy.stores.derived.voters import Voter, as_requested, is_decisive, vote_by, voters, with_votes
 from phronomy.stores.log.log import trail_row
 from phronomy.stores.rows import Append, Behind, holder_of
 
@@ -44,14 +43,12 @@ def voted(store: Store, item: PendingApproval, decision: Decision, at: datetime)
     found = voters(store, item, decision.by)
     asks_code = _asks_code(item, found, kind, at)
     try:
-        vote = _vote(item, found, decision, kind, at)
+        vote = vote_by(item, found, decision, at=at, digest=item.digest)
     except NotAnApprover:
         if not asks_code:
             raise
-        vote = _vote(item.evolve(approvers=(_ANYBODY,)), found[:1], decision, kind, at)
-    counted = decision.evolve(
-        by=vote.by.without_claims(), behalf_of=vote.behalf_of, votes=(*item.votes, vote), policy=item.policy
-    )
+        vote = vote_by(item.evolve(approvers=(_ANYBODY,)), found[:1], decision, at=at, digest=item.digest)
+    counted = with_votes(decision, item, vote)
     if decision.__dict__["args"] is not None:
         # What the edit comes to asks for its own people, and only the agent's code can say which.
         return Decided(decision=counted)
@@ -70,19 +67,6 @@ def _asks_code(item: PendingApproval, found: list[Voter], kind: VoteKind, at: da
         # Whatever the predicate says, who asked for the run may not approve.
         and not (kind != "reject" and level.not_requester and is_requester({found[0].by.id}, item.requester))
         for level in levels
-    )
-
-
-def _vote(item: PendingApproval, found: list[Voter], decision: Decision, kind: VoteKind, at: datetime) -> Vote:
-    return vote_of(
-        item,
-        found,
-        kind,
-        at=at,
-        channel=decision.channel,
-        reason=decision.reason,
-        digest=item.digest,
-        content_digest=digest_of(decision.json_text("content")) if kind == "respond" else None,
     )
 
 
