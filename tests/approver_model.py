@@ -5,14 +5,23 @@ It knows nothing of stores, checkpoints or agents: a request is its levels, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 Kind = Literal["approve", "reject", "respond"]
 Verdict = Literal[
-    "not allowed", "refused", "repeated", "counted", "approved", "rejected", "responded", "expired", "late"
+    "not allowed", "refused", "repeated", "counted", "approved", "rejected", "responded", "expired", "late", "to check"
 ]
-"""What a vote comes to. `late` is one after the request was decided."""
+"""What a vote comes to. `late` is one after the request was decided, `to check` one that a worker asks a function about."""
+
+PREDICATES: Mapping[str, Callable[[str | None, Mapping[str, Any]], bool]] = {
+    "is_fay": lambda id, args: id == "fay",
+    "is_trusted": lambda id, args: id in ("ann", "dan") and args["amount"] < 100,
+    "is_boss": lambda id, args: id in ("eve", "bob"),
+    "says_yes": lambda id, args: False,  # it says "yes", which is not True
+}
+"""The functions of person and request, by name."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,7 @@ class Step:
     after: float
     roles: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
+    predicates: frozenset[str] = frozenset()
     instead: bool = False
     needed: int | None = None
 
@@ -40,25 +50,28 @@ class Level:
 
     roles: frozenset[str] = frozenset()
     ids: frozenset[str] = frozenset()
+    predicates: frozenset[str] = frozenset()
     needed: int = 1
     rejections: int = 1
     not_requester: bool = False
     steps: tuple[Step, ...] = ()
+    standing: Literal["no", "any", "conditions"] = "no"
 
     @property
     def plain(self) -> bool:
         """Whether nothing is asked of who decides."""
-        return self == Level()
+        return replace(self, standing="no") == Level()
 
-    def people_at(self, at: float) -> tuple[frozenset[str], frozenset[str], bool]:
-        """The roles and the ids of those who may decide at this time, and whether anybody may."""
-        roles, ids, anybody = self.roles, self.ids, not (self.roles or self.ids)
+    def people_at(self, at: float) -> People:
+        """Those who may decide at this time."""
+        now = People(self.roles, self.ids, self.predicates, not (self.roles or self.ids or self.predicates))
         for step in self.begun(at):
             if step.instead:
-                roles, ids, anybody = step.roles, step.ids, False
+                now = People(step.roles, step.ids, step.predicates)
             else:
-                roles, ids = roles | step.roles, ids | step.ids
-        return roles, ids, anybody
+                both = (now.roles | step.roles, now.ids | step.ids, now.predicates | step.predicates)
+                now = People(*both, now.anybody)
+        return now
 
     def needed_at(self, at: float) -> int:
         needed = self.needed
@@ -69,23 +82,43 @@ class Level:
     def begun(self, at: float) -> list[Step]:
         return [step for step in sorted(self.steps, key=lambda each: each.after) if step.after <= at]
 
-    def takes(self, people: list[Voter], kind: Kind, at: float, requester: str | None) -> bool:
-        """Whether the vote counts here. `people` are the person whose vote it is, and the deputy who casts it, if there is one."""
-        roles, ids, anybody = self.people_at(at)
-        if (
-            kind != "reject"
-            and self.not_requester
-            and (requester is None or any(each.id == requester for each in people))
-        ):
+    def takes(
+        self, people: Iterable[Voter], kind: Kind, at: float, requester: str | None, held: Iterable[str] = ()
+    ) -> bool:
+        """Whether the vote counts here.
+
+        `people` are the person whose vote it is, and the deputy who casts it, if there is one. `held` are the functions that
+        have accepted the person.
+        """
+        whose, *others = people
+        if kind != "reject" and self.is_theirs([whose, *others], requester):
             return False
-        whose = people[0]
-        return anybody or whose.id in ids or bool(whose.roles & roles)
+        now = self.people_at(at)
+        return now.name(whose) or not now.predicates.isdisjoint(held)
+
+    def is_theirs(self, people: Iterable[Voter], requester: str | None) -> bool:
+        """Whether one of these may not approve, because they have asked for the run, or may have."""
+        return self.not_requester and (requester is None or any(each.id == requester for each in people))
 
     def reachable(self) -> bool:
         """Whether enough people can be found, as far as they are named by their ids."""
         last = max([0.0, *(step.after for step in self.steps)])
-        roles, ids, anybody = self.people_at(last)
-        return anybody or bool(roles) or len(ids) >= self.needed_at(last)
+        now = self.people_at(last)
+        return now.anybody or bool(now.roles or now.predicates) or len(now.ids) >= self.needed_at(last)
+
+
+@dataclass(frozen=True)
+class People:
+    """Those who may decide at a level, at one time."""
+
+    roles: frozenset[str]
+    ids: frozenset[str]
+    predicates: frozenset[str]
+    anybody: bool = False
+
+    def name(self, voter: Voter) -> bool:
+        """Whether they are named, without any function."""
+        return self.anybody or voter.id in self.ids or bool(voter.roles & self.roles)
 
 
 @dataclass(frozen=True)
@@ -96,6 +129,8 @@ class Cast:
     kind: Kind
     content: object = None
     listed: bool = False
+    held: frozenset[tuple[int, str]] = frozenset()
+    """The functions that accepted the person when the vote was cast, with the number of the level. They are asked once."""
 
     @property
     def by(self) -> str | None:
@@ -151,9 +186,10 @@ class Count:
     votes: list[Cast] = field(default_factory=list)
     decided: Verdict | None = None
     latest: float = 0.0
+    args: Mapping[str, Any] = field(default_factory=dict)
 
-    def cast(self, voter: Voter, kind: Kind, at: float, *, content: object = None) -> Verdict:
-        """What the next vote comes to."""
+    def cast(self, voter: Voter, kind: Kind, at: float, *, content: object = None, alone: bool = False) -> Verdict:
+        """What the next vote comes to. `alone` is with the store alone, where no function can be asked."""
         if self.decided is not None:
             return "late"
         if self.answers is not None and kind not in self.answers:
@@ -161,7 +197,12 @@ class Count:
         if self.expires is not None and not self.stays and at >= self.expires:
             return "expired"
         at = max(at, self.latest)
-        found = self._of(voter, kind, at, content)
+        found = self.voice(voter, kind, at, content, asks=not alone)
+        if alone and found != "repeated":
+            comes_to = None if isinstance(found, str) else replace(self, votes=[*self.votes, found]).comes_to(found, at)
+            if comes_to is None and self.is_uncertain(voter, kind, at):
+                has_voted = isinstance(found, str) and voter.id in self.used()
+                return "repeated" if has_voted else "to check"
         if isinstance(found, str):
             return found
         self.votes.append(found)
@@ -169,37 +210,75 @@ class Count:
         self.decided = self.comes_to(found, at)
         return self.decided or "counted"
 
-    def _of(self, voter: Voter, kind: Kind, at: float, content: object) -> Cast | Verdict:
-        """The vote, or why there is none."""
+    def voice(
+        self, voter: Voter, kind: Kind, at: float, content: object = None, *, asks: bool = True
+    ) -> Cast | Verdict:
+        """The vote, or why there is none. With `asks`, the functions are asked about the person."""
         if voter.id is None:
             return "refused"
         repeated = False
         for people in self.staff.voters(voter):
-            if any(level.takes([*people], kind, at, self.requester) for level in self.levels):
+            held = self.holding(people[0], at) if asks else frozenset()
+            found = Cast(people, kind, content, voter.id in self.staff.roles, held)
+            if any(self.takes(place, people, found, at) for place in range(len(self.levels))):
                 if {each.id for each in people}.isdisjoint(self.used()):
-                    return Cast(people, kind, content, voter.id in self.staff.roles)
+                    return found
                 repeated = True
         # Refused before whether they have voted: the documentation does not say which of the two it is.
         return "repeated" if repeated else "refused"
 
+    def holding(self, voter: Voter, at: float) -> frozenset[tuple[int, str]]:
+        """The functions that accept the person at this time."""
+        levels = enumerate(self.levels)
+        asked = [(place, name) for place, level in levels for name in level.people_at(at).predicates]
+        return frozenset((place, name) for place, name in asked if PREDICATES[name](voter.id, self.args))
+
+    def is_uncertain(self, voter: Voter, kind: Kind, at: float) -> bool:
+        """Whether a function of a level, where they are named in no other way, may accept them."""
+        return any(
+            (now := level.people_at(at)).predicates
+            and not any(now.name(people[0]) for people in self.staff.voters(voter))
+            and not (kind != "reject" and level.is_theirs([voter], self.requester))
+            for level in self.levels
+        )
+
+    def takes(self, place: int, people: Iterable[Voter], vote: Cast, at: float) -> bool:
+        """Whether a vote counts at a level."""
+        held = [name for level, name in vote.held if level == place]
+        return self.levels[place].takes(people, vote.kind, at, self.requester, held)
+
+    def standing(self) -> list[tuple[Cast, tuple[Voter, ...]]]:
+        """The votes that stand, with their people as they are now: of each person the last one."""
+        found: list[tuple[Cast, tuple[Voter, ...]]] = []
+        seen: set[str | None] = set()
+        for vote in reversed(self.votes):
+            now = self.staff.now(vote)
+            ids = {each.id for each in vote.people}
+            if now is not None and seen.isdisjoint(ids):
+                found.append((vote, now))
+                seen |= ids
+        return found
+
     def used(self) -> set[str | None]:
         """The ids of those who have voted, for themselves or for others, and of those who were voted for."""
-        return {each.id for vote in self.votes for each in vote.people}
+        return {each.id for vote, _ in self.standing() for each in vote.people}
 
     def comes_to(self, last: Cast, at: float) -> Verdict | None:
         """What the request comes to with the last of the votes."""
-        counts = [(level, self._count(level, last, at)) for level in self.levels]
+        counts = [(level, self._count(place, last, at)) for place, level in enumerate(self.levels)]
         if last.kind == "reject":
             return "rejected" if any(count >= level.rejections for level, count in counts) else None
         if not all(count >= level.needed_at(at) for level, count in counts):
             return None
         return "approved" if last.kind == "approve" else "responded"
 
-    def _count(self, level: Level, last: Cast, at: float) -> int:
-        """How many have said the same, of those who may decide now: whoever was replaced by others counts no longer."""
-        same = [vote for vote in self.votes if (vote.kind, vote.content) == (last.kind, last.content)]
-        now = [(self.staff.now(vote), vote.kind) for vote in same]
-        return sum(people is not None and level.takes([*people], kind, at, self.requester) for people, kind in now)
+    def _count(self, place: int, last: Cast, at: float) -> int:
+        """How many have said the same, of those who might decide when they voted, and may now."""
+        return sum(
+            self.takes(place, vote.people, vote, at) and self.takes(place, now, vote, at)
+            for vote, now in self.standing()
+            if (vote.kind, vote.content) == (last.kind, last.content)
+        )
 
 
 def asking(*levels: Level) -> tuple[Level, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,17 +56,49 @@ def principal(voter: Voter) -> Principal:
     return Principal(id=voter.id, roles=tuple(sorted(voter.roles)))
 
 
+def is_fay(who: Principal, request: PendingApproval) -> bool:
+    return who.id == "fay"
+
+
+def is_trusted(who: Principal, request: PendingApproval) -> bool:
+    return {"ann", "dan"} >= {who.id} and bool(request.args["amount"] < 100)
+
+
+def is_boss(who: Principal, request: PendingApproval) -> bool:
+    return {"eve": True, "bob": True}[who.id]  # of others it raises
+
+
+def says_yes(who: Principal, request: PendingApproval) -> Any:
+    return "yes"
+
+
+def is_small(args: Mapping[str, Any]) -> bool:
+    return bool(args["amount"] < 100)
+
+
+def is_odd(args: Mapping[str, Any]) -> Any:
+    return 1
+
+
+def functions(names: Iterable[str]) -> list[Any]:
+    """The predicates of these names, as an approval takes them."""
+    known = {"is_fay": is_fay, "is_trusted": is_trusted, "is_boss": is_boss, "says_yes": says_yes}
+    return [known[name] for name in sorted(names)]
+
+
 def escalate(step: Step) -> Escalate:
     """The step, as a tool says it."""
-    by = [*sorted(step.roles), *(Principal(id=id) for id in sorted(step.ids))]
+    by = [*sorted(step.roles), *(Principal(id=id) for id in sorted(step.ids)), *functions(step.predicates)]
     return Escalate(after=step.after, by=by, instead=step.instead, needed=step.needed)
 
 
 def approval(level: Level, **options: Any) -> Approval:
     """The level, as a tool or a policy says it."""
-    by = [*sorted(level.roles), *(Principal(id=id) for id in sorted(level.ids))]
+    by = [*sorted(level.roles), *(Principal(id=id) for id in sorted(level.ids)), *functions(level.predicates)]
+    standing = {"no": False, "any": True, "conditions": {"small": is_small, "odd": is_odd}}[level.standing]
     return Approval(
         by=by or None,
+        standing=standing,
         needed=level.needed,
         rejections=level.rejections,
         not_requester=level.not_requester,

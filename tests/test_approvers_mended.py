@@ -247,6 +247,58 @@ def test_the_trail_has_each_giver_of_a_grant(desk: Desk) -> None:
     assert {(line.channel, line.grant) for line in lines} == {("grant", grant.id)}
 
 
+# Counting
+
+
+@pytest.mark.parametrize("later", [is_head, is_clerk], ids=["another", "the same"])
+def test_a_predicate_that_others_have_replaced_counts_no_longer(desk: Desk, alone: bool, later: Any) -> None:
+    """The clerk was accepted by a function. An escalation puts other people in their place."""
+    step = Escalate(after=100, by=[later, "boss"], instead=True, needed=2)
+    item = desk.asked(Approval(by=is_clerk, needed=3, escalate=step))
+    assert desk.vote(item, "clerk") == "counted"
+    desk.till.now += 100
+    assert desk.vote(item, GUS, alone=alone) == "counted"
+    desk.work()
+    assert desk.paid == []
+    (row,) = desk.store.pending()
+    assert desk.vote(row.approval, Principal(id="fay", roles=("boss",)), alone=alone) == "approved"
+    desk.work()
+    assert desk.paid == [PAID]
+
+
+@DEPTHS
+def test_a_role_that_was_taken_away_is_not_made_up_for_by_one_that_was_given(
+    desk: Desk, alone: bool, depth: int
+) -> None:
+    """It takes a lead. When they voted, bob was one; when the last vote comes, cat is one."""
+    people(desk, bob=("lead",), cat=("boss",), dan=("boss",))
+    item = asked(desk, Approval(by="lead"), Approval(by=["lead", "boss"], needed=3), depth=depth)
+    assert [desk.vote(item, who, alone=alone) for who in ("bob", "cat")] == ["counted", "counted"]
+    for who, role in {"bob": "boss", "cat": "lead"}.items():
+        desk.directory.add(Person(id=who, roles=(role,)), replace=True)
+    assert desk.vote(item, "dan", alone=alone) == "counted"
+    desk.work()
+    assert desk.paid == []
+    assert desk.vote(item, Principal(id="fay", roles=("lead",)), alone=alone) == "approved"
+    desk.work()
+    assert desk.paid == [PAID]
+
+
+# Grants
+
+
+def test_of_several_grants_the_oldest_is_used(desk: Desk) -> None:
+    given = []
+    for _ in range(6):
+        given.append(desk.store.grant(Grant(agent="desk", tool="pay", scope="tenant", uses=1), by=BOB).id)
+        desk.till.now += 1
+    desk.made = desk.agent(Approval(by="lead", standing=True))
+    for place in range(6):
+        assert desk.driver.invoke(desk.made, "Pay", requester="ann").status == "completed"
+        assert [each.id for each in desk.store.grants()] == given[place + 1 :]
+    assert [line.grant for line in desk.store.audit()] == given
+
+
 # Holding up
 
 

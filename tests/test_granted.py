@@ -122,6 +122,19 @@ def test_a_call_passes_only_by_a_grant_that_covers_it(
     assert uses(desk, grant) == expected
 
 
+def test_a_giver_who_was_removed_from_the_directory_counts_no_longer(desk: Desk) -> None:
+    """Whatever roles they were given by the caller when they gave it."""
+    desk.directory.add(Person(id="bob", roles=("lead",)))
+    grant = give(desk, BOB)
+    assert grant.givers[0].listed and passes(desk)
+    desk.directory.remove("bob")
+    assert not passes(desk)
+    desk.directory.add(Person(id="bob", roles=("lead",)))
+    assert passes(desk)
+    desk.directory.add(Person(id="bob", roles=()), replace=True)
+    assert not passes(desk)
+
+
 def test_a_grant_like_a_request_is_for_the_rest_of_its_run(desk: Desk) -> None:
     """The request itself is not decided by it; the same call later in the run passes, and in another run it does not."""
     replies = [call("pay", {"order": 1}), call("pay", {"order": 1}), call("pay", {"order": 2}), "Done."]

@@ -26,12 +26,16 @@ NEEDED: Final[Mapping[str, str]] = {"run": "run_id", "thread": "thread_id", "pri
 
 
 class Given(Record):
-    """One person's part in a grant: who gave it, when, and through which channel. `behalf_of` is who it was given for."""
+    """One person's part in a grant: who gave it, when, and through which channel. `behalf_of` is who it was given for.
+
+    `listed` says that the giver was found in the directory of the store: their part counts as long as they are.
+    """
 
     principal: Recorded
     at: Time
     channel: Text | None = None
     behalf_of: Recorded | None = None
+    listed: bool = Field(default=False, exclude_if=not_)
 
 
 class Revoked(Record):

@@ -100,21 +100,44 @@ def tallies(
     *,
     requested_at: datetime,
     requester: Principal | None,
+    recorded: Sequence[Vote] | None = None,
 ) -> list[LevelTally]:
-    """How the votes stand at each level. The last one is counted with those like it: for the same, and of the same digest."""
+    """How the votes stand at each level. The last one is counted with those like it: for the same, and of the same digest.
+
+    `recorded` are the same votes as they were cast, where `votes` have the roles that these people have now. A vote counts at a level
+    if it does in both.
+    """
     if not votes:
         return [LevelTally(level.of, 0, level.needed, 0, level.rejections) for level in levels]
     last = votes[-1]
     at = voting_time(requested_at, requested_at, votes)
-    counted = _once_each(votes)
+    counted = [(votes[place], (recorded or votes)[place]) for place in _once_each(votes)]
     found: list[LevelTally] = []
     for place, level in enumerate(levels):
         now = in_force(level, requested_at, at)
-        here = [vote for vote in counted if counts_at(place, now, vote, requester)]
+        here = [
+            vote
+            for vote, cast in counted
+            if counts_at(place, now, _with_predicates(place, level, now, vote, requested_at), requester)
+            and (
+                cast is vote
+                or counts_at(place, now, _with_predicates(place, level, now, cast, requested_at), requester)
+            )
+        ]
         same = [vote for vote in here if _is_like(vote, last)]
         against = [vote for vote in here if vote.kind == "reject"]
         found.append(LevelTally(level.of, len(same), now.needed, len(against), now.rejections))
     return found
+
+
+def _with_predicates(place: int, level: Approvers, now: Approvers, vote: Vote, requested_at: datetime) -> Vote:
+    """The vote without this level's predicate, if an escalation has put others in the place of those that were asked then."""
+    if place not in vote.levels or not level.escalations:
+        return vote
+    then = in_force(level, requested_at, vote.at)
+    if set(then.predicates) <= set(now.predicates):
+        return vote
+    return vote.evolve(levels=tuple(each for each in vote.levels if each != place))
 
 
 def decides(tally: Sequence[LevelTally], kind: VoteKind) -> bool:
@@ -124,17 +147,17 @@ def decides(tally: Sequence[LevelTally], kind: VoteKind) -> bool:
     return all(each.counted >= each.needed for each in tally)
 
 
-def _once_each(votes: Sequence[Vote]) -> list[Vote]:
-    """The votes with one of each person, themselves or by a deputy: the last one.
+def _once_each(votes: Sequence[Vote]) -> list[int]:
+    """The places of the votes with one of each person, themselves or by a deputy: the last one.
 
     Nobody can vote again as long as their vote stands. It does not where a deputy has voted who is none any more.
     """
     seen: set[str] = set()
-    found: list[Vote] = []
-    for vote in reversed(votes):
-        if seen.isdisjoint(vote.ids):
-            found.append(vote)
-        seen |= vote.ids
+    found: list[int] = []
+    for place in reversed(range(len(votes))):
+        if seen.isdisjoint(votes[place].ids):
+            found.append(place)
+        seen |= votes[place].ids
     return found[::-1]
 
 

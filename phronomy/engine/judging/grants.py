@@ -49,6 +49,8 @@ def granted(runner: Runner, call: Call) -> Decided | None:
         voted = item
         for given in grant.givers:
             found = voters(store, voted, given.principal)
+            if given.listed and not found[0].listed:
+                continue  # removed since: nobody knows what they may do now
             held = {each.person.id: levels_held(runner, call, voted, each.person, at) for each in found}
             voted = with_giver(voted, grant, found, held, at)
         enough = not governed(item) or (voted.votes != () and is_decisive(store, before_last(voted), voted.votes[-1]))
@@ -71,6 +73,8 @@ async def agranted(runner: Runner, call: Call) -> Decided | None:
         voted = item
         for given in grant.givers:
             found = await in_store(store, voters, store, voted, given.principal)
+            if given.listed and not found[0].listed:
+                continue  # removed since: nobody knows what they may do now
             held = {each.person.id: await alevels_held(runner, call, voted, each.person, at) for each in found}
             voted = with_giver(voted, grant, found, held, at)
         enough = not governed(item) or (

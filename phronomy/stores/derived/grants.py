@@ -27,6 +27,7 @@ from phronomy.records.grants import NEEDED, Given, Grant, GrantScope, Revoked, i
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import digest_of
 from phronomy.stores.derived.documents import MOST, documents_under
+from phronomy.stores.derived.people import as_listed
 from phronomy.stores.derived.requests import Request, request
 from phronomy.stores.documents import Documents
 from phronomy.stores.native import apart
@@ -57,7 +58,7 @@ _ROOM: Final = 10_000
 def grants_for(
     store: Store, agent: str, tool: str, *, run_id: str | None = None, pending_id: str | None = None
 ) -> tuple[Grant, ...]:
-    """The grants for a tool of an agent that are not revoked, spent or over, in the order of their keys.
+    """The grants for a tool of an agent that are not revoked, spent or over, oldest first.
 
     With `run_id`, those that are for other runs alone are left out, and are not read. With `pending_id`, those that this request
     has used come first, and are there though they are spent. A store that keeps no documents has none.
@@ -78,7 +79,8 @@ def grants_for(
         and (each.agent, each.tool) == (clean(agent), clean(tool))
     ]
     # A process may have died after the use. Its request has the use that it had: of no other grant, and also if it was the last.
-    return tuple(sorted(wanted, key=lambda each: pending_id not in each.used))
+    # Of several, the oldest is used, and not the one whose random id happens to come first.
+    return tuple(sorted(wanted, key=lambda each: (pending_id not in each.used, _made_at(each), each.id)))
 
 
 async def agrants_for(
@@ -309,7 +311,8 @@ def _giver(store: Store, by: str | Principal, channel: str | None) -> Given:
     who = as_principal(by)
     if who is None:
         raise InvalidDecision("by says who does it: a Principal, or its id as text that is not empty")
-    return Given(principal=who, at=datetime.fromtimestamp(store.clock(), UTC), channel=channel)
+    listed = keeps_documents(store) and as_listed(store, who)[1]
+    return Given(principal=who, at=datetime.fromtimestamp(store.clock(), UTC), channel=channel, listed=listed)
 
 
 def _people(grant: Grant) -> set[str]:

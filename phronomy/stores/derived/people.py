@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from phronomy.records.people import ALIAS, DEPUTY, PERSON, Deputy, Person, deputy_prefix, read_deputy, read_person
+from phronomy.records.principals import Principal
 from phronomy.stores.derived.documents import documents_under
 from phronomy.stores.documents import NoDocuments
 
@@ -38,6 +39,16 @@ def person_known_as(store: Store, id: str) -> Person | None:
     person = person_of(store, found.text) if found is not None else None
     # Both must agree, as for the directory: an alias that somebody has left behind leads to nobody.
     return person if person is not None and id in person.aliases else None
+
+
+def as_listed(store: Store, principal: Principal) -> tuple[Principal, bool]:
+    """The principal as the directory knows them, with their roles there, and whether it does. Raises `StoreError`."""
+    person = person_known_as(store, principal.id)
+    if person is None:
+        return principal, False
+    # Also by an alias: somebody who comes through a second channel, under another id, is the same person.
+    known = {"id": person.id, "name": person.name or principal.name, "kind": person.kind, "roles": person.roles}
+    return principal.evolve(**known), True
 
 
 def represented_by(store: Store, deputy_id: str) -> tuple[Deputy, ...]:

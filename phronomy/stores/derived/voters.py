@@ -29,7 +29,7 @@ from phronomy.rules.votes import (
     told,
     voting_time,
 )
-from phronomy.stores.derived.people import person_known_as, person_of, represented_by
+from phronomy.stores.derived.people import as_listed, person_of, represented_by
 
 if TYPE_CHECKING:
     from phronomy.stores.base import Store
@@ -64,7 +64,7 @@ def voters(store: Store, item: PendingApproval, by: Principal | None) -> list[Vo
             pending_id=item.id,
             by=None,
         )
-    person, listed = _as_listed(store, by)
+    person, listed = as_listed(store, by)
     # A vote that does not stand any more, of a deputy whose time is over say, takes nobody's vote away.
     used = {id for each in item.votes if (vote := _as_now(store, each)) is not None for id in vote.ids}
     found = [Voter(by=person, listed=listed, repeated=person.id in used)]
@@ -78,7 +78,7 @@ def voters(store: Store, item: PendingApproval, by: Principal | None) -> list[Vo
 
 def check_still_listed(store: Store, pending_id: str, vote: Vote) -> None:
     """Refuse a vote that is to be checked of somebody whom the directory knew, and knows no longer. Raises `NotAnApprover`."""
-    if vote.listed and not _as_listed(store, vote.by)[1]:
+    if vote.listed and not as_listed(store, vote.by)[1]:
         raise NotAnApprover(
             f"{quoted_id(vote.by.id)} was removed from the directory before the vote on pending {pending_id} was checked:"
             " it does not count",
@@ -87,22 +87,12 @@ def check_still_listed(store: Store, pending_id: str, vote: Vote) -> None:
         )
 
 
-def _as_listed(store: Store, principal: Principal) -> tuple[Principal, bool]:
-    """The principal as the directory knows them, with their roles there, and whether it does."""
-    person = person_known_as(store, principal.id)
-    if person is None:
-        return principal, False
-    # Also by an alias: somebody who comes through a second channel, under another id, is the same person.
-    known = {"id": person.id, "name": person.name or principal.name, "kind": person.kind, "roles": person.roles}
-    return principal.evolve(**known), True
-
-
 def as_requested(store: Store, item: PendingApproval) -> PendingApproval:
     """The request with its requester as the directory knows them, where it matters who that is."""
     requester = item.requester
     if requester is None or not any(level.not_requester for level in governed(item)):
         return item
-    return item.evolve(requester=_as_listed(store, requester)[0])
+    return item.evolve(requester=as_listed(store, requester)[0])
 
 
 def vote_of(
@@ -215,24 +205,26 @@ def is_decisive(store: Store, item: PendingApproval, vote: Vote) -> bool:
         return False
     if not item.votes:
         return True
-    now = (*(each for each in (_as_now(store, vote) for vote in item.votes) if each is not None), vote)
-    return _decides(as_requested(store, item), now)
+    found = [(as_now, each) for each in item.votes if (as_now := _as_now(store, each)) is not None]
+    now, recorded = [each for each, _ in found], [each for _, each in found]
+    # Each vote by both: a role that one has lost must not be made up for by one that another was given.
+    return _decides(as_requested(store, item), (*now, vote), (*recorded, vote))
 
 
-def _decides(item: PendingApproval, votes: Sequence[Vote]) -> bool:
-    tally = tallies(governed(item), votes, requested_at=item.requested_at, requester=item.requester)
+def _decides(item: PendingApproval, votes: Sequence[Vote], recorded: Sequence[Vote] | None = None) -> bool:
+    tally = tallies(governed(item), votes, requested_at=item.requested_at, requester=item.requester, recorded=recorded)
     return decides(tally, votes[-1].kind)
 
 
 def _as_now(store: Store, vote: Vote) -> Vote | None:
     """A vote with the roles that its people have now; None if it does not count any more."""
-    by, listed = _as_listed(store, vote.by)
+    by, listed = as_listed(store, vote.by)
     # Somebody was found in the directory when they voted, and was removed since: nobody knows what they may do now.
     if vote.listed and not listed:
         return None
     if vote.behalf_of is None:
         return vote.evolve(by=by)
-    behalf_of, known = _as_listed(store, vote.behalf_of)
+    behalf_of, known = as_listed(store, vote.behalf_of)
     # A deputy stands in as long as they are one. What they have decided is decided; a vote that waits for others is not.
     if not known or all(each.principal != behalf_of.id for each in represented_by(store, by.id)):
         return None
