@@ -4,6 +4,7 @@ With `-j` those that leave a processor idle run side by side, and the tests by t
 """
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -99,6 +100,9 @@ sys.exit("too heavy" if "litellm" in brought or sum(brought.values()) > float(sy
 
 # Much of the time goes by waiting for servers and other processes, so there are more workers than processors.
 WORKERS = (f"--numprocesses={2 * (os.cpu_count() or 1)}", "--dist=worksteal")
+
+# The rest of the sweep is run in so many shares, a commit one of them.
+SHARES = 6
 
 # Set where the sweep follows the tests, as in the continuous integration. Of the tests those are measured that reach all of the core,
 # and the sweep runs, in their environment and at full speed, what they have not done to the full.
@@ -206,13 +210,25 @@ def measured(session: nox.Session, *options: str) -> None:
     coverage("report", f"--include={CORE}", "--fail-under=100")
 
 
+def share(session: nox.Session) -> str:
+    """The share of the rest of the sweep that this commit runs: all of it takes longer than anybody waits for a commit.
+
+    The content decides, so a run can be repeated, and the next commit most likely runs another share.
+    """
+    codes = [0, 128]
+    found = session.run("git", "rev-parse", "HEAD^{tree}", silent=True, log=False, external=True, success_codes=codes)
+    found = str(found).strip()
+    number = int(found, 16) % SHARES if re.fullmatch("[0-9a-f]{40,64}", found) else 0  # no checkout: the first
+    return f"{number + 1}/{SHARES}"
+
+
 @nox.session(default=False)
 def sweep(session: nox.Session) -> None:
     """Run every test with every driver on every store, every kill and race, and measure what they reach."""
     python = Path(session.bin).parents[1] / "tests" / "bin" / "python"
     if FOLLOWED and python.exists():
         session.env["PYTHONDONTWRITEBYTECODE"] = ""
-        options = ("--sweep", "--rest", *WORKERS, "--durations=20")
+        options = ("--sweep", "--rest", f"--share={share(session)}", *WORKERS, "--durations=20")
         session.run(str(python), "-m", "pytest", *options, external=True)
     else:
         install_tests(session)
@@ -251,6 +267,22 @@ def mcp(session: nox.Session) -> None:
     session.log(f"the official MCP servers took {time.monotonic() - started:.0f} s")
 
 
+@nox.session(default=False, allow_parallel=True)
+def browser(session: nox.Session) -> None:
+    """Look at the pages of the inbox with a browser, and print how long it took. `PHRONOMY_SCREENSHOTS` names a folder for pictures."""
+    started = time.monotonic()
+    session.install("-e", ".", *group("browser"))
+    home = Path(session.create_tmp()).resolve() / "browser"
+    session.run("python", "tests/browser/chromium.py", str(home))
+    session.env["PHRONOMY_BROWSER"] = str(home)
+    if session.posargs == ["declaration"]:
+        session.run("python", "tests/browser/declaration.py")
+        return
+    workers = f"--numprocesses={min(os.cpu_count() or 1, 4)}"
+    session.run("pytest", *(session.posargs or ["tests/browser", workers, "--timeout=120", "--durations=5"]))
+    session.log(f"the browser tests took {time.monotonic() - started:.0f} s")
+
+
 def install_tests(session: nox.Session) -> None:
     """Install the project and what its tests need. What they start is compiled once, whatever the environment says."""
     session.install("-e", ".", *group("test"))
@@ -261,7 +293,7 @@ def install_tests(session: nox.Session) -> None:
 
 def compile_tests(session: nox.Session) -> None:
     """Have each test file compiled once, as pytest does it: in a fresh checkout each worker would do it, all at the same time."""
-    files = sorted(map(str, Path("tests").rglob("test_*.py")))
+    files = sorted(map(str, Path("tests").glob("test_*.py")))
     parts = os.cpu_count() or 1
     env = {name: value for name, value in {**os.environ, **session.env}.items() if value is not None}
     running = []

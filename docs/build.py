@@ -40,11 +40,13 @@ def lay_out(folder: Path) -> None:
     for name, text in reference.pages().items():
         _made(pages / "docs" / "reference" / f"{name}.md").write_text(text)
     shutil.copy(ROOT / "docs" / "site.css", pages / "site.css")
-    examples = sorted((ROOT / "examples").glob("*.py"))
-    for example in examples:
+    shutil.copytree(ROOT / "docs" / "images", pages / "docs" / "images")
+    home = ROOT / "examples"
+    examples = {each.relative_to(home).with_suffix(""): each for each in sorted(home.rglob("*.py"))}
+    for place, example in examples.items():
         page = f"# {example.name}\n\n```python\n{example.read_text()}```\n"
-        _made(pages / "examples" / f"{example.stem}.md").write_text(page)
-    links = "".join(f"- [{example.name}]({example.stem}.md): {line_of(example)}\n" for example in examples)
+        _made(pages / "examples" / f"{place}.md").write_text(page)
+    links = "".join(f"- [{place}.py]({place}.md): {line_of(example)}\n" for place, example in examples.items())
     (pages / "examples" / "index.md").write_text(f"# Examples\n\nEach is a program that runs by itself.\n\n{links}")
 
 
@@ -58,7 +60,7 @@ def as_on_site(text: str) -> str:
     text = re.sub(r"\]\(((?:\.\./)?)README\.md", r"](\1index.md", text)
     text = re.sub(r"\]\(((?:\.\./)?)LICENSE\)", r"](\1LICENSE.txt)", text)
     text = re.sub(r"\]\(((?:\.\./)?examples)\)", r"](\1/index.md)", text)
-    return re.sub(r"\]\(((?:\.\./)?examples/\w+)\.py\)", r"](\1.md)", text)
+    return re.sub(r"\]\(((?:\.\./)?examples/[\w/]+)\.py\)", r"](\1.md)", text)
 
 
 PLAIN_ARROWS = re.compile(r"```mermaid\nflowchart TD\n((?: +\w+ --> \w+\n)+)```")

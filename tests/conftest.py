@@ -18,7 +18,7 @@ import pytest
 import shared
 from drivers import DRIVERS, STORES, Driver, open_kind
 from hypothesis import HealthCheck, settings
-from selection import begin_sweep, chosen, rest, scaled
+from selection import begin_sweep, chosen, rest, scaled, share
 
 from phronomy import SQLiteStore
 from phronomy.models import litellm
@@ -56,6 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--rest", action="store_true", help="with --sweep: without what a run by default has done to the full"
     )
     parser.addoption(
+        "--share", default="1/1", metavar="NUMBER/OF", help="with --rest: only this share of it, such as 2/4"
+    )
+    parser.addoption(
         "--measure-core",
         action="store_true",
         help="measure the tests alone that reach all of the core, the others at full speed",
@@ -82,10 +85,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     if any("::" in each for each in config.args):
         return
-    kept = rest(items) if config.getoption("sweep") else chosen(items)
+    kept = share(rest(items), *share_of(config)) if config.getoption("sweep") else chosen(items)
     left = set(items) - set(kept)
     config.hook.pytest_deselected(items=[item for item in items if item in left])
     items[:] = kept
+
+
+def share_of(config: pytest.Config) -> tuple[int, int]:
+    """The number of the share that is wanted, and how many there are."""
+    number, _, of = str(config.getoption("share")).partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise pytest.UsageError("--share is a number and how many there are, such as 2/4")
+    return int(number), int(of)
 
 
 def pytest_collection_finish() -> None:

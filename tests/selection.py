@@ -13,7 +13,8 @@ These marks say otherwise:
 - `worlds(n)`: it runs in n worlds, others than the next test. For whole stories, whose laws have tests of their own everywhere.
 
 A test that counts (examples, racers, places to die at) says how many by `scaled`. `--sweep --rest` leaves out what a default run does
-to the full: the continuous integration runs both, one after the other.
+to the full. `--share 2/4` runs the second of four shares of what was chosen: each test is in one of them, by its name. The continuous
+integration runs the tests, and then one share of the rest: which one, the commit says.
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ def rest(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     does_more = scaled_names(item.path for item in items)
     done = {item for item in chosen(items) if top_name(item) not in does_more[item.path]}
     return [item for item in items if item not in done]
+
+
+def share(items: Iterable[pytest.Item], number: int, of: int) -> list[pytest.Item]:
+    """The share of the tests that has this number, from 1 to `of`: each test is in one, whatever other tests there are."""
+    return [item for item in items if crc32(item.nodeid.encode()) % of == number - 1]
 
 
 def top_name(item: pytest.Item) -> str:

@@ -18,7 +18,7 @@ from test_cli_runs import place, run, said
 
 from phronomy import Agent, Checkpoint, SQLiteStore, cli
 from phronomy.cli.screen import Screen, json_text
-from phronomy.cli.suspicious_letters import escaped
+from phronomy.foundation.suspicious_letters import escaped
 from phronomy.testing import ScriptedModel, call
 
 __all__ = ["place", "said"]  # fixtures

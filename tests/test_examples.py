@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,11 @@ import pytest
 from drivers import PATIENCE, until
 from selection import scaled
 
+from phronomy import open_store
+from phronomy.people import Person, StoreDirectory
 from phronomy.testing import ChatServer, call
+from phronomy.testing.chat import Clock, FakeSlack
+from phronomy.testing.chat.slack import SECRET, TOKEN
 
 pytestmark = pytest.mark.unmeasured
 
@@ -703,6 +707,58 @@ def test_sse_goes_on_after_a_page_went_away(tmp_path: Path) -> None:
     assert told(found)[0] == "run_started"
     assert told(found)[-4:] == ["model_replied", "approval_requested", "checkpoint", "suspended"]
     assert told(found).count("model_replied") == 1
+
+
+# Slack
+
+
+@contextmanager
+def slack_desk(reader: Reader, *message: str) -> Iterator[str]:
+    """The desk in a process of its own; where it listens."""
+    command = [sys.executable, str(EXAMPLES / "slack_desk.py"), *message]
+    environ = reader.environ | BY_ITSELF
+    desk = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=reader.folder, env=environ)
+    assert desk.stderr is not None
+    try:
+        found = next((each for line in desk.stderr if (each := re.search(r"running on (http://[\d.:]+)", line))), None)
+        assert found is not None, "the desk did not start"
+        yield found[1]
+    finally:
+        desk.kill()
+        desk.wait(PATIENCE)
+        desk.stderr.close()
+
+
+def test_slack_desk(reader: Reader) -> None:
+    """The desk is killed between the question and the click. Rita clicks twice, and Otto, who is a stranger, once."""
+    with FakeSlack(Clock(time.time())) as slack, ExitStack() as stack:
+        reader.environ |= {
+            **{"SLACK_SIGNING_SECRET": SECRET, "SLACK_BOT_TOKEN": TOKEN, "SLACK_CHANNEL": "C0000000001", "PORT": "0"},
+            **{"SLACK_API": slack.base_url, "CHAT_KEY": "k" * 32},
+            "PHRONOMY_STORE": f"sqlite:///{reader.folder / 'slack.db'}",
+        }
+        with open_store(reader.environ["PHRONOMY_STORE"]) as store:
+            StoreDirectory(store).add(Person(id="rita", name="Rita", aliases=("slack:U0RITA",)))
+            with slack_desk(reader, "Please refund 20 euros"):
+                until(lambda: len(slack.messages()) == 1)
+            address = stack.enter_context(slack_desk(reader))
+
+            def click(by: str) -> int:
+                sent = slack.sign(slack.messages()[0] if by == "U0OTTO" else asked, "approve", by)
+                return httpx.post(
+                    address + sent.path, headers=sent.headers, content=sent.body, trust_env=False
+                ).status_code
+
+            [asked] = slack.messages()
+            assert "amount: 20" in asked.text
+            assert click("U0OTTO") == 200
+            until(lambda: len(slack.told("U0OTTO")) == 1)
+            assert len(store.pending()) == 1
+            assert [click("U0RITA"), click("U0RITA")] == [200, 200]
+            until(lambda: "approved by Rita" in slack.messages()[0].text and "done" in slack.messages()[0].text)
+            trail = [(each.by and each.by.id, each.refused) for each in store.audit()]
+            assert trail == [("slack:U0OTTO", True), ("rita", False)]
+    assert slack.messages()[0].buttons == {}
 
 
 # Three processes

@@ -74,6 +74,9 @@ RECORDS = {
     ("PatternSpec", "memory"),
     ("OrchestratorSpec", "memory"),
     ("_Open", "facts"),  # attributes of a span
+    # A word for how something stands, and a number of characters.
+    *(("Card", "state"), ("RequestsQuery", "state"), ("RunsQuery", "state"), ("WaitingFilter", "state")),
+    *(("WaitingQuery", "state"), ("FormLimits", "value")),
 }
 """Fields of such a name that hold records, which leave it out themselves, or that hold something else."""
 

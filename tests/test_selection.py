@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from drivers import ASYNC, DRIVERS, STREAMED, SYNC
-from selection import chosen, rest, scaled, scaled_names
+from selection import chosen, rest, scaled, scaled_names, share
 from tables import each
 
 KINDS = ("memory", "sqlite", "postgres", "redis")
@@ -126,6 +126,15 @@ def test_the_rest_is_what_a_default_run_leaves_out_or_does_less_of(tmp_path: Pat
     left = {name: rest(each_case) for name, each_case in found.items()}
     assert [tuple(case.callspec.params.values()) for case in left.pop("plain")] == [(SYNC, "sqlite"), (ASYNC, "memory")]
     assert left == {name: each_case for name, each_case in found.items() if name != "plain"}
+
+
+def test_each_test_is_in_one_share_of_four() -> None:
+    found = cases("plain", driver=DRIVERS, store=KINDS, value=range(20))
+    shares = [share(found, number, 4) for number in (1, 2, 3, 4)]
+    assert sorted(case.nodeid for each in shares for case in each) == sorted(case.nodeid for case in found)
+    assert all(len(found) / 8 < len(each) < len(found) / 2 for each in shares)
+    assert share(found[5:], 2, 4) == [case for case in shares[1] if case in found[5:]]
+    assert share(found, 1, 1) == found
 
 
 SOME = """

@@ -19,9 +19,9 @@ from typer.main import get_command
 
 from phronomy.cli.options import Debug
 from phronomy.cli.screen import WIDEST, Screen
-from phronomy.cli.suspicious_letters import escaped
 from phronomy.cli.words import DONE, FAILED, INTERRUPTED, LAPSED, MISUSED, PENDING, VOTED, explained, status_of
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.suspicious_letters import escaped
 from phronomy.foundation.version import VERSION
 
 __all__ = [
@@ -63,14 +63,17 @@ _COMMANDS: Final = {
     "reject": ("approve.reject", _DECIDING),
     "respond": ("decide.respond", _DECIDING),
     "edit": ("decide.edit", _DECIDING),
+    "serve": ("serve.serve", _WORKING),
     "work": ("work.work", _WORKING),
     "recover": ("recover.recover", _STATUSES),
     "cancel": ("runs.cancel", _STATUSES),
     "people": ("people.people", _STATUSES),
+    "slack": ("slack.slack", _STATUSES),
     "grants": ("grants.grants", _STATUSES),
     "grant": ("grants.grant", _STATUSES),
     "sign": ("grants.sign", _STATUSES),
     "revoke": ("grants.revoke", _STATUSES),
+    "token": ("token.token", _STATUSES),
 }
 """The commands in the order of the help: the function of each in its module, and what its help ends with."""
 

@@ -164,11 +164,11 @@ def load_agent(app: str) -> Runs[Any, object]:
     What the app prints on the way goes to standard error. Raises `WrongUsage` if it is not there, `ConfigurationError`.
     """
     with redirect_stdout(sys.stderr):
-        return _made(app, _named(app, "--app is module:agent"))
+        return _made(app, load_object(app, "--app is module:agent"))
 
 
-def _named(place: str, form: str) -> object:
-    """Imports the object that `module:attribute` names; modules of the current directory can be named."""
+def load_object(place: str, form: str) -> object:
+    """Imports the object that `module:attribute` names; modules of the current directory can be named. Raises `WrongUsage`."""
     module_name, _, attribute = place.partition(":")
     if not (module_name and attribute):
         raise WrongUsage(f"{form}, not {place!r}")
@@ -242,7 +242,7 @@ def bring_deps(screen: Screen | None, place: str | None) -> Iterator[object]:
         yield None
         return
     with _working(screen, f"Loading {place}"), redirect_stdout(sys.stderr):
-        deps = _made_deps(place, _named(place, "--deps is module:function"))
+        deps = _made_deps(place, load_object(place, "--deps is module:function"))
         manager = deps if isinstance(deps, ContextDecorator) and isinstance(deps, AbstractContextManager) else None
         if manager is not None:
             deps = _entered(place, manager)

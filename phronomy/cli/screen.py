@@ -19,8 +19,8 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from phronomy.cli.pager import paged
-from phronomy.cli.suspicious_letters import as_json, escaped, plain_scripts, with_visible_letters, written_out
 from phronomy.cli.words import INTERRUPTED, PENDING
+from phronomy.foundation.suspicious_letters import as_json, escaped, plain_scripts, with_visible_letters, written_out
 
 if TYPE_CHECKING:
     from rich.status import Status

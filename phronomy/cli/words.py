@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import getpass
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,8 +23,24 @@ VOTED: Final = 5
 INTERRUPTED: Final = 130
 
 
+_INBOX: Final = frozenset({"jinja2", "joserfc", "starlette", "uvicorn"})
+"""What the extra `inbox` installs."""
+
+
 class WrongUsage(Exception):
     """The command line contradicts itself, or names what cannot be meant."""
+
+
+@contextmanager
+def needs_inbox() -> Iterator[None]:
+    """Say what to install, where what the inbox is made of is missing. Raises `WrongUsage`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        if name not in _INBOX:
+            raise
+        raise WrongUsage(f"this needs {name}: pip install 'phronomy[inbox]'") from None
 
 
 def explained(error: Exception, command: str) -> str:
@@ -141,14 +159,14 @@ def moment_of(text: str, now: float, *, ahead: bool = False) -> float:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise WrongUsage(f"{text!r} is no time: write 2026-11-21, 2026-11-21T15:00:00Z, or an age such as 2h") from None
+        span = "a time from now" if ahead else "an age"
+        raise WrongUsage(f"{text!r} is no time: write 2026-11-21, 2026-11-21T15:00:00Z, or {span} such as 2h") from None
     return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
 
 
 def ahead_of(text: str, now: float) -> datetime:
     """The time that an ISO 8601 date or time means, or a duration from now such as `14d`. Raises `WrongUsage`."""
-    found = _AGE.fullmatch(text)
-    at = now + age(text) if found is not None and found[2] else moment_of(text, now)
+    at = moment_of(text, now, ahead=True)
     try:
         return datetime.fromtimestamp(at, UTC)
     except (OverflowError, ValueError):  # a day before the first year, or after the last, in UTC

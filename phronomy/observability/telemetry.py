@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from phronomy.observability.events import Event
+    from phronomy.observability.otel_inbox import InboxMeters
     from phronomy.observability.otel_workers import WorkerMeters
 
 Redact: TypeAlias = Callable[[str, Any], Any]
@@ -92,6 +93,12 @@ class Telemetry(Hooks):
 
             self._of_workers = WorkerMeters(self._meter_provider)
         return self._of_workers
+
+    def _for_inbox(self) -> InboxMeters:
+        """The instruments of an inbox that has this hook."""
+        from phronomy.observability.otel_inbox import InboxMeters  # noqa: PLC0415  # as above
+
+        return InboxMeters(self._meter_provider)
 
     def _drives(self, at: Checkpoint, masks: Callable[[], Any]) -> AbstractContextManager[Mapping[str, str] | None]:
         self._recorder.masked(at.branch_id, masks)

@@ -22,7 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from phronomy.errors import ConfigurationError, ToolDefinitionError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, object_of
+from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, clean, object_of
 from phronomy.tools.samples import samples
 
 _EXACT = (str, int, float, bool, type(None))
@@ -482,3 +482,38 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     parsed = parse(text)
     told = {each.arg_name: each.description for each in parsed.params if each.description}
     return parsed.description or "", told
+
+
+def places_of(error: ValidationError, value: JsonDict, hidden: frozenset[str]) -> list[tuple[str, str]]:
+    """What is wrong with these arguments where, for people: each a JSON Pointer, and a sentence.
+
+    Of the parameters in `hidden` it says no more than that something is.
+    """
+    found: list[tuple[str, str]] = []
+    for each in error.errors(include_url=False, include_input=False, include_context=False):
+        pointer = _pointer_to(each["loc"], value, missing=each["type"] == "missing")
+        secret = bool(each["loc"]) and each["loc"][0] in hidden
+        told = f"not valid ({each['type']})" if secret else _without_prefix(each["msg"])
+        found.append((pointer, clean(told)))
+    return found[:10]
+
+
+def _pointer_to(loc: Sequence[int | str], value: JsonValue, *, missing: bool) -> str:
+    """The place in the value that a `loc` of pydantic names. It names the types that were tried, too: those are no places."""
+    pointer = ""
+    for place, part in enumerate(loc):
+        absent = missing and place == len(loc) - 1
+        if isinstance(value, dict) and (part in value or absent):
+            value = value.get(str(part))
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            continue
+        pointer += "/" + str(part).replace("~", "~0").replace("/", "~1")
+    return pointer
+
+
+def _without_prefix(message: str) -> str:
+    for prefix in ("Value error, ", "Assertion failed, "):
+        message = message.removeprefix(prefix)
+    return message[:1].upper() + message[1:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Generic, TypeAlias
 
@@ -24,7 +24,14 @@ class OutcomeUnknown(Exception):
 
 
 class InvalidArguments(ValueError):
-    """The model's arguments are not valid for the tool. The message is for the model and holds no value of theirs."""
+    """The model's arguments are not valid for the tool. The message is for the model and holds no value of theirs.
+
+    `places` say for people what is wrong where: each a JSON Pointer (RFC 6901) into the arguments, and a sentence.
+    """
+
+    def __init__(self, message: str, places: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.places: tuple[tuple[str, str], ...] = tuple(places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -109,7 +109,7 @@ def fault(tool: Tool, returns: JsonDict | None, content: JsonValue) -> str | Non
         return None
     from phronomy.tools.json_schema.answers import misfit  # noqa: PLC0415  # it loads jsonschema
 
-    wrong = misfit(content, returns)
+    wrong = misfit(content, returns, judge="python")
     return None if wrong is None else f"the result is not of the type that {tool.name} returns: {wrong}"
 
 

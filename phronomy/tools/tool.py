@@ -35,7 +35,7 @@ from phronomy.records.calls import CallResult
 from phronomy.records.decisions import Gate, OnExpiry, Reject, ToolIdentity
 from phronomy.tools import external_results
 from phronomy.tools.approval import Approval, ApprovalPredicate, Review
-from phronomy.tools.arguments import Arguments, Unfit, parameters_of, read_docstring, refuse_dunder_keys
+from phronomy.tools.arguments import Arguments, Unfit, parameters_of, places_of, read_docstring, refuse_dunder_keys
 from phronomy.tools.context import InvalidArguments, Predicate, ToolContext
 from phronomy.tools.options import check_failure_options, check_options, refused
 from phronomy.tools.results import cut, rendered
@@ -290,7 +290,7 @@ class Tool:
             refuse_dunder_keys(value)
             return self._arguments.read(value)
         except Exception as error:
-            raise self._invalid(self._why_invalid(error)) from None
+            raise self._invalid(self._why_invalid(error), self._places(error, value)) from None
 
     def bind(self, args_text: str) -> dict[str, object]:
         """Make the Python values for canonical arguments, new at each call. Raises `InvalidArguments`."""
@@ -436,8 +436,11 @@ class Tool:
 
     # How it works
 
-    def _invalid(self, why: str) -> InvalidArguments:
-        return InvalidArguments(f"The arguments of {self.name} are not valid: {why}")
+    def _invalid(self, why: str, places: Sequence[tuple[str, str]] = ()) -> InvalidArguments:
+        return InvalidArguments(f"The arguments of {self.name} are not valid: {why}", places)
+
+    def _places(self, error: Exception, value: JsonDict) -> list[tuple[str, str]]:
+        return places_of(error, value, self.redact) if isinstance(error, ValidationError) else []
 
     def _why_invalid(self, error: Exception) -> str:
         """The fault of the arguments, for the model. Keys and users' own messages may show redacted values: those are left out."""

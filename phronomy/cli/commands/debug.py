@@ -19,7 +19,6 @@ from phronomy.cli.apps import Place, find, open_place
 from phronomy.cli.graphs import heading
 from phronomy.cli.options import Accept, By, Here, Reveal, command
 from phronomy.cli.screen import Screen
-from phronomy.cli.suspicious_letters import escaped
 from phronomy.cli.views import Mask, cut, names_of, show_args, show_graph, show_message, show_tail
 from phronomy.cli.votes import rows_of
 from phronomy.cli.words import DONE, INTERRUPTED, PENDING, WrongUsage, explained, login_name
@@ -30,6 +29,7 @@ from phronomy.errors import AsyncRequired, PhronomyError, UnknownPending
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonError, parse
 from phronomy.foundation.quoting import HIDDEN
+from phronomy.foundation.suspicious_letters import escaped
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval
 from phronomy.stops.breakpoints import Breakpoint, BreakpointHit

@@ -41,11 +41,11 @@ def voted(store: Store, item: PendingApproval, decision: Decision, at: datetime)
         return Decided(decision=decision)
     item = as_requested(store, item)
     found = voters(store, item, decision.by)
-    asks_code = _asks_code(item, found, kind, at)
+    is_uncertain = asks_code(item, found, kind, at)
     try:
         vote = vote_by(item, found, decision, at=at, digest=item.digest)
     except NotAnApprover:
-        if not asks_code:
+        if not is_uncertain:
             raise
         vote = vote_by(item.evolve(approvers=(_ANYBODY,)), found[:1], decision, at=at, digest=item.digest)
     counted = with_votes(decision, item, vote)
@@ -54,10 +54,10 @@ def voted(store: Store, item: PendingApproval, decision: Decision, at: datetime)
         return Decided(decision=counted)
     if is_decisive(store, item, vote):
         return Decided(decision=counted)
-    return Decided(decision=counted.evolve(to_check=True)) if asks_code else Voted(decision=counted)
+    return Decided(decision=counted.evolve(to_check=True)) if is_uncertain else Voted(decision=counted)
 
 
-def _asks_code(item: PendingApproval, found: list[Voter], kind: VoteKind, at: datetime) -> bool:
+def asks_code(item: PendingApproval, found: list[Voter], kind: VoteKind, at: datetime) -> bool:
     """Whether a predicate of a level may hold for these people, who are not named there."""
     at = voting_time(at, item.requested_at, item.votes)
     levels = [in_force(level, item.requested_at, at) for level in governed(item)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -24,6 +24,7 @@ from phronomy.errors import ConfigurationError
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, list_of, object_of, plain
 from phronomy.tools.arguments import Unfit
+from phronomy.tools.json_schema.unique import all_different
 
 _SECONDS: Final = {"arguments": 0.1, "schema": 1.0}
 _FOR_EACH: Final = 1e-5
@@ -227,21 +228,8 @@ def _additional_properties(
 
 
 def _unique_items(__: object, wanted: object, instance: object, _: object) -> Iterator[ValidationError]:
-    if wanted and isinstance(instance, list) and len(set(map(_frozen, instance))) < len(instance):
+    if wanted and isinstance(instance, list) and not all_different(instance):
         yield ValidationError("some are the same")
-
-
-def _frozen(value: JsonValue) -> Hashable:
-    """A hashable value that is equal for equal JSON: 1 and 1.0 are equal, 1 and true are not."""
-    match value:
-        case bool():
-            return str(value), bool
-        case list():
-            return tuple(map(_frozen, value))
-        case dict():
-            return frozenset((name, _frozen(each)) for name, each in value.items()), dict
-        case _:
-            return value
 
 
 _KEYWORDS: Final = {

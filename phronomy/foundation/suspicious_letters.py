@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Set
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 _BLANK: Final = frozenset(
@@ -64,6 +64,7 @@ def plain_scripts(text: str) -> frozenset[str]:
     return frozenset(_script(char) for char in {*text} - _LOOKALIKES if char.isalpha())
 
 
+@lru_cache(10_000)
 def _is_seen(char: str, before: str) -> bool:
     """Whether the character is seen for what it is, after the one before it."""
     if char.isascii() or not char.isprintable() or ord(char) in _BLANK:

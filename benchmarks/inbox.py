@@ -1,0 +1,332 @@
+"""What the inbox takes: decisions over HTTP for a minute, by two servers and two workers on PostgreSQL, and pages of a full list.
+
+A load client sends decisions of many people at a steady rate to two server processes, while two worker processes carry them out. Each
+answer has to say that the decision is recorded; afterwards every run has to have ended, with its tool called once. Printed are the
+answers a second, how long they took, the memory of the servers at the start and the end, and the drain: how many runs the workers
+had carried out when the last decision was answered, and how long the rest took them.
+
+Then a page of 50 is asked for in a store with many waiting requests, and in one with 50, in interleaved rounds.
+
+    python benchmarks/inbox.py [--seconds N] [--rate N] [--waiting N]
+
+Exits with status 1 if a figure is out of its bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import statistics
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import aiohttp
+import psycopg
+from bulk import fill  # of this folder
+from servers import postgres_schema, postgres_url
+from stores import Template
+
+from phronomy import Agent, MemoryStore, Principal, Store, tool
+from phronomy.inbox import Identity, Inbox
+from phronomy.stores import Append, Branch, open_store
+from phronomy.testing import ScriptedModel, call
+from phronomy.workers import Worker
+
+SERVERS: Final = 2
+WORKERS: Final = 2
+PEOPLE: Final = 400
+"""So many that nobody decides more often than a person may."""
+
+PAGES: Final = 3.0
+"""How much longer a page may take in a full list."""
+
+GROWTH: Final = 1.25
+"""How much more memory a server may have at the end than after the first tenth of the time."""
+
+ROUNDS: Final = 40
+
+
+class ByHeader:
+    """Knows people by a header, as a program knows its own."""
+
+    async def identify(self, request: Any) -> Identity | None:
+        """Who sends the request."""
+        who = request.headers.get("x-user")
+        return None if who is None else Identity(principal=Principal(id=who), via="token")
+
+
+def payer(store: Store) -> Agent[Any, str]:
+    """The agent of the workers. Each call of its tool is a row of a table, so that one that ran twice would show."""
+
+    @tool(requires_approval=True)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        with psycopg.connect(postgres_url(), autocommit=True) as db:
+            db.execute("INSERT INTO paid (id) VALUES (%s)", (order,))
+        return "paid"
+
+    def reply(request: Any) -> Any:
+        return call("pay", {"order": 1}) if request.messages[-1].role == "user" else "Done."
+
+    return Agent(name="payer", model=ScriptedModel(reply), tools=[pay], store=store)
+
+
+def serve(url: str, port: int) -> None:
+    """A server in a process of its own."""
+    import uvicorn  # noqa: PLC0415  # only here
+
+    inbox = Inbox(open_store(url), auth=ByHeader())
+    uvicorn.run(inbox, host="127.0.0.1", port=port, log_level="critical", access_log=False, proxy_headers=False)
+
+
+def work(url: str) -> None:
+    """A worker in a process of its own. It lets the servers go first, as a worker on another machine would."""
+    os.nice(10)
+    with open_store(url) as store:
+        worker = Worker(payer(store), poll=0.2)
+        signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+        worker.run()
+
+
+class Runs:
+    """Copies of a run that waits, each with an order of its own."""
+
+    def __init__(self) -> None:
+        store = MemoryStore()
+        checkpoint = payer(store).invoke("Pay").checkpoint
+        item = checkpoint.pending[0]
+        (self.row,) = store.pending_rows()
+        found = store.lineage(branch_id=checkpoint.run_id)
+        self.branch, self.entries = found.branch, found.entries
+        self.texts = tuple(filter(None, [store.kept_text(item.tool.schema_hash)]))
+        self.ids = {checkpoint.run_id, item.id} | {each.checkpoint_id for each in self.entries if each.checkpoint_id}
+
+    def copy(self, number: int) -> tuple[Branch, Append]:
+        """A run like it."""
+        new = {old: f"{old.partition('_')[0]}_{number:012d}{old[-6:]}" for old in self.ids}
+
+        def renamed(text: str | None) -> Any:
+            for old, other in new.items():
+                text = text.replace(old, other) if text is not None else None
+            return text
+
+        branch = replace(
+            self.branch, id=renamed(self.branch.id), run_id=renamed(self.branch.run_id), seq=0, head=None,
+            owner=None, fence=0, status="running",
+        )  # fmt: skip
+        entries = [
+            replace(each, body=renamed(each.body), checkpoint_id=renamed(each.checkpoint_id), branch_id="", seq=0)
+            for each in self.entries
+        ]
+        asked = replace(
+            self.row, pending_id=renamed(self.row.pending_id), branch_id=branch.id, run_id=branch.run_id,
+            checkpoint_id=renamed(self.row.checkpoint_id), body=renamed(self.row.body), n=0,
+        )  # fmt: skip
+        head = renamed(self.branch.head)
+        texts = self.texts if number == 0 else ()
+        change = Append(
+            branch_id=branch.id,
+            seq=0,
+            entries=tuple(entries),
+            head=head,
+            status="suspended",
+            opened=(asked,),
+            texts=texts,
+        )
+        return branch, change
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def resident(pid: int) -> int:
+    """The memory of a process, in bytes."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Load:
+    """The client: decisions at a steady rate, each by somebody else."""
+
+    def __init__(self, ports: list[int], requests: list[tuple[str, str]], rate: float) -> None:
+        self.ports, self.requests, self.rate = ports, requests, rate
+        self.told: Counter[str] = Counter()
+        self.taken: list[float] = []
+
+    async def run(self) -> float:
+        """Send all of them; returns the seconds from the first to the last answer."""
+        connector = aiohttp.TCPConnector(limit=64)
+        async with aiohttp.ClientSession(connector=connector) as client:
+            started = time.perf_counter()
+            tasks = []
+            for number, (id, digest) in enumerate(self.requests):
+                delay = started + number / self.rate - time.perf_counter()
+                if delay > 0:
+                    await asyncio.sleep(delay)
+                tasks.append(asyncio.create_task(self.decide(client, number, id, digest)))
+            await asyncio.gather(*tasks)
+            return time.perf_counter() - started
+
+    async def decide(self, client: aiohttp.ClientSession, number: int, id: str, digest: str) -> None:
+        """One decision."""
+        url = f"http://127.0.0.1:{self.ports[number % len(self.ports)]}/api/v1/requests/{id}/decision"
+        headers = {"x-user": f"person-{number % PEOPLE}", "idempotency-key": id}
+        begun = time.perf_counter()
+        async with client.post(url, json={"answer": "approve", "digest": digest}, headers=headers) as answer:
+            found = await answer.json(content_type=None)
+        self.taken.append(time.perf_counter() - begun)
+        self.told[f"{answer.status} {found.get('status') or found.get('title')}"] += 1
+
+
+def wait_for(port: int) -> None:
+    """Wait until a server listens."""
+    while True:
+        with socket.socket() as found:
+            if found.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.05)
+
+
+def decisions(url: str, seconds: int, rate: int) -> bool:
+    """Decide for so many seconds, and judge."""
+    runs, count = Runs(), seconds * rate
+    with open_store(url) as store:
+        store.branches()
+        for number in range(count):
+            branch, change = runs.copy(number)
+            store.create(branch, change, exclusive=False)
+        waiting = [(item.approval.id, item.approval.digest) for item in store.pending()]
+    with psycopg.connect(postgres_url(), autocommit=True) as db:
+        db.execute("CREATE TABLE IF NOT EXISTS paid (id int)")
+        db.execute("TRUNCATE paid")
+    context = multiprocessing.get_context("spawn")
+    ports = [free_port() for _ in range(SERVERS)]
+    servers = [context.Process(target=serve, args=(url, port), daemon=True) for port in ports]
+    workers = [context.Process(target=work, args=(url,), daemon=True) for _ in range(WORKERS)]
+    for process in (*servers, *workers):
+        process.start()
+    for port in ports:
+        wait_for(port)
+    pids = [process.pid or 0 for process in servers]
+    asyncio.run(Load(ports, waiting[: count // 10], rate).run())  # connections are opened, and caches filled
+    before = sum(map(resident, pids))
+    load = Load(ports, waiting[count // 10 :], rate)
+    spent = asyncio.run(load.run())
+    after = sum(map(resident, pids))
+    print(load.told)
+    with psycopg.connect(postgres_url(), autocommit=True) as db:
+
+        def paid() -> int:
+            found = db.execute("SELECT count(*) FROM paid").fetchone()
+            return int(found[0]) if found is not None else 0
+
+        at_the_end = paid()
+        begun = time.perf_counter()
+        while paid() < count and time.perf_counter() - begun < 120:
+            time.sleep(0.2)
+        drained = time.perf_counter() - begun
+        total = paid()
+    with open_store(url) as store:
+        left = len(store.pending()) + sum(branch.status != "ended" for branch in store.branches())
+        decided = sum(1 for _ in store.audit())
+    for process in (*servers, *workers):
+        process.terminate()
+        process.join(30)
+    answered = len(load.taken) / spent
+    ms = sorted(each * 1000 for each in load.taken)
+    wrong = {told: many for told, many in load.told.items() if not told.startswith("200 ")}
+    print(f"{answered:,.0f} decisions a second were answered, for {spent:.0f} s (wanted: {rate})")
+    print(f"{statistics.median(ms):.1f} ms for an answer, {ms[int(len(ms) * 0.99)]:.0f} ms at the 99th percentile")
+    print(
+        f"{before / 1e6:.0f} MB of memory of both servers after a tenth of the decisions, {after / 1e6:.0f} MB at the end"
+    )
+    print(f"{at_the_end:,} of {count:,} runs were carried out at the last answer, the rest {drained:.1f} s later")
+    found = f"{decided:,} in the trail, {total:,} calls of the tool, {left} runs left"
+    print(f"{count:,} decisions: {found}; other answers: {wrong or 'none'}")
+    good = answered >= 0.98 * rate and not wrong and decided == count and total == count and left == 0
+    return good and after <= GROWTH * before
+
+
+async def pages(small: str, large: str) -> float:
+    """How much longer a page of 50 takes in a full list, the first one and one in the middle: the larger ratio of medians."""
+    found: list[float] = []
+    inboxes = [Inbox(open_store(url), auth=ByHeader()) for url in (small, large)]
+    spent: dict[tuple[int, str], list[float]] = {}
+    for path in ("/api/v1/requests?limit=50", "/api/v1/requests?limit=50&mine=true", "/"):
+        for _ in range(ROUNDS):
+            for place, inbox in enumerate(inboxes):
+                begun = time.perf_counter()
+                await get(inbox, path)
+                spent.setdefault((place, path), []).append(time.perf_counter() - begun)
+        few, many = (statistics.median(spent[place, path]) * 1000 for place in (0, 1))
+        print(f"{many / few:.2f} times as long for {path}: {few:.1f} ms with 50 waiting, {many:.1f} ms with many")
+        found.append(many / few)
+    for inbox in inboxes:
+        inbox.site.store.close()
+    return max(found)
+
+
+async def get(inbox: Inbox, path: str) -> None:
+    """One answer, without a server between."""
+    where, _, query = path.partition("?")
+    scope = {
+        "type": "http", "method": "GET", "path": where, "raw_path": where.encode(), "query_string": query.encode(),
+        "root_path": "", "scheme": "http", "http_version": "1.1", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
+        "headers": [(b"host", b"127.0.0.1"), (b"x-user", b"rita"), (b"accept", b"*/*")],
+    }  # fmt: skip
+    told: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    await inbox(scope, receive, send)
+    assert told[0]["status"] == 200, json.loads(told[1]["body"])
+
+
+def main() -> int:
+    """Measure, print, and judge."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "--seconds", type=int, default=66, help="how long decisions are sent; the first tenth is not counted"
+    )
+    parser.add_argument("--rate", type=int, default=200, help="decisions a second")
+    parser.add_argument("--waiting", type=int, default=100_000, help="requests in the full list")
+    options = parser.parse_args()
+    random.seed(7)
+    with ExitStack() as stack:
+
+        def place() -> str:
+            return f"{postgres_url()}&schema={quote(stack.enter_context(postgres_schema()))}"
+
+        good = decisions(place(), options.seconds, options.rate)
+        template, urls = Template(), [place(), place()]
+        for url, many in zip(urls, (50, options.waiting), strict=True):
+            with open_store(url) as store:
+                store.branches()
+                fill(store, template, many)
+        ratio = asyncio.run(pages(*urls))
+    return int(not good or ratio > PAGES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

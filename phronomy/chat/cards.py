@@ -1,0 +1,240 @@
+"""What a message says of a request: the tool, the target and the amount first, then the rest, then where it stands.
+
+Nothing is cut silently. What is too long for a message is told by its size and its SHA-256, and is shown in the inbox. The texts are
+plain: what cannot be seen is written out here, and each channel escapes them by the rules of its platform.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from phronomy.chat.channel import Button, Card, Line
+from phronomy.foundation.json_text import JsonDict, JsonValue, canonical
+from phronomy.foundation.suspicious_letters import escaped
+from phronomy.records.decisions import SAID, Decision
+from phronomy.stores.derived.requests import Request
+
+if TYPE_CHECKING:
+    from phronomy.records.decisions import PendingApproval
+    from phronomy.rules.votes import LevelTally
+
+_VALUE: Final = 300
+_NOTE: Final = 500
+_TITLE: Final = 140
+"""The longest value, note and title, in characters. What is longer is told by its size."""
+_ARGUMENTS: Final = 3_000
+_CHANGES: Final = 1_500
+"""The characters of all arguments, and of all changes. What is beyond is told by its size."""
+
+_TARGETS: Final = ("to", "target", "recipient", "payee", "customer", "account", "order", "path", "url", "email", "host")
+_AMOUNTS: Final = ("amount", "total", "sum", "price", "quantity", "count", "currency")
+
+
+def card_of(
+    request: Request,
+    *,
+    channel: str,
+    tallies: Sequence[LevelTally] = (),
+    who: Sequence[str] = (),
+    link: str | None = None,
+    hide: Collection[str] = (),
+    buttons: tuple[Button, ...] = (),
+) -> Card:
+    """The message about a request as it is now. Buttons are there as long as it waits."""
+    item = request.approval
+    waits = request.status == "pending"
+    over = request.status in ("settled", "asked_again", "expired") or _ended_by(request.decision)
+    return Card(
+        title=title_of(item),
+        state="waits" if waits else "over" if over else "goes on",
+        status=_waiting(item, tallies) if waits else _became(request, channel),
+        lines=(*_arguments(item, hide, link), *_edits(request, hide)),
+        notes=tuple(_notes(request, who if waits else (), link)),
+        buttons=buttons if waits else (),
+        link=link,
+        pending_id=item.id,
+        mark=item.digest[:16],
+    )
+
+
+def withdrawn_card(title: str, pending_id: str) -> Card:
+    """The message about a request that nobody can decide any more, since its run has ended or is deleted."""
+    return Card(
+        title=title, state="over", status="withdrawn: the run has ended without it", pending_id=pending_id, mark="over"
+    )
+
+
+def digest_card(count: int, link: str, at: datetime) -> Card:
+    """The message that stands for many requests."""
+    status = f"more than are posted one by one, at {moment(at)}. Decide them in the inbox"
+    return Card(title=f"{count} requests wait", state="over", status=status, link=link, mark=f"{count}")
+
+
+def shown_hash(card: Card) -> str:
+    """What tells two messages apart for the people who read them: without the tokens, which differ each time."""
+    plain = replace(card, buttons=tuple(replace(each, data="") for each in card.buttons))
+    said = [[each.action, each.label] for each in plain.buttons]
+    lines = [[each.name, each.value] for each in card.lines]
+    whole = [card.title, card.state, card.status, lines, list(card.notes), said, card.link, card.mark]
+    return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:32]
+
+
+def title_of(item: PendingApproval) -> str:
+    """The name of the tool, and what the tool says of the call."""
+    name = escaped(item.tool_name)
+    whole = f"{name}: {escaped(item.title)}" if item.title else name
+    return whole if len(whole) <= _TITLE else _short(name, _TITLE)
+
+
+def moment(at: datetime) -> str:
+    """A time, for people."""
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def said_of(decision: Decision, channel: str | None = None) -> str:
+    """Who decided what, when, and where if that was elsewhere."""
+    by = f" by {_person(decision)}" if decision.by is not None else ""
+    where = f", in {escaped(decision.channel)}" if decision.channel and decision.channel != channel else ""
+    edited = " with changes" if decision.args is not None else ""
+    return f"{SAID[decision.kind]}{edited}{by}{where}, {moment(decision.at)}"
+
+
+def _person(decision: Decision) -> str:
+    by = decision.by
+    assert by is not None
+    name = _short(escaped(by.name or by.id), 80)
+    return name if decision.behalf_of is None else f"{name} for {_short(escaped(decision.behalf_of.id), 80)}"
+
+
+def _ended_by(decision: Decision | None) -> bool:
+    return decision is not None and decision.kind in ("reject", "skip", "cancel", "expire", "supersede")
+
+
+def _waiting(item: PendingApproval, tallies: Sequence[LevelTally]) -> str:
+    why = {"question": "waits for an answer", "breakpoint": "stopped at a breakpoint"}.get(
+        item.why, "waits for approval"
+    )
+    if item.why == "outcome_unknown":
+        why = "nobody knows whether the call took effect; waits for a decision"
+    votes = [f"{each.counted} of {each.needed}{f' ({escaped(each.of)})' if each.of else ''}" for each in tallies]
+    if item.votes and votes:
+        names = ", ".join(
+            f"{_short(escaped(vote.by.name or vote.by.id), 80)} {SAID[vote.kind]}" for vote in item.votes[-10:]
+        )
+        why += f" - {', '.join(votes)}: {names}"
+    elif any(each.needed > 1 for each in tallies):
+        why += f" - {', '.join(votes)}"
+    if item.expires_at is not None and item.on_expiry != "stay":
+        why += f" - until {moment(item.expires_at)}"
+    return why
+
+
+def _became(request: Request, channel: str) -> str:
+    if request.status == "expired":
+        return "expired: nobody decided in time"
+    decision = request.decision
+    said = said_of(decision, channel) if decision is not None else "decided"
+    if request.status == "asked_again":
+        return f"{said}; it was asked again"
+    if decision is not None and decision.kind == "expire":
+        return "expired: nobody decided in time"
+    if _ended_by(decision):
+        reason = decision.reason if decision is not None else None
+        return f"{said}{f': {_told(reason, _NOTE, None)}' if reason else ''}"
+    if request.status in ("decided", "running"):
+        if request.run_status == "failed":
+            return f"{said}; failed, and is tried again"
+        return f"{said}; running" if decision is None or decision.kind != "respond" else said
+    result = request.result
+    ends = {"completed": "done", "responded": "done", "failed": "failed", "invalid": "failed"}
+    return f"{said}; {ends.get(result.kind, result.kind) if result is not None else 'done'}"
+
+
+def _arguments(item: PendingApproval, hide: Collection[str], link: str | None) -> list[Line]:
+    return _lines(item.args, "", _ARGUMENTS, hide, link)
+
+
+def _edits(request: Request, hide: Collection[str]) -> list[Line]:
+    """What a human has changed: the new value of each argument that differs."""
+    decision = request.decision
+    if decision is None or decision.args is None:
+        return []
+    before, after = request.approval.args, decision.args
+    changed = {
+        name: after.get(name, "(removed)")
+        for name in {**before, **after}
+        if (name in before) != (name in after) or canonical(before.get(name)) != canonical(after.get(name))
+    }
+    return _lines(changed, " (changed to)", _CHANGES, hide, None)
+
+
+def _lines(args: JsonDict, mark: str, most: int, hide: Collection[str], link: str | None) -> list[Line]:
+    """A line for each argument, what matters first; one line for all that goes beyond so many characters."""
+    found: list[Line] = []
+    names = sorted(args, key=_rank)
+    for place, name in enumerate(names):
+        value = _hidden(link) if name in hide else _value(args[name], link)
+        line = Line(name=_short(escaped(name), 80) + mark, value=value)
+        most -= len(line.name) + len(line.value)
+        if most < 0:
+            rest = canonical({each: args[each] for each in names[place:]})
+            return [*found, Line(name=f"and {len(names) - place} more{mark}", value=_size(rest, link))]
+        found.append(line)
+    return found
+
+
+def _notes(request: Request, who: Sequence[str], link: str | None) -> Iterator[str]:
+    item = request.approval
+    if item.title and len(title_of(item)) < len(item.title):
+        yield _told(item.title, _NOTE, link)
+    for text in (item.context, item.reason):
+        if text:
+            yield _told(text, _NOTE, link)
+    if who:
+        yield _short("Who may decide: " + "; ".join(escaped(each) for each in who), _NOTE)
+    asked = (
+        f" for {_short(escaped(item.requester.name or item.requester.id), 80)}" if item.requester is not None else ""
+    )
+    risk = f", risk {_short(escaped(item.tool.risk), 40)}" if item.tool.risk else ""
+    where = _short(escaped(item.agent or request.agent), 80)
+    yield f"Asked by {where}{asked}, {moment(item.requested_at)}{risk}, digest {item.digest[:12]}"
+
+
+def _rank(name: str) -> tuple[int, str]:
+    small = name.casefold()
+    parts = small.split("_")
+    place = 0 if any(part in _TARGETS for part in parts) else 1 if any(part in _AMOUNTS for part in parts) else 2
+    return (place, name)
+
+
+def _value(value: JsonValue, link: str | None) -> str:
+    return _told(value, _VALUE, link) if isinstance(value, str) else _told(canonical(value), _VALUE, link)
+
+
+def _told(text: str, most: int, link: str | None) -> str:
+    """The text with codes for what cannot be seen; its size and digest if it is too long."""
+    if len(text) > most or len(shown := escaped(text)) > most:
+        return _size(text, link)
+    return shown if shown else "(empty)"
+
+
+def _size(text: str, link: str | None) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{len(text):,} characters, SHA-256 {digest}..., {_elsewhere(link)}"
+
+
+def _hidden(link: str | None) -> str:
+    return f"not shown here, {_elsewhere(link)}"
+
+
+def _elsewhere(link: str | None) -> str:
+    return "see the inbox" if link else "see `phronomy show`"
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 20]}... ({len(text):,} chars)"

@@ -1,0 +1,59 @@
+"""Requests and responses of HTTP, as plain records: what a framework hands over, and what it sends back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from typing import Final
+
+from phronomy.errors import Portable
+from phronomy.foundation.dataclasses import dataclass
+
+LONGEST: Final = 1_000_000
+"""Bytes of the longest body that is read. No platform sends nearly as much with a click."""
+
+
+class Refused(Portable, Exception):  # it is an answer, and no failure of the program
+    """A channel refuses a request before anything is done: it is not proven to come from the platform, or makes no sense.
+
+    `status` is the status of the answer, 400 to 499.
+    """
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """A request of a platform. The names of `headers` are in small letters; `body` is as it came, byte for byte."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What is sent back. `after` is work to be done once it is sent: the adapters call it.
+
+    What `after` was to do for a message is in the outbox too, so it is not lost if the process dies first.
+    """
+
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    after: Callable[[], None] | None = field(default=None, repr=False, compare=False)
+
+
+def json_response(value: object, *, after: Callable[[], None] | None = None) -> Response:
+    """A response of status 200 with a JSON body."""
+    body = json.dumps(value, ensure_ascii=False).encode()
+    return Response(headers={"content-type": "application/json; charset=utf-8"}, body=body, after=after)
+
+
+def text_response(status: int, text: str) -> Response:
+    """A response of plain text."""
+    return Response(status=status, headers={"content-type": "text/plain; charset=utf-8"}, body=text.encode())

@@ -1,0 +1,1 @@
+"""The HTTP API of the inbox: its routes, its models and its description."""

@@ -1,0 +1,321 @@
+"""Runs in the API: which there are, how each stands, what was said in it; starting one, and ending one.
+
+A run that is started here is driven by this process until it waits or ends. If the process dies, a worker recovers the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+
+from phronomy.errors import CheckpointAlreadyResumed, CheckpointNotFound, ConfigurationError
+from phronomy.inbox.api import inputs, schemas
+from phronomy.inbox.api.requests import BASE, answer, maybe, paged
+from phronomy.inbox.cursors import Cursors
+from phronomy.inbox.idempotency import begun_once, body_digest, key_of, scoped
+from phronomy.inbox.problems import Problem
+from phronomy.inbox.routes import Route
+from phronomy.observability.masking import Masking
+from phronomy.observability.timeline import timeline
+from phronomy.records.messages import told_text
+from phronomy.stores.native import apart
+from phronomy.stores.rows import ENDED
+
+if TYPE_CHECKING:
+    from phronomy.inbox.site import Site
+    from phronomy.inbox.visit import Visit
+    from phronomy.records.checkpoint import Checkpoint
+    from phronomy.records.messages import Message
+    from phronomy.runs.runs import Runs
+    from phronomy.runs.stream import AsyncStream
+    from phronomy.stores.rows import Branch
+
+_log = logging.getLogger("phronomy.inbox")
+
+
+class Started:
+    """The runs that this process has started and drives. They are named here, as a task that nobody names may vanish."""
+
+    def __init__(self, site: Site) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def drive(self, run_id: str, stream: AsyncStream[Any]) -> None:
+        """Drive a run that has begun, until it waits or ends."""
+        task = asyncio.create_task(self._drive(run_id, stream))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _drive(self, run_id: str, stream: AsyncStream[Any]) -> None:
+        try:
+            async with stream:
+                async for _ in stream:
+                    pass
+        except Exception as error:
+            # The run is stored as it stands, and is resumed or recovered from there. Its error may quote what was said.
+            _log.warning("run %s, which was started by the API, stopped on %s", run_id, type(error).__name__)
+
+
+async def list_runs(visit: Visit) -> Response:
+    """A page of runs, newest first."""
+    query = visit.query(inputs.RunsQuery)
+    cursors = Cursors(visit, "runs", query.model_dump(mode="json", exclude={"limit", "cursor"}))
+    place = cursors.read(query.cursor)
+    # All branches are read for each page: no store lists them newest first. A branch is a small row, without its conversation.
+    found = await visit.store.abranches(thread_id=query.thread)
+    wanted = sorted(
+        (
+            each
+            for each in found
+            if query.agent in (None, each.agent)
+            and (not query.status or each.status in query.status)
+            and (place is None or _place(each) < _read_place(place))
+        ),
+        key=_place,
+        reverse=True,
+    )
+    kept = wanted[: query.limit]
+    waits = await waiting_in(visit, {each.run_id for each in kept if each.status == "suspended"})
+    now = visit.store.clock()
+    items = tuple(schemas.RunRow(**row_of(each, waits, now)) for each in kept)
+    following = f"{kept[-1].created_at!r} {kept[-1].id}" if len(wanted) > len(kept) else None
+    return paged(visit, schemas.RunsPage(items=items, next=cursors.made(following)))
+
+
+def _place(branch: Branch) -> tuple[float, str]:
+    return branch.created_at, branch.id
+
+
+def _read_place(text: str) -> tuple[float, str]:
+    at, _, id = text.partition(" ")
+    return float(at), id
+
+
+async def waiting_in(visit: Visit, run_ids: set[str]) -> dict[str, list[str]]:
+    """The ids of the requests that wait in these runs, by branch."""
+    found: dict[str, list[str]] = {}
+    for run_id in run_ids:
+        for row in await visit.store.apending_rows(run_id=run_id):
+            found.setdefault(row.branch_id, []).append(row.pending_id)
+    return found
+
+
+async def show_run(visit: Visit) -> Response:
+    """A run, or a fork of one, and its last checkpoint."""
+    return answer(await _full(visit, visit.params["id"]))
+
+
+async def show_timeline(visit: Visit) -> Response:
+    """What happened in a run, without anything that was said."""
+    query = visit.query(inputs.TimelineQuery)
+    found = await apart(visit.store, timeline, visit.store, visit.params["id"], max_events=query.limit)
+    entries = tuple(
+        schemas.TimelineEntryOf(
+            id=each.id,
+            type=each.type,
+            at=each.at,
+            branch_id=each.branch_id,
+            agent=each.agent,
+            path=each.path,
+            checkpoint_id=each.checkpoint_id,
+            facts=dict(each.facts),
+        )
+        for each in found
+    )
+    return answer(
+        schemas.TimelineView(run_id=found.run_id, branch_id=found.branch_id, dropped=found.dropped, entries=entries)
+    )
+
+
+async def show_messages(visit: Visit) -> Response:
+    """The conversation of a run, its end first."""
+    query = visit.query(inputs.MessagesQuery)
+    branch, checkpoint = await visit.store.ahead(visit.params["id"])
+    said = checkpoint.messages
+    end = len(said) if query.before is None else min(query.before, len(said))
+    begin = max(0, end - query.limit)
+    agent = agent_of(visit, branch.agent)
+    # Without the agent's code it is not known which parameters are secret, so all arguments of calls are hidden.
+    mask = Masking(agent.spec if agent is not None else None)
+    names = {call.id: call.name for message in said for call in message.tool_calls}
+    items = tuple(message_of(begin + place, each, names, mask) for place, each in enumerate(said[begin:end]))
+    return answer(schemas.MessagesView(items=items, total=len(said), before=begin or None))
+
+
+def message_of(n: int, message: Message, names: dict[str, str], mask: Masking) -> schemas.MessageOf:
+    """A message of a run, without the arguments and results that may not be seen."""
+    text = message.text if message.role == "assistant" else told_text(message.content)
+    if message.tool_call_id is not None:
+        text = mask.result(names.get(message.tool_call_id, ""), text)
+    return schemas.MessageOf(
+        n=n,
+        role=message.role,
+        text=text,
+        tool_calls=tuple(
+            schemas.CallOf(id=each.id, name=each.name, arguments=mask.arguments(each.name, each.arguments))
+            for each in message.tool_calls
+        ),
+        tool_call_id=message.tool_call_id,
+        settlement=message.settlement,
+    )
+
+
+async def start_run(visit: Visit) -> Response:
+    """Start a run of an agent of this process."""
+    body = visit.json(inputs.StartBody)
+    agent = agent_of(visit, body.agent)
+    if agent is None:
+        raise Problem("invalid", errors=[{"pointer": "/agent", "detail": "this server has no such agent"}])
+    key = scoped(visit.identity, "runs", key_of(visit))
+    async with begun_once(visit.store, key, about=body.agent, body=body_digest(body.model_dump(mode="json"))) as once:
+        if once.made is None:
+            stream = agent.astream(
+                body.input, thread_id=body.thread, label=body.label, requester=visit.identity.principal
+            )
+            first = await anext(stream)
+            once.made = first.branch_id
+            visit.inbox.kept(Started).drive(first.branch_id, stream)
+        made = once.made
+    response = answer(await _full(visit, made), 202)
+    response.headers["Location"] = visit.url(f"{BASE}/runs/{made}")
+    return response
+
+
+async def cancel_run(visit: Visit) -> Response:
+    """End a run."""
+    body = visit.json(inputs.CancelBody)
+    run_id = visit.params["id"]
+    branch, _ = await visit.store.ahead(run_id)
+    key = scoped(visit.identity, "runs/cancel", key_of(visit))
+    sent = body_digest(run_id, body.model_dump(mode="json"))
+    async with begun_once(visit.store, key, about=run_id, body=sent) as once:
+        if once.made is None:
+            agent = agent_of(visit, branch.agent)
+            if agent is None:
+                raise Problem("refused", "This server has no such agent, so it cannot end its runs.")
+            try:
+                await agent.acancel(branch.id, reason=body.reason, by=visit.identity.principal)
+            except CheckpointAlreadyResumed:
+                raise Problem("refused", "The run has ended.") from None
+            once.made = branch.id
+    return answer(await _full(visit, run_id))
+
+
+def agent_of(visit: Visit, name: str) -> Runs[Any, Any] | None:
+    """The agent of this name, if it is one of this process, and of the tenant of whoever asks."""
+    found = visit.inbox.agents.get(name)
+    if found is None or found.store.tenant != visit.store.tenant:
+        return None
+    return found
+
+
+async def _full(visit: Visit, id: str) -> schemas.RunFull:
+    try:
+        branch, checkpoint = await visit.store.ahead(id)
+    except ConfigurationError:  # text that no id can be
+        raise CheckpointNotFound("there is no such run", id=id) from None
+    waits = await waiting_in(visit, {branch.run_id})
+    can_cancel = visit.may("cancel") and branch.status not in ENDED and agent_of(visit, branch.agent) is not None
+    return schemas.RunFull(
+        **row_of(branch, waits, visit.store.clock()),
+        checkpoint_id=checkpoint.id,
+        step=checkpoint.step,
+        requester=maybe(checkpoint.requester),
+        messages=len(checkpoint.messages),
+        output=_output(branch, checkpoint),
+        can_cancel=can_cancel,
+    )
+
+
+def _output(branch: Branch, checkpoint: Checkpoint) -> Any:
+    """The answer of a run that has ended with one: what was written before that, guardrails may not have seen."""
+    return checkpoint.output if branch.status == "completed" else None
+
+
+def row_of(branch: Branch, waits: dict[str, list[str]], now: float) -> dict[str, Any]:
+    """The members of a run in a list."""
+    return {
+        "id": branch.id,
+        "run_id": branch.run_id,
+        "thread_id": branch.thread_id,
+        "agent": branch.agent,
+        "label": branch.label,
+        "parent": branch.parent_branch,
+        "status": branch.status,
+        "held": branch.is_held(now),
+        "created_at": _moment(branch.created_at),
+        "changed_at": _moment(branch.changed_at),
+        "waits_for": tuple(waits.get(branch.id, ())),
+    }
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+RUNS: Final = (
+    Route(
+        method="GET",
+        path=f"{BASE}/runs",
+        handler=list_runs,
+        scope="read",
+        summary="Runs and their forks, newest first",
+        query=inputs.RunsQuery,
+        answer=schemas.RunsPage,
+        problems=("bad-cursor", "invalid"),
+    ),
+    Route(
+        method="POST",
+        path=f"{BASE}/runs",
+        handler=start_run,
+        scope="start",
+        acts=True,
+        summary="Start a run",
+        body=inputs.StartBody,
+        answer=schemas.RunFull,
+        status=202,
+        problems=("key-missing", "key-reused", "in-progress", "refused", "invalid"),
+    ),
+    Route(
+        method="GET",
+        path=f"{BASE}/runs/{{id}}",
+        handler=show_run,
+        scope="read",
+        summary="A run, or a fork of one, and how it stands",
+        answer=schemas.RunFull,
+    ),
+    Route(
+        method="GET",
+        path=f"{BASE}/runs/{{id}}/timeline",
+        handler=show_timeline,
+        scope="read",
+        summary="What happened in a run, without anything that was said",
+        query=inputs.TimelineQuery,
+        answer=schemas.TimelineView,
+        problems=("invalid",),
+    ),
+    Route(
+        method="GET",
+        path=f"{BASE}/runs/{{id}}/messages",
+        handler=show_messages,
+        scope="read",
+        summary="The conversation of a run, its end first",
+        query=inputs.MessagesQuery,
+        answer=schemas.MessagesView,
+        problems=("invalid",),
+    ),
+    Route(
+        method="POST",
+        path=f"{BASE}/runs/{{id}}/cancel",
+        handler=cancel_run,
+        scope="cancel",
+        acts=True,
+        summary="End a run",
+        body=inputs.CancelBody,
+        answer=schemas.RunFull,
+        problems=("key-missing", "key-reused", "in-progress", "refused", "invalid"),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Who comes into the inbox: sessions, tokens, proxies and ways to sign in."""

@@ -1,0 +1,1 @@
+"""The pages of the inbox, rendered by the server."""

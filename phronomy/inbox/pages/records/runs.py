@@ -1,0 +1,222 @@
+"""The pages of runs: which there are and how each stands, and one of them with its conversation and what happened in it.
+
+The conversation is read from the last checkpoint, its end first, and what a tool marks as secret is hidden: all arguments and results
+are, where the agent's code is not in this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal
+from urllib.parse import quote
+
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from phronomy.errors import CheckpointNotFound, ConfigurationError
+from phronomy.foundation.dataclasses import dataclass
+from phronomy.inbox.api.runs import agent_of, message_of, waiting_in
+from phronomy.inbox.cursors import Cursors
+from phronomy.inbox.pages.records.listed import ROWS, Listed
+from phronomy.inbox.pages.records.told import ENDS, told
+from phronomy.inbox.pages.view import render
+from phronomy.inbox.pages.waiting import path_of
+from phronomy.inbox.pages.words import heading
+from phronomy.inbox.problems import Problem
+from phronomy.inbox.routes import Route
+from phronomy.observability.masking import Masking
+from phronomy.observability.timeline import timeline
+from phronomy.records.decisions import PendingApproval
+from phronomy.stores.native import apart
+from phronomy.stores.rows import ENDED, Branch
+
+if TYPE_CHECKING:
+    from phronomy.inbox.visit import Visit
+
+MESSAGES: Final = 30
+"""Messages of a page of a conversation."""
+
+ENTRIES: Final = 200
+"""Entries of a timeline that are shown, the newest."""
+
+State = Literal["running", "waiting", "failed", "ended", "set_aside"]
+
+STATES: Final[Mapping[State, tuple[str, tuple[str, ...]]]] = {
+    "running": ("Running", ("running",)),
+    "waiting": ("Waiting", ("suspended",)),
+    "failed": ("Failed", ("failed",)),
+    "ended": ("Ended", ("completed", "rejected", "skipped")),
+    "set_aside": ("Set aside", ("cancelled", "superseded")),
+}
+"""How runs can stand, as the tabs of the list say it: the word, and the states of the store that it covers."""
+
+STANDS: Final[Mapping[str, str]] = {
+    "running": "Running",
+    "suspended": "Waits for a person",
+    "failed": "Stopped by a failure",
+    **ENDS,
+}
+"""How one run stands, in words."""
+
+
+class RunsQuery(Listed):
+    """Which runs are wanted."""
+
+    state: State | None = None
+    agent: str | None = Field(default=None, max_length=200)
+    thread: str | None = Field(default=None, max_length=200)
+    after: str | None = Field(default=None, max_length=2_000)
+
+
+class RunQuery(BaseModel):
+    """Which part of the conversation is wanted: the messages before this one."""
+
+    before: int | None = Field(default=None, ge=0, le=10_000_000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunShown:
+    """A run as its row shows it. `lost` says that its worker has not come back, so that another one will take over."""
+
+    branch: Branch
+    path: str
+    stands: str
+    began: datetime
+    changed: datetime
+    waits: int = 0
+    lost: bool = False
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether it is a fork of a run, and not the run itself."""
+        return self.branch.parent_branch is not None
+
+
+def run_shown(branch: Branch, now: float, waits: int = 0) -> RunShown:
+    """A run as it is shown."""
+    return RunShown(
+        branch=branch,
+        path=run_path(branch.id),
+        stands=STANDS[branch.status],
+        began=datetime.fromtimestamp(branch.created_at, UTC),
+        changed=datetime.fromtimestamp(branch.changed_at, UTC),
+        waits=waits,
+        lost=branch.status == "running" and not branch.is_held(now),
+    )
+
+
+def run_path(id: str, end: str = "") -> str:
+    """The path of the page of a run."""
+    return f"/runs/{quote(id, safe='')}{end}"
+
+
+async def runs(visit: Visit) -> Response:
+    """The list of runs, newest first."""
+    query = visit.query(RunsQuery)
+    cursors = Cursors(visit, "runs-page", dict(query.filters))
+    place = _place_in(cursors.read(query.after))
+    # All branches are read for each page: no store lists them newest first. A branch is a small row, without its conversation.
+    every = await visit.store.abranches()
+    found = [each for each in every if query.agent in (None, each.agent) and query.thread in (None, each.thread_id)]
+    statuses = STATES[query.state][1] if query.state is not None else None
+    wanted = sorted(
+        (
+            each
+            for each in found
+            if (statuses is None or each.status in statuses) and (place is None or _place(each) < place)
+        ),
+        key=_place,
+        reverse=True,
+    )
+    kept = wanted[:ROWS]
+    waits = await waiting_in(visit, {each.run_id for each in kept if each.status == "suspended"})
+    following = cursors.made(f"{kept[-1].created_at!r} {kept[-1].id}") if len(wanted) > len(kept) else None
+    now = visit.store.clock()
+    return render(
+        visit,
+        "runs.html",
+        here="/runs",
+        query=query,
+        rows=[run_shown(each, now, len(waits.get(each.id, ()))) for each in kept],
+        everywhere=len(every),
+        tabs=_tabs(query, found),
+        without=query.without("/runs"),
+        next=query.address("/runs", after=following) if following is not None else None,
+        first=query.address("/runs") if query.after is not None else None,
+    )
+
+
+def _tabs(query: RunsQuery, found: list[Branch]) -> list[tuple[str, int, str, bool]]:
+    """The tabs: word, number, address, and whether it is the one that is shown."""
+    counts = {name: sum(each.status in statuses for each in found) for name, (_, statuses) in STATES.items()}
+    every = ("All", len(found), query.address("/runs", state=None), query.state is None)
+    return [
+        every,
+        *(
+            (word, counts[name], query.address("/runs", state=name), query.state == name)
+            for name, (word, _) in STATES.items()
+        ),
+    ]
+
+
+def _place(branch: Branch) -> tuple[float, str]:
+    return branch.created_at, branch.id
+
+
+def _place_in(text: str | None) -> tuple[float, str] | None:
+    if text is None:
+        return None
+    at, _, id = text.partition(" ")
+    return float(at), id
+
+
+async def run(visit: Visit) -> Response:
+    """One run."""
+    query = visit.query(RunQuery)
+    try:
+        branch, checkpoint = await visit.store.ahead(visit.params["id"])
+    except (CheckpointNotFound, ConfigurationError):  # none, or text that no id can be
+        raise Problem("not-found") from None
+    store, now = visit.store, visit.store.clock()
+    said = checkpoint.messages
+    end = len(said) if query.before is None else min(query.before, len(said))
+    begin = max(0, end - MESSAGES)
+    agent = agent_of(visit, branch.agent)
+    # Without the agent's code it is not known which parameters are secret, so all arguments of calls are hidden.
+    mask = Masking(agent.spec if agent is not None else None)
+    names = {call.id: call.name for message in said for call in message.tool_calls}
+    story = await apart(store, timeline, store, branch.id, max_events=ENTRIES)
+    waits = [row.approval for row in await store.apending(run_id=branch.run_id) if row.branch_id == branch.id]
+    others = [each for each in await store.abranches(run_id=branch.run_id) if each.id != branch.id]
+    return render(
+        visit,
+        "run.html",
+        here="/runs",
+        row=run_shown(branch, now, len(waits)),
+        checkpoint=checkpoint,
+        ended=branch.status in ENDED,
+        waits=[(heading(item), request_path(item), item) for item in waits],
+        others=[run_shown(each, now) for each in others],
+        messages=[message_of(begin + place, each, names, mask) for place, each in enumerate(said[begin:end])],
+        names=names,
+        hidden_all=agent is None,
+        total=len(said),
+        begin=begin,
+        end=end,
+        earlier=f"{run_path(branch.id)}?before={begin}#said" if begin else None,
+        later=f"{run_path(branch.id)}#said" if end < len(said) else None,
+        story=[(each, words) for each in story if (words := told(each)) is not None],
+        dropped=story.dropped,
+    )
+
+
+def request_path(item: PendingApproval) -> str:
+    """The path of the page of a request."""
+    return path_of(item.id)
+
+
+RUNS: Final = (
+    Route(method="GET", path="/runs", handler=runs, scope="read", page=True, summary="Runs", query=RunsQuery),
+    Route(method="GET", path="/runs/{id}", handler=run, scope="read", page=True, summary="A run", query=RunQuery),
+)

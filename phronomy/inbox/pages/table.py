@@ -1,0 +1,54 @@
+"""The routes of the pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import Response
+
+from phronomy.inbox.pages.api import API_PAGE
+from phronomy.inbox.pages.assets import STATIC
+from phronomy.inbox.pages.deciding.batch import BATCH
+from phronomy.inbox.pages.deciding.decisions import REQUESTS
+from phronomy.inbox.pages.help import HELP
+from phronomy.inbox.pages.records.grants import GRANTS
+from phronomy.inbox.pages.records.history import HISTORY
+from phronomy.inbox.pages.records.runs import RUNS
+from phronomy.inbox.pages.sign_in import SIGN_IN
+from phronomy.inbox.pages.view import render
+from phronomy.inbox.pages.waiting import WAITING
+from phronomy.inbox.problems import TYPES, Problem
+from phronomy.inbox.routes import Route
+
+if TYPE_CHECKING:
+    from phronomy.inbox.visit import Visit
+
+
+def problem_page(visit: Visit, problem: Problem, log_id: str) -> Response:
+    """The page about a problem."""
+    return render(
+        visit, "problem.html", problem=problem, kind=TYPES[problem.type], log_id=log_id, status=problem.status
+    )
+
+
+async def problem_type(visit: Visit) -> Response:
+    """The page that the type of a problem leads to."""
+    kind = TYPES.get(visit.params["name"])
+    if kind is None:
+        raise Problem("not-found")
+    return render(visit, "problem_type.html", name=visit.params["name"], kind=kind)
+
+
+PAGES: Final[tuple[Route, ...]] = (
+    Route(method="GET", path="/problems/{name}", handler=problem_type, public=True, page=True),
+    *STATIC,
+    *WAITING,
+    *REQUESTS,
+    *BATCH,
+    *RUNS,
+    *HISTORY,
+    *GRANTS,
+    *HELP,
+    *SIGN_IN,
+    *API_PAGE,
+)

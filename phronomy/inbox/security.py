@@ -1,0 +1,115 @@
+"""What every answer of the inbox says to browsers, and what every request is checked for before anything else.
+
+The headers, and the reasons for each, are those of the documentation's page on the inbox. They were tried in a browser against stored
+scripts and handlers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.json_text import JsonValue, canonical
+from phronomy.foundation.quoting import quoted
+from phronomy.inbox.problems import Problem
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from phronomy.inbox.auth.identity import Identity
+
+_DAY: Final = 86_400.0
+
+UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+_POLICY: Final = (
+    "default-src 'none'; script-src {own}; style-src {own}; img-src 'self'; font-src 'self'; connect-src 'self'; "
+    "manifest-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; object-src 'none'; "
+    "require-trusted-types-for 'script'; trusted-types phronomy"
+)
+
+HEADERS: Final[Mapping[str, str]] = {
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    # Not no-referrer: with it a form says that its origin is null, and could not be told from one of another site.
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+}
+"""The headers of every answer, beside the content security policy."""
+
+NOT_STORED: Final = "no-store"
+FOR_EVER: Final = "public, max-age=31536000, immutable"
+
+
+def policy(nonce: str | None) -> str:
+    """The content security policy of an answer. With a nonce, only what carries it counts, and no other file of the origin.
+
+    An inbox that is mounted into another application shares its origin with all files of that application.
+    """
+    own = "'self'" if nonce is None else f"'nonce-{nonce}'"
+    return _POLICY.format(own=own)
+
+
+def origin_of(url: str) -> str:
+    """The origin of the address under which people reach the inbox. Raises `ConfigurationError`."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
+        raise ConfigurationError(
+            f"public_url is the address of the inbox for people, such as https://example.org/inbox, not {quoted(url)}"
+        )
+    return f"{parts.scheme}://{parts.netloc.lower()}"
+
+
+def check_host(request: Request, trusted: Collection[str] | None) -> None:
+    """Refuse a request under a name that is none of ours: another site could have its name lead here. Raises `Problem`."""
+    hosts = request.headers.getlist("host")
+    if len(hosts) != 1 or (trusted is not None and hosts[0].lower() not in trusted):
+        raise Problem("wrong-host")
+
+
+def check_same_origin(request: Request, origin: str | None) -> None:
+    """Refuse what a page of another site has sent, with the cookies of whoever looks at it. Raises `Problem`.
+
+    Browsers say where a request comes from, in a header that no page can set. Older ones say the origin alone, which is
+    compared with the configured one. A request that says neither is refused.
+    """
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        if site != "same-origin":
+            raise Problem("cross-site")
+        return
+    given = request.headers.get("origin")
+    if origin is None or given is None or given.lower() != origin:
+        raise Problem("cross-site")
+
+
+def csrf_token(key: bytes, identity: Identity, now: float) -> str:
+    """The text that a form carries to show that it is from a page that this person was given, at the time `now`."""
+    # Of the session, so that it ends with it. Whoever is known by a proxy has no session: theirs is of the person and the day.
+    who = identity.principal
+    of: list[JsonValue] = (
+        ["session", identity.session]
+        if identity.session is not None
+        else ["person", identity.via, identity.tenant, who.kind, who.id, int(now // _DAY)]
+    )
+    return hmac.new(key, b"csrf\0" + canonical(of).encode(), hashlib.sha256).hexdigest()
+
+
+NO_CSRF_HEADER: Final = (
+    "A request without an API token needs the header X-CSRF-Token: GET /api/v1/me says its value, as csrf. One with a token, as"
+    " Authorization: Bearer, needs none."
+)
+"""What somebody is told whose request has no token, is no form, and does not show that it is from a page of theirs."""
+
+
+def check_csrf(key: bytes, identity: Identity, given: str | None, now: float) -> None:
+    """Refuse a form that is of no page that this person was given, today or the day before. Raises `Problem`."""
+    right = [csrf_token(key, identity, at) for at in (now, now - _DAY)]
+    if given is None or not any(hmac.compare_digest(each.encode(), given.encode()) for each in right):
+        raise Problem("cross-site", "The form is not from a page of yours: open the page again and send the form anew.")

@@ -1,0 +1,348 @@
+"""What the pages and the API of the inbox have in common: listing, showing, checking an edit and deciding, without any HTTP.
+
+Who may decide, and whether a decision counts, is judged in the store alone. Here it is asked for, and put into words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from phronomy.errors import InvalidDecision
+from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse
+from phronomy.inbox.problems import Problem
+from phronomy.records.approvers import Vote
+from phronomy.records.decisions import Answer, PendingApproval, call_digest
+from phronomy.records.principals import Principal
+from phronomy.rules.votes import LevelTally
+from phronomy.stores.base import Store
+from phronomy.stores.derived.listing import Waiting
+from phronomy.stores.derived.requests import Request
+from phronomy.stores.derived.standing import Standing, standing_of, tallies_of, who_may
+from phronomy.stores.native import apart
+from phronomy.tools.context import InvalidArguments
+from phronomy.tools.json_schema.answers import misfits
+
+if TYPE_CHECKING:
+    from phronomy.inbox.auth.identity import Identity
+    from phronomy.tools.tool import Tool
+
+COUNTED: Final = 1_000
+"""Counts stop here, and are told as "1000+": nobody needs the exact number of more, and to count costs time."""
+
+_SCANNED: Final = 5_000
+"""So many requests are looked through for those of one person, before the page ends where it is."""
+
+
+_CALM: Final = frozenset({"", "low", "medium", "moderate", "none"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingFilter:
+    """Which waiting requests are wanted. `mine`: those that this person may decide. `text` is looked for in what is shown.
+
+    `state` tells those that can be decided (`"pending"`) from those whose time is over (`"expired"`) and that wait to be settled.
+
+    The other fields are those of `Store.pending`; `requester` is the id of who asked for the run.
+    """
+
+    state: Literal["pending", "expired"] | None = None
+    run_id: str | None = None
+    thread_id: str | None = None
+    agent: str | None = None
+    tool: str | None = None
+    risk: str | None = None
+    label: str | None = None
+    requester: str | None = None
+    older_than: float | None = None
+    newer_than: float | None = None
+    expires_within: float | None = None
+    mine: bool = False
+    text: str | None = None
+    newest: bool = False
+
+    def in_store(self) -> dict[str, Any]:
+        """The part that the store looks up by an index."""
+        names = ("run_id", "thread_id", "agent", "tool", "risk", "label", "older_than", "newer_than")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def looks_closer(self) -> bool:
+        """Whether each request has to be looked at to tell whether it is wanted."""
+        return self.mine or any(
+            each is not None for each in (self.state, self.requester, self.expires_within, self.text)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A request that waits, and what this person may do about it."""
+
+    waiting: Waiting
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingPage:
+    """A page of requests that wait. `next` is the place of the page after it, in the store's form; None at the end."""
+
+    rows: tuple[Row, ...]
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """How many requests wait, at most `COUNTED`; `more` says that there are more."""
+
+    count: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A request with what this person may do about it, how its votes stand at each level, and who may decide, in words."""
+
+    request: Request
+    standing: Standing
+    tallies: tuple[LevelTally, ...] = ()
+    who: tuple[str, ...] = ()
+
+    @property
+    def votes(self) -> tuple[Vote, ...]:
+        """The votes that were cast: with that of the decision, if there is one."""
+        return _votes_of(self.request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldError:
+    """A place in edited arguments (a JSON Pointer, RFC 6901), and what is wrong there."""
+
+    pointer: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A place in the arguments that an edit changes: the canonical text before and after; None where there is nothing."""
+
+    pointer: str
+    before: str | None = field(repr=False)
+    after: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditCheck:
+    """What an edit comes to: the canonical text of the new arguments, their digest, what changes, or what is wrong.
+
+    `by_tool` says that the tool itself has read the arguments; otherwise the schema alone was asked, and a worker checks once more.
+    """
+
+    text: str = field(repr=False)
+    digest: str
+    changes: tuple[Change, ...] = field(repr=False)
+    errors: tuple[FieldError, ...] = ()
+    by_tool: bool = False
+
+
+def is_risky(item: PendingApproval) -> bool:
+    """Whether a decision is shown once more before it counts, and is made for this request alone.
+
+    Risks are words of the agent's code: one that is not known to be low counts as high.
+    """
+    return (item.tool.risk or "").casefold() not in _CALM
+
+
+def goes_together(item: PendingApproval) -> bool:
+    """Whether a request is decided together with others: one that is not risky, and asks for a yes or a no to a call and no more.
+
+    A call that failed, or of which nobody knows what it did, a question and a breakpoint need a look of their own.
+    """
+    return item.why == "approval" and not is_risky(item)
+
+
+async def list_waiting(
+    store: Store, identity: Identity, wanted: WaitingFilter, *, limit: int, after: str | None = None
+) -> WaitingPage:
+    """A page of the requests that wait, oldest first, with what this person may do about each. Raises `StoreError`."""
+    return await apart(store, _list_waiting, store, identity.principal, wanted, limit, after)
+
+
+def _list_waiting(store: Store, by: Principal, wanted: WaitingFilter, limit: int, after: str | None) -> WaitingPage:
+    given = partial(store.pending, newest=wanted.newest, **wanted.in_store())
+    rows: list[Row] = []
+    scanned = 0
+    while True:
+        page = given(limit=limit, after=after)
+        for place, waiting in enumerate(page):
+            if not _is_wanted(store, waiting, wanted):
+                continue
+            standing = standing_of(store, waiting.approval, by)
+            if wanted.mine and not standing.answers:
+                continue
+            rows.append(Row(waiting=waiting, standing=standing))
+            if len(rows) == limit and place < len(page) - 1:
+                # The page ends in the middle of what was read: the next one begins after this request.
+                again = given(limit=place + 1, after=after)
+                return WaitingPage(rows=tuple(rows), next=again.next)
+        scanned += len(page)
+        after = page.next
+        if after is None or len(rows) >= limit or scanned >= _SCANNED:
+            return WaitingPage(rows=tuple(rows), next=after)
+
+
+def _is_wanted(store: Store, waiting: Waiting, wanted: WaitingFilter) -> bool:
+    """Whether a request matches what no index knows."""
+    item = waiting.approval
+    lapsed = item.has_lapsed(datetime.fromtimestamp(store.clock(), UTC))
+    if wanted.state is not None and lapsed != (wanted.state == "expired"):
+        return False
+    if wanted.requester is not None and (item.requester is None or item.requester.id != wanted.requester):
+        return False
+    if wanted.expires_within is not None and (
+        item.expires_at is None or item.expires_at.timestamp() - store.clock() > wanted.expires_within
+    ):
+        return False
+    if wanted.text is not None:
+        words = wanted.text.casefold().split()
+        shown = " ".join((item.tool_name, item.title or "", item.context or "", item.json_text("args"))).casefold()
+        return all(word in shown for word in words)
+    return True
+
+
+async def count_waiting(store: Store, identity: Identity, wanted: WaitingFilter, *, most: int = COUNTED) -> Count:
+    """How many requests wait, up to `most`. Raises `StoreError`."""
+    if not wanted.looks_closer:
+        found = await store.acount(**wanted.in_store())
+        return Count(count=min(found, most), more=found > most)
+    page = await list_waiting(store, identity, wanted, limit=most)
+    return Count(count=len(page.rows), more=page.next is not None)
+
+
+async def show(store: Store, identity: Identity, pending_id: str) -> Shown:
+    """A request, with what this person may do about it. Raises `UnknownPending`, `StoreError`."""
+    return await apart(store, _show, store, identity.principal, pending_id)
+
+
+def _show(store: Store, by: Principal, pending_id: str) -> Shown:
+    return _shown(store, by, store.request(pending_id))
+
+
+def _shown(store: Store, by: Principal, found: Request) -> Shown:
+    item = found.approval
+    standing = standing_of(store, item, by) if found.status in ("pending", "expired") else Standing()
+    return Shown(
+        request=found,
+        standing=standing,
+        tallies=tuple(tallies_of(store, item, _votes_of(found))),
+        who=who_may(store, item),
+    )
+
+
+def _votes_of(found: Request) -> tuple[Vote, ...]:
+    # A decision keeps its votes, and the request only those before it. What was cancelled or expired has none but those.
+    return (found.decision.votes if found.decision is not None else ()) or found.approval.votes
+
+
+async def decide(
+    store: Store,
+    identity: Identity,
+    pending_id: str,
+    answer: Answer,
+    *,
+    digest: str,
+    key: str,
+    channel: str,
+) -> Shown:
+    """Decide a request in the name of whoever is signed in, and return it as it is then. Raises as `Store.decide` does.
+
+    Raises `Problem` for the digest of something else.
+    """
+    try:
+        found = await store.adecide(pending_id, answer, by=identity.principal, digest=digest, channel=channel, key=key)
+    except InvalidDecision:
+        # Looked at only now: most decisions are about what waits, and it costs a read.
+        await check_digest(store, identity, pending_id, digest)
+        raise
+    return await apart(store, _shown, store, identity.principal, found)
+
+
+async def check_digest(store: Store, identity: Identity, pending_id: str, digest: str) -> None:
+    """Refuse a decision about something else than what waits under this id. Raises `Problem`, `UnknownPending`."""
+    item = (await store.arequest(pending_id)).approval
+    if digest != item.digest:
+        raise mismatch(identity, item)
+
+
+def mismatch(identity: Identity, item: PendingApproval) -> Problem:
+    """The problem of somebody who was shown something else. The digest that counts now is told to those alone who may read it."""
+    if "read" in identity.scopes:
+        return Problem("digest-mismatch", pending_id=item.id, digest=item.digest)
+    return Problem("digest-mismatch", pending_id=item.id)
+
+
+async def check_edit(
+    store: Store, identity: Identity, pending_id: str, *, digest: str, text: str, tool: Tool | None = None
+) -> EditCheck:
+    """What edited arguments come to; nothing is changed. With the tool itself, they are read as it reads them.
+
+    Raises `Problem` for a digest that is not that of the request, and for text that is no JSON object.
+    """
+    found = await store.arequest(pending_id)
+    item = found.approval
+    if item.digest != digest:
+        raise mismatch(identity, item)
+    try:
+        given = parse(text)
+    except JsonError as error:
+        raise Problem("invalid-edit", "The arguments are no JSON.", errors=[_error("", str(error))]) from None
+    if not isinstance(given, dict):
+        raise Problem("invalid-edit", "The arguments are no JSON object.", errors=[_error("", "not an object")])
+    before = item.json_text("args")
+    errors, read = _errors_of(item, found.schema, given), None
+    if not errors and tool is not None:
+        try:
+            read = tool.read(canonical(given))
+        except InvalidArguments as error:
+            places = error.places or (("", str(error)),)
+            errors = [FieldError(pointer=pointer, detail=detail) for pointer, detail in places]
+    after = canonical(given) if read is None else read
+    return EditCheck(
+        text=after,
+        digest=call_digest(item.tool, after),
+        changes=tuple(changes_between(parse(before), parse(after))),
+        errors=tuple(errors),
+        by_tool=read is not None,
+    )
+
+
+def _error(pointer: str, detail: str) -> JsonValue:
+    return {"pointer": pointer, "detail": detail}
+
+
+def _errors_of(item: PendingApproval, schema: JsonDict | None, given: JsonDict) -> list[FieldError]:
+    """Where the arguments do not fit the schema that the store keeps."""
+    # The schema of a server may be made so that a check of it takes for ever. The worker has what stops that.
+    if schema is None or item.tool.source.startswith("mcp:"):
+        return []
+    return [FieldError(pointer=pointer, detail=detail) for pointer, detail in misfits(given, schema)]
+
+
+def changes_between(before: JsonValue, after: JsonValue, at: str = "") -> list[Change]:
+    """Each place where two JSON values differ, as deep as can be said: members one by one, lists and values as a whole."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: list[Change] = []
+        for key in [*before, *(key for key in after if key not in before)]:
+            place = f"{at}/{key.replace('~', '~0').replace('/', '~1')}"
+            if key not in after:
+                found.append(Change(pointer=place, before=canonical(before[key]), after=None))
+            elif key not in before:
+                found.append(Change(pointer=place, before=None, after=canonical(after[key])))
+            else:
+                found += changes_between(before[key], after[key], place)
+        return found
+    # By their text: 5 and 5.0 are equal to Python, and are two texts with two digests.
+    first, second = canonical(before), canonical(after)
+    return [] if first == second else [Change(pointer=at, before=first, after=second)]

@@ -1,0 +1,141 @@
+"""What an inbox was made with: its store, its agents, who may come in, and the secret that its processes share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+from phronomy.agents.spec import AgentSpec
+from phronomy.errors import ConfigurationError
+from phronomy.foundation.checks import is_series
+from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.quoting import quoted
+from phronomy.inbox import security
+from phronomy.inbox.auth.api_tokens import ApiTokens
+from phronomy.inbox.auth.identity import DEFAULT_SCOPES, Auth, Scope
+from phronomy.inbox.auth.keys import server_key
+from phronomy.inbox.auth.limits import Limits
+from phronomy.inbox.auth.sessions import Sessions
+from phronomy.records.decisions import PendingApproval
+from phronomy.records.principals import Principal
+from phronomy.runs.runs import Runs
+from phronomy.stores.base import Store
+from phronomy.tools.tool import Tool
+
+MAX_BODY: Final = 1_048_576
+"""The largest body of a request, in bytes, unless it is said otherwise."""
+
+ScopesOf: TypeAlias = Callable[[Principal], Collection[Scope]]
+"""Says what a principal may do in the inbox at all."""
+
+K = TypeVar("K")
+
+_TENANTS: Final = 1_000
+"""So many stores of tenants are kept at hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignInLink:
+    """A way to sign in, as the sign-in page offers it: "Sign in with {label}", a link to the path `start`."""
+
+    label: str
+    start: str
+
+
+class Site:
+    """What handlers know of their inbox. `Inbox` says what each of these is."""
+
+    def __init__(
+        self,
+        store: Store,
+        agents: Runs[Any, Any] | Sequence[Runs[Any, Any]],
+        auth: Auth | Sequence[Auth],
+        *,
+        public_url: str | None,
+        title: str,
+        scopes: ScopesOf | None,
+        trusted_hosts: Collection[str] | None,
+        max_body: int,
+        sessions: Sessions | None,
+        limits: Limits | None,
+    ) -> None:
+        if not isinstance(store, Store):
+            raise ConfigurationError(f"Inbox: store is a store of phronomy's, not {quoted(store)}")
+        self.store: Store = store
+        self.agents: Mapping[str, Runs[Any, Any]] = _by_name(agents)
+        given: Sequence[Auth] = tuple(auth) if is_series(auth) else (auth,)  # type: ignore[arg-type, assignment]
+        if not given or not all(callable(getattr(each, "identify", None)) for each in given):
+            raise ConfigurationError(
+                "Inbox: auth says who may come in: an OIDC, a TrustedProxy, an Auth of your own, or several of them."
+                " There is no inbox without one"
+            )
+        self.auth: Sequence[Auth] = given
+        self.sign_ins: tuple[SignInLink, ...] = ()
+        self.title: str = title
+        self.origin: str | None = None if public_url is None else security.origin_of(public_url)
+        self.public_url: str | None = public_url.rstrip("/") if public_url is not None else None
+        self.trusted_hosts: frozenset[str] | None = (
+            None if trusted_hosts is None else frozenset(host.lower() for host in trusted_hosts)
+        )
+        self.max_body: int = max_body
+        self.sessions: Sessions = sessions if sessions is not None else Sessions(store)
+        self.limits: Limits = limits if limits is not None else Limits(store)
+        self.tokens: ApiTokens = ApiTokens(store, self.limits.failures)
+        self.scopes_of: ScopesOf = scopes if scopes is not None else lambda _: DEFAULT_SCOPES
+        self._stores: dict[str, Store] = {store.tenant: store}
+        self._key: bytes | None = None
+        self._kept: dict[object, Any] = {}
+
+    def store_of(self, tenant: str | None) -> Store:
+        """The store of a tenant; None: the inbox's own."""
+        if tenant is None or tenant == self.store.tenant:
+            return self.store
+        found = self._stores.get(tenant)
+        if found is None:
+            if len(self._stores) >= _TENANTS:
+                self._stores = {self.store.tenant: self.store}
+            found = self._stores[tenant] = self.store.for_tenant(tenant)
+        return found
+
+    def tool_of(self, item: PendingApproval) -> Tool | None:
+        """The tool that a request is about, if one of the agents here has it, unchanged; None otherwise.
+
+        Only one that reads its arguments at once: the schema of a server's tool is checked by the worker, which can stop the check.
+        """
+        todo = [agent.spec for agent in self.agents.values()]
+        seen: set[int] = set()
+        while todo:
+            spec = todo.pop()
+            if id(spec) in seen:
+                continue
+            seen.add(id(spec))
+            todo += spec.inside()
+            if isinstance(spec, AgentSpec) and spec.name == item.agent:
+                tool = spec.tools.get(item.tool_name)
+                same = tool is not None and (tool.source, tool.schema_hash) == (item.tool.source, item.tool.schema_hash)
+                if tool is not None and same and not tool.reads_apart:
+                    return tool
+        return None
+
+    def kept(self, made: Callable[[Site], K]) -> K:
+        """The one object of a class that this inbox has in this process, made with the site when it is first asked for."""
+        found: K | None = self._kept.get(made)
+        if found is None:
+            found = self._kept[made] = made(self)
+        return found
+
+    async def key(self) -> bytes:
+        """The secret of all processes of this inbox, which its store keeps."""
+        if self._key is None:
+            self._key = await server_key(self.store)
+        return self._key
+
+
+def _by_name(agents: Runs[Any, Any] | Sequence[Runs[Any, Any]]) -> Mapping[str, Runs[Any, Any]]:
+    given = (agents,) if isinstance(agents, Runs) else tuple(agents)
+    if not all(isinstance(each, Runs) for each in given):
+        raise ConfigurationError("Inbox: agents are agents or graphs of phronomy's")
+    found = {each.spec.name: each for each in given}
+    if len(found) != len(given):
+        raise ConfigurationError("Inbox: two of the agents have the same name")
+    return found

@@ -1,0 +1,151 @@
+"""The inbox as an application: its headers, its problems, and who gets in."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from inbox_scenes import ORIGIN, ByHeader, Visitor, inbox_of
+
+from phronomy import ConfigurationError, MemoryStore, Telemetry
+from phronomy.inbox import Inbox, security
+
+
+def test_there_is_no_inbox_without_somebody_who_says_who_comes_in() -> None:
+    with pytest.raises(ConfigurationError, match="auth says who may come in"):
+        Inbox(MemoryStore())
+    with pytest.raises(ConfigurationError, match="auth says who may come in"):
+        Inbox(MemoryStore(), auth=object())  # type: ignore[arg-type]
+
+
+def test_people_read_and_decide_and_no_more_until_it_is_said() -> None:
+    """Whoever can sign in may be anybody of a company: who grants, audits, starts and cancels is chosen."""
+    inbox = Inbox(MemoryStore(), auth=ByHeader(), public_url=ORIGIN)
+    visitor = Visitor(inbox, accept="text/html")
+    assert visitor.get("/api/v1/me", headers={"accept": "application/json"}).json()["scopes"] == ["read", "decide"]
+    paths = ("/", "/runs", "/history", "/audit.ndjson", "/grants")
+    assert [visitor.get(path).status_code for path in paths] == [200, 200, 403, 403, 403]
+    assert set(re.findall(r'href="(/history|/audit|/grants|/runs)"', visitor.get("/").text)) == {"/runs"}
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a", "example.org", "https://", "https://u:p@example.org", "https://example.org?a"]
+)
+def test_a_public_url_is_an_address(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="public_url"):
+        Inbox(MemoryStore(), auth=ByHeader(), public_url=url)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/nothing", "/problems/expired", "/problems/none"])
+def test_each_answer_has_the_headers(path: str) -> None:
+    answer = Visitor(inbox_of()).get(path)
+    for name, value in security.HEADERS.items():
+        assert answer.headers[name] == value
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_what_is_not_there_is_a_problem_for_programs_and_a_page_for_people() -> None:
+    visitor = Visitor(inbox_of())
+    found = visitor.get("/api/v1/nothing")
+    assert (found.status_code, found.headers["content-type"]) == (404, "application/problem+json")
+    assert found.json()["type"] == "/problems/not-found" and found.json()["title"] == "There is nothing here"
+    page = visitor.get("/problems/none", headers={"accept": "text/html"})
+    assert page.status_code == 404 and "There is nothing here" in page.text
+
+
+def test_a_wrong_method_is_told_which_ones_there_are() -> None:
+    answer = Visitor(inbox_of()).post("/healthz")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_other_hosts_are_not_answered() -> None:
+    visitor = Visitor(inbox_of(trusted_hosts=["inbox.example"]))
+    assert visitor.get("/healthz").status_code == 200
+    assert visitor.get("/healthz", headers={"host": "evil.example"}).status_code == 421
+
+
+def test_it_answers_under_a_prefix() -> None:
+    visitor = Visitor(inbox_of(), prefix="/admin/inbox")
+    assert visitor.get("/healthz").status_code == 200
+    assert visitor.get("/problems/none", headers={"accept": "application/json"}).status_code == 404
+    assert visitor.get("/api/v1/nothing").json()["type"] == "/admin/inbox/problems/not-found"
+
+
+def test_an_inbox_says_its_store_and_nothing_secret() -> None:
+    store = MemoryStore()
+    assert repr(inbox_of(store)) == f"Inbox({store!r})"
+
+
+def test_the_access_log_says_who_and_what_came_of_it_and_no_ids_of_paths(caplog: pytest.LogCaptureFixture) -> None:
+    visitor = Visitor(inbox_of())
+    with caplog.at_level("INFO", logger="phronomy.inbox"):
+        visitor.get("/problems/expired?token=s3cret")
+        visitor.get("/problems/s3cret", headers={"accept": "text/html"})
+        visitor.request("BREW", "/healthz")
+    first, second, third = [record.getMessage() for record in caplog.records]
+    assert first.startswith("GET /problems/{name} 200, rita by header, ")
+    assert re.match(r"GET /problems/{name} 404 \(not-found, id [0-9a-f]{16}\), rita by header, ", second)
+    assert re.match(r"_OTHER /healthz 405 \(wrong-method, id [0-9a-f]{16}\), rita by header, ", third)
+    assert "s3cret" not in caplog.text
+
+
+def test_the_id_that_somebody_is_told_is_in_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
+    store = MemoryStore()
+    inbox = inbox_of(store, scopes=lambda _: {"read"}, trusted_hosts=["inbox.example"])
+    api = {"accept": "application/json"}
+    told = []
+    with caplog.at_level("INFO", logger="phronomy.inbox"):
+        for who, path, headers in (
+            ("rita", "/nowhere/s3cret", api),
+            ("rita", "/api/v1/requests/s3cret", api),
+            ("rita", "/api/v1/audit", api),
+            (None, "/api/v1/me", api),
+            ("rita", "/healthz", {**api, "host": "evil.example"}),
+        ):
+            answer = Visitor(inbox, who=who).get(path, headers=headers)
+            told.append((answer.status_code, answer.json()["instance"]))
+        page = Visitor(inbox).get("/nowhere", headers={"accept": "text/html"})
+        told.append((404, re.search(r"<code>([0-9a-f]{16})</code>", page.text)[1]))  # type: ignore[index]
+        away = Visitor(inbox, who=None).get("/", headers={"accept": "text/html"})
+        assert away.status_code == 303
+    lines = [record.getMessage() for record in caplog.records]
+    assert [status for status, _ in told] == [404, 404, 403, 401, 421, 404]
+    for (status, id), line in zip(told, lines, strict=False):
+        assert f" {status} (" in line and f", id {id}), " in line
+    assert lines[0].startswith("GET (no route) 404 (not-found, ") and ", rita by header, " in lines[0]
+    assert ", nobody, " in lines[3] and ", nobody, " in lines[4], "nobody is looked up under a wrong name"
+    assert len(lines) == 7 and "303 (not-signed-in, id " in lines[6]
+    assert "s3cret" not in caplog.text
+
+
+def test_a_wrong_address_is_not_there_even_if_nobody_can_be_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    inbox = inbox_of()
+
+    async def broken(request: object) -> None:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(inbox, "identify", broken)
+    assert Visitor(inbox).get("/nowhere", headers={"accept": "application/json"}).status_code == 404
+
+
+def test_how_long_answers_take_is_measured_by_route() -> None:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+    reader = InMemoryMetricReader()
+    inbox = inbox_of(telemetry=Telemetry(meter_provider=MeterProvider(metric_readers=[reader])))
+    Visitor(inbox).get("/healthz")
+    Visitor(inbox).get("/problems/none")
+    data = reader.get_metrics_data()
+    assert data is not None
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    points = {point.attributes["http.route"]: point for point in metric.data.data_points}
+    assert metric.name == "http.server.request.duration"
+    assert points["/healthz"].attributes["http.response.status_code"] == 200
+    assert points["/problems/{name}"].attributes["error.type"] == "not-found"
+
+
+def test_telemetry_is_one() -> None:
+    with pytest.raises(ConfigurationError, match="telemetry is a Telemetry"):
+        inbox_of(telemetry=object())
