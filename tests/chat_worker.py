@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -72,7 +73,9 @@ def main(database: str, base_url: str, what: str, place: str = "") -> None:
             response.after()
     else:
         agent.recover_all()
-        approvals.outbox.run_once()
+        # As often as it takes: Slack takes one message of a place a second, and the process before may have sent one just now.
+        while (due := approvals.outbox.run_once().due) is not None:
+            time.sleep(max(due - store.clock(), 0.0))
 
 
 if __name__ == "__main__":
