@@ -25,7 +25,7 @@ import phronomy
 from phronomy import cli
 from phronomy.cli import Screen, escaped
 from phronomy.cli.commands import demo_desk as demo
-from phronomy.cli.words import ago
+from phronomy.foundation.durations import ago
 
 
 def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:

@@ -139,7 +139,9 @@ def test_with_the_tool_an_edit_is_read_as_the_tool_reads_it(place: Place) -> Non
     read = inbox_of(store, agents=agent).site.tool_of(item)
     assert read is not None
     found = run(
-        check_edit(store, of(RITA), item.id, digest=item.digest, text='{"order": 1042, "amount": 20}', tool=read)
+        check_edit(
+            store, of(RITA), item.id, digest=item.digest, text='{"order": 1042, "amount": 20}', tool_of=lambda _: read
+        )
     )
     assert (found.text, found.by_tool) == ('{"order":1042,"amount":20.0,"note":""}', True)
     store.decide(item.id, Approve(args={"order": 1042, "amount": 20}), by="rita", digest=item.digest)

@@ -12,7 +12,8 @@ from phronomy.cli.apps import Found, how_decided
 from phronomy.cli.graphs import channels, heading, nodes, place_of
 from phronomy.cli.screen import Screen
 from phronomy.cli.votes import approvers_view, rows_of, told, vote_view
-from phronomy.cli.words import ago, by_whom, time_of
+from phronomy.cli.words import by_whom, time_of
+from phronomy.foundation.durations import ago
 from phronomy.foundation.quoting import HIDDEN
 from phronomy.observability.masking import Masking
 from phronomy.records.checkpoint import Checkpoint

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from phronomy.errors import AgentChanged, ApprovalExpired, CheckpointAlreadyResumed, PhronomyError, RequestExpired
+from phronomy.foundation.durations import duration
 from phronomy.records.approvers import Vote
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import SAID, Decision
@@ -117,23 +118,9 @@ def time_of(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def ago(seconds: float) -> str:
-    """Gives an age in the largest unit that fits."""
-    return f"{told} ago" if (told := duration(seconds)) else "just now"
-
-
 def ahead(seconds: float) -> str:
     """Gives the time until a moment, in the largest unit that fits; "over" if it is past."""
     return "over" if seconds <= 0 else f"in {duration(seconds) or 'a moment'}"
-
-
-def duration(seconds: float) -> str:
-    """So many seconds, in the largest unit that fits; nothing if that is none."""
-    for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {name}{'s' if count > 1 else ''}"
-    return ""
 
 
 _AGE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd]?)", re.ASCII)

@@ -143,6 +143,11 @@ def text_of(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def pointer_part(part: object) -> str:
+    """A key or a place in a list as a part of a JSON Pointer (RFC 6901), without the slash before it."""
+    return str(part).replace("~", "~0").replace("/", "~1")
+
+
 def _check(value: object) -> None:
     """Walk the value without recursion and refuse what is not JSON."""
     todo: list[tuple[object, int]] = [(value, 1)]

@@ -34,7 +34,7 @@ from phronomy.inbox.auth.proxy import TrustedProxy
 from phronomy.inbox.auth.sessions import Sessions
 from phronomy.inbox.observing import answered
 from phronomy.inbox.pages.table import PAGES, problem_page
-from phronomy.inbox.problems import TYPES, Problem, problem_of
+from phronomy.inbox.problems import Problem, problem_of
 from phronomy.inbox.routes import Checks, Route, SignIn
 from phronomy.inbox.site import MAX_BODY, ScopesOf, SignInLink, Site
 from phronomy.inbox.visit import CutOff, Visit, body_of
@@ -270,14 +270,7 @@ class Inbox:
                 return RedirectResponse(visit.url(f"/login?to={there}"), status_code=HTTPStatus.SEE_OTHER)
             response = problem_page(visit, problem, log_id)
         else:
-            body = {
-                "type": visit.url(f"/problems/{problem.type}"),
-                "title": TYPES[problem.type].title,
-                "status": problem.status,
-                "detail": problem.detail,
-                "instance": log_id,
-                **problem.members,
-            }
+            body = visit.told(problem, instance=log_id)
             response = JSONResponse(body, problem.status, media_type="application/problem+json")
         response.headers.update(problem.headers)
         return response

@@ -5,14 +5,15 @@ Who may decide, and whether a decision counts, is judged in the store alone. Her
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import field
 from datetime import UTC, datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from phronomy.errors import InvalidDecision
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse, pointer_part
 from phronomy.inbox.problems import Problem
 from phronomy.records.approvers import Vote
 from phronomy.records.decisions import Answer, PendingApproval, call_digest
@@ -22,6 +23,7 @@ from phronomy.stores.base import Store
 from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import Request
 from phronomy.stores.derived.standing import Standing, standing_of, tallies_of, who_may
+from phronomy.stores.derived.voters import people_of
 from phronomy.stores.native import apart
 from phronomy.tools.context import InvalidArguments
 from phronomy.tools.json_schema.answers import misfits
@@ -38,6 +40,10 @@ _SCANNED: Final = 5_000
 
 
 _CALM: Final = frozenset({"", "low", "medium", "moderate", "none"})
+
+
+ToolOf: TypeAlias = "Callable[[PendingApproval], Tool | None]"
+"""Finds the tool that a request is about, such as `Site.tool_of`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +178,7 @@ async def list_waiting(
 
 def _list_waiting(store: Store, by: Principal, wanted: WaitingFilter, limit: int, after: str | None) -> WaitingPage:
     given = partial(store.pending, newest=wanted.newest, **wanted.in_store())
+    people = cache(partial(people_of, store, by))
     rows: list[Row] = []
     scanned = 0
     while True:
@@ -179,7 +186,7 @@ def _list_waiting(store: Store, by: Principal, wanted: WaitingFilter, limit: int
         for place, waiting in enumerate(page):
             if not _is_wanted(store, waiting, wanted):
                 continue
-            standing = standing_of(store, waiting.approval, by)
+            standing = standing_of(store, waiting.approval, by, people=people)
             if wanted.mine and not standing.answers:
                 continue
             rows.append(Row(waiting=waiting, standing=standing))
@@ -283,10 +290,14 @@ def mismatch(identity: Identity, item: PendingApproval) -> Problem:
     return Problem("digest-mismatch", pending_id=item.id)
 
 
+def _no_tool(item: PendingApproval) -> None:
+    return None
+
+
 async def check_edit(
-    store: Store, identity: Identity, pending_id: str, *, digest: str, text: str, tool: Tool | None = None
+    store: Store, identity: Identity, pending_id: str, *, digest: str, text: str, tool_of: ToolOf = _no_tool
 ) -> EditCheck:
-    """What edited arguments come to; nothing is changed. With the tool itself, they are read as it reads them.
+    """What edited arguments come to; nothing is changed. Where `tool_of` finds the tool itself, they are read as it reads them.
 
     Raises `Problem` for a digest that is not that of the request, and for text that is no JSON object.
     """
@@ -302,7 +313,7 @@ async def check_edit(
         raise Problem("invalid-edit", "The arguments are no JSON object.", errors=[_error("", "not an object")])
     before = item.json_text("args")
     errors, read = _errors_of(item, found.schema, given), None
-    if not errors and tool is not None:
+    if not errors and (tool := tool_of(item)) is not None:
         try:
             read = tool.read(canonical(given))
         except InvalidArguments as error:
@@ -335,7 +346,7 @@ def changes_between(before: JsonValue, after: JsonValue, at: str = "") -> list[C
     if isinstance(before, dict) and isinstance(after, dict):
         found: list[Change] = []
         for key in [*before, *(key for key in after if key not in before)]:
-            place = f"{at}/{key.replace('~', '~0').replace('/', '~1')}"
+            place = f"{at}/{pointer_part(key)}"
             if key not in after:
                 found.append(Change(pointer=place, before=canonical(before[key]), after=None))
             elif key not in before:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
-from phronomy.agents.spec import AgentSpec
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.checks import is_series
 from phronomy.foundation.dataclasses import dataclass
@@ -21,6 +20,7 @@ from phronomy.records.principals import Principal
 from phronomy.runs.runs import Runs
 from phronomy.stores.base import Store
 from phronomy.tools.tool import Tool
+from phronomy.tools.toolbox import is_same_tool, toolboxes_in
 
 MAX_BODY: Final = 1_048_576
 """The largest body of a request, in bytes, unless it is said otherwise."""
@@ -102,19 +102,14 @@ class Site:
 
         Only one that reads its arguments at once: the schema of a server's tool is checked by the worker, which can stop the check.
         """
-        todo = [agent.spec for agent in self.agents.values()]
-        seen: set[int] = set()
-        while todo:
-            spec = todo.pop()
-            if id(spec) in seen:
-                continue
-            seen.add(id(spec))
-            todo += spec.inside()
-            if isinstance(spec, AgentSpec) and spec.name == item.agent:
-                tool = spec.tools.get(item.tool_name)
-                same = tool is not None and (tool.source, tool.schema_hash) == (item.tool.source, item.tool.schema_hash)
-                if tool is not None and same and not tool.reads_apart:
-                    return tool
+        for agent in self.agents.values():
+            for box in toolboxes_in(agent.spec):
+                if box.name != item.agent:
+                    continue
+                for asked in box.tools.values():
+                    for tool in (asked, *asked.fallback):
+                        if is_same_tool(tool, item.tool) and not tool.reads_apart:
+                            return tool
         return None
 
     def kept(self, made: Callable[[Site], K]) -> K:

@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, ValidationError
 
 from phronomy.errors import PhronomyError
-from phronomy.foundation.json_text import JsonError, JsonValue, canonical, parse
-from phronomy.inbox.problems import Problem
+from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse, pointer_part
+from phronomy.inbox.problems import TYPES, Problem
 from phronomy.inbox.security import csrf_token
 
 if TYPE_CHECKING:
@@ -135,6 +135,17 @@ class Visit:
         """A path of the inbox with the prefix under which it is mounted; never absolute, so that no header leads elsewhere."""
         return str(self.request.scope.get("root_path", "")).rstrip("/") + path
 
+    def told(self, problem: Problem, **more: JsonValue) -> JsonDict:
+        """A problem as the API tells it: problem details (RFC 9457)."""
+        return {
+            "type": self.url(f"/problems/{problem.type}"),
+            "title": TYPES[problem.type].title,
+            "status": problem.status,
+            "detail": problem.detail,
+            **more,
+            **problem.members,
+        }
+
     def may(self, scope: str) -> bool:
         """Whether this person has a scope."""
         return self.maybe is not None and scope in self.maybe.scopes
@@ -198,11 +209,6 @@ def validated(model: type[M], value: JsonValue | Mapping[str, Any], where: str) 
             for one in error.errors(include_input=False, include_url=False, include_context=False)
         ]
         raise Problem("invalid", f"The {where} is not valid.", errors=errors) from None
-
-
-def pointer_part(part: str | int) -> str:
-    """A part of a JSON Pointer (RFC 6901)."""
-    return str(part).replace("~", "~0").replace("/", "~1")
 
 
 async def body_of(request: Request, most: int) -> bytes:

@@ -13,7 +13,7 @@ from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import PendingApproval, ToolIdentity
 from phronomy.stops.interrupt_points import AFTER, InterruptPoint
 from phronomy.tools.tool import Tool
-from phronomy.tools.toolbox import Toolbox, toolboxes_in
+from phronomy.tools.toolbox import Toolbox, is_same_tool, toolboxes_in
 
 _TOLD_EDIT: Final = re.compile(r"arguments of this call to (?=\{)")
 """Where a result quotes the arguments that a human put in."""
@@ -32,8 +32,7 @@ class Masking:
 
     def very(self, tool: ToolIdentity) -> Tool | None:
         """The very tool of this identity, if it is known."""
-        same = (tool.source, tool.name, tool.schema_hash)
-        return next((each for each in self._tools if (each.source, each.name, each.schema_hash) == same), None)
+        return next((each for each in self._tools if is_same_tool(each, tool)), None)
 
     def named(self, name: str) -> Tool | None:
         """The tool of this name, if there is one."""

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from pydantic import Field
 
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import canonical, pointer_part
 from phronomy.records.approvers import Vote
 from phronomy.records.calls import Call, CallStatus, Status
 from phronomy.records.checkpoint import Checkpoint
@@ -369,7 +369,7 @@ def _inside(before: Any, after: Any, path: str) -> Iterator[ValueChange]:
             yield ValueChange(change="changed", path=path, before=before, after=after)
         return
     for key, was, now in places:
-        inner = f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}"
+        inner = f"{path}/{pointer_part(key)}"
         if was and now:
             yield from _inside(before[key], after[key], inner)
         elif was:

@@ -17,7 +17,7 @@ from pydantic_core import to_jsonable_python
 
 from phronomy.approvals.policy import DryRun
 from phronomy.errors import ConfigurationError
-from phronomy.foundation.json_text import JsonValue, object_of
+from phronomy.foundation.json_text import JsonValue, object_of, pointer_part
 from phronomy.foundation.quoting import HIDDEN, quoted
 from phronomy.models.base import ToolCallDelta
 from phronomy.observability.events import NodePiece, ToolCallPiece, ToolCallSettled, ToolCallStarted
@@ -188,4 +188,4 @@ def _inexact(sent: JsonValue) -> Iterator[tuple[str, str]]:
             yield place, str(value)
         elif isinstance(value, dict | list):
             members = value.items() if isinstance(value, dict) else enumerate(value)
-            todo += [(f"{place}/{str(key).replace('~', '~0').replace('/', '~1')}", each) for key, each in members]
+            todo += [(f"{place}/{pointer_part(key)}", each) for key, each in members]

@@ -22,7 +22,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 
 from phronomy.errors import ConfigurationError, ToolDefinitionError
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, clean, object_of
+from phronomy.foundation.json_text import JsonDict, JsonText, JsonValue, canonical, clean, object_of, pointer_part
 from phronomy.tools.samples import samples
 
 _EXACT = (str, int, float, bool, type(None))
@@ -509,7 +509,7 @@ def _pointer_to(loc: Sequence[int | str], value: JsonValue, *, missing: bool) ->
             value = value[part]
         else:
             continue
-        pointer += "/" + str(part).replace("~", "~0").replace("/", "~1")
+        pointer += f"/{pointer_part(part)}"
     return pointer
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
+from phronomy.records.decisions import ToolIdentity
 from phronomy.tools.tool import Tool
 
 
@@ -29,6 +30,11 @@ class Toolbox(Protocol):
     def inside(self) -> Iterable[Toolbox]:
         """The agents and graphs inside it."""
         ...
+
+
+def is_same_tool(tool: Tool, identity: ToolIdentity) -> bool:
+    """Whether this is the very tool of an identity: of the same source, name and schema."""
+    return (tool.source, tool.name, tool.schema_hash) == (identity.source, identity.name, identity.schema_hash)
 
 
 def toolboxes_in(box: Toolbox) -> Iterator[Toolbox]:

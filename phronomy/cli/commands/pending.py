@@ -12,7 +12,8 @@ from phronomy.cli.options import Json, Limit, Next, OfAgent, Reveal, Run, Thread
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, pending_view
 from phronomy.cli.votes import cells
-from phronomy.cli.words import DONE, WrongUsage, age, ago, ahead
+from phronomy.cli.words import DONE, WrongUsage, age, ahead
+from phronomy.foundation.durations import ago
 from phronomy.stores import Page, Waiting
 
 

@@ -16,7 +16,8 @@ from phronomy.cli.commands.decide import confirm, result_view
 from phronomy.cli.options import By, Json, Limit, OfAgent, Standing, Thread, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import Mask, branch_view, moment
-from phronomy.cli.words import DONE, PENDING, WrongUsage, ago, login_name
+from phronomy.cli.words import DONE, PENDING, WrongUsage, login_name
+from phronomy.foundation.durations import ago
 from phronomy.models.base import ModelReply, ModelRequest
 from phronomy.records.principals import Principal
 from phronomy.runs.runs import Runs

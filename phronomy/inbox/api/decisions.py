@@ -15,17 +15,13 @@ from phronomy.inbox import service
 from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.api.requests import BASE, answer, as_json, decision_view, person_of
 from phronomy.inbox.idempotency import body_digest, key_of, read_key, remembered, scoped, sent_under
-from phronomy.inbox.problems import TYPES, Problem, problem_of
+from phronomy.inbox.problems import Problem, problem_of
 from phronomy.inbox.routes import Route
-from phronomy.observability.masking import Masking
 from phronomy.records.decisions import SAID, Answer, Approve, Reject, Respond, Skip
 from phronomy.stores.derived.batches import Answered
 
 if TYPE_CHECKING:
-    from phronomy.inbox.site import Site
     from phronomy.inbox.visit import Visit
-    from phronomy.stores.derived.requests import Request
-    from phronomy.tools.tool import Tool
 
 CHANNEL: Final = "api"
 """What the audit trail says of how these decisions came in."""
@@ -179,14 +175,9 @@ async def _edit_of(visit: Visit, pending_id: str, body: inputs.DecisionBody) -> 
 
 
 async def _check_edit(visit: Visit, pending_id: str, digest: str, text: str) -> service.EditCheck:
-    tool = known_tool(visit.inbox, await visit.store.arequest(pending_id))
-    return await service.check_edit(visit.store, visit.identity, pending_id, digest=digest, text=text, tool=tool)
-
-
-def known_tool(site: Site, found: Request) -> Tool | None:
-    """The tool of a request, if its agent is one of this process."""
-    agent = site.agents.get(found.agent)
-    return None if agent is None else Masking(agent.spec).very(found.approval.tool)
+    return await service.check_edit(
+        visit.store, visit.identity, pending_id, digest=digest, text=text, tool_of=visit.inbox.tool_of
+    )
 
 
 async def already_decided(visit: Visit, pending_id: str, error: CheckpointAlreadyResumed) -> Problem:
@@ -229,14 +220,7 @@ def _named(problem: Problem, pending_id: str) -> Problem:
 
 async def _result(visit: Visit, pending_id: str, problem: Problem | None) -> schemas.BatchResult:
     if problem is not None:
-        kind = TYPES[problem.type]
-        said = {
-            "type": visit.url(f"/problems/{problem.type}"),
-            "title": kind.title,
-            "status": kind.status,
-            "detail": problem.detail,
-            **problem.members,
-        }
+        said = visit.told(problem)
         return schemas.BatchResult(id=pending_id, problem=schemas.ProblemOf.model_validate(said))
     shown = await service.show(visit.store, visit.identity, pending_id)
     return schemas.BatchResult(id=pending_id, decision=decision_view(visit.store, shown))

@@ -241,7 +241,7 @@ def levels_of(store: Store, shown: service.Shown) -> tuple[schemas.Level, ...]:
     item = shown.request.approval
     at = datetime.fromtimestamp(store.clock(), UTC)
     found: list[schemas.Level] = []
-    for place, (asked, tally) in enumerate(zip(governed(item), shown.tallies, strict=True)):
+    for asked, tally, who in zip(governed(item), shown.tallies, shown.who, strict=True):
         level = in_force(asked, item.requested_at, at)
         found.append(
             schemas.Level(
@@ -254,7 +254,7 @@ def levels_of(store: Store, shown: service.Shown) -> tuple[schemas.Level, ...]:
                 counted=tally.counted,
                 rejections=level.rejections,
                 rejected=tally.rejected,
-                who=shown.who[place] if place < len(shown.who) else None,
+                who=who,
             )
         )
     return tuple(found)

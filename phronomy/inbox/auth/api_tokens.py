@@ -23,7 +23,7 @@ from phronomy.errors import ConfigurationError, StoreError
 from phronomy.foundation.checks import is_number, texts_in
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import parse
-from phronomy.foundation.quoting import quoted
+from phronomy.foundation.quoting import quoted, quoted_word
 from phronomy.inbox.auth.identity import SCOPES, Identity, Scope
 from phronomy.inbox.auth.limits import Failures, address_of
 from phronomy.inbox.auth.people import TRIES, look_up
@@ -131,7 +131,8 @@ class ApiTokens:
         """
         given = texts_in(scopes)
         if not given or not {*given} <= {*SCOPES}:
-            raise ConfigurationError(f"the scopes of a token are some of {', '.join(SCOPES)}, not {quoted(scopes)}")
+            wrong = next((quoted_word(each) for each in given or () if each not in SCOPES), quoted(scopes))
+            raise ConfigurationError(f"the scopes of a token are some of {', '.join(SCOPES)}, not {wrong}")
         if not isinstance(name, str) or not name.strip() or len(name) > _NAME or not name.isprintable():
             raise ConfigurationError(f"the name of a token is 1 to {_NAME} printable characters, not {quoted(name)}")
         if seconds is not None and (not is_number(seconds) or seconds <= 0):

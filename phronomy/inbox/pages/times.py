@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from phronomy.foundation.durations import ago, duration
+
 
 def iso_of(at: datetime) -> str:
     """A time as the attribute `datetime` has it."""
@@ -22,19 +24,10 @@ def clock_of(at: datetime) -> str:
 
 def since(at: datetime, now: float) -> str:
     """How long ago a time is."""
-    return f"{told} ago" if (told := duration(now - at.timestamp())) else "just now"
+    return ago(now - at.timestamp())
 
 
 def until(at: datetime, now: float) -> str:
     """How far ahead a time is."""
     left = at.timestamp() - now
     return "time is over" if left <= 0 else f"in {duration(left) or 'less than a minute'}"
-
-
-def duration(seconds: float) -> str:
-    """So many seconds in the largest unit that fits; nothing below a minute."""
-    for name, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
-        if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {name}{'s' if count > 1 else ''}"
-    return ""

@@ -5,7 +5,7 @@ It promises nothing. Whether a decision counts is judged when it is made, by the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -15,8 +15,8 @@ from phronomy.foundation.dataclasses import dataclass
 from phronomy.records.approvers import Vote
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Skip
 from phronomy.records.principals import Principal
-from phronomy.rules.votes import VoteKind, decides, governed, in_force, tallies, told
-from phronomy.stores.derived.voters import as_requested, vote_of, voters
+from phronomy.rules.votes import VoteKind, decides, governed, tallies, told
+from phronomy.stores.derived.voters import Voter, as_requested, people_of, vote_of, voters_among
 from phronomy.stores.derived.voting import asks_code
 
 if TYPE_CHECKING:
@@ -51,8 +51,13 @@ class Standing:
     uncertain: bool = False
 
 
-def standing_of(store: Store, item: PendingApproval, by: Principal) -> Standing:
-    """What a person may do about a request that waits. Raises `StoreError`."""
+def standing_of(
+    store: Store, item: PendingApproval, by: Principal, *, people: Callable[[], Sequence[Voter]] | None = None
+) -> Standing:
+    """What a person may do about a request that waits. Raises `StoreError`.
+
+    `people` gives whom the person may stand for (`people_of`): whoever looks at many requests of one person reads that once.
+    """
     at = datetime.fromtimestamp(store.clock(), UTC)
     if item.has_lapsed(at):
         return Standing(why_not="expired")
@@ -60,7 +65,7 @@ def standing_of(store: Store, item: PendingApproval, by: Principal) -> Standing:
     if not governed(item):
         return Standing(answers=offered, why_not=None if offered else "not_offered")
     item = as_requested(store, item)
-    found = voters(store, item, by)
+    found = voters_among(store, item, people() if people is not None else people_of(store, by))
     answers: list[Way] = []
     partial: list[Way] = []
     voted = uncertain = False
@@ -150,4 +155,4 @@ def tallies_of(store: Store, item: PendingApproval, votes: Sequence[Vote] | None
 def who_may(store: Store, item: PendingApproval) -> tuple[str, ...]:
     """Who may decide at each level now, in words."""
     at = datetime.fromtimestamp(store.clock(), UTC)
-    return tuple(told((in_force(level, item.requested_at, at),), item.requested_at, at) for level in governed(item))
+    return tuple(told((level,), item.requested_at, at) for level in governed(item))

@@ -7,6 +7,7 @@ away an hour ago counts nowhere. Of somebody who is not there, the caller's word
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -64,16 +65,25 @@ def voters(store: Store, item: PendingApproval, by: Principal | None) -> list[Vo
             pending_id=item.id,
             by=None,
         )
+    return voters_among(store, item, people_of(store, by))
+
+
+def people_of(store: Store, by: Principal) -> list[Voter]:
+    """Whom a principal may stand for on any request: themself, then each person who has named them as deputy. Raises `StoreError`."""
     person, listed = as_listed(store, by)
-    # A vote that does not stand any more, of a deputy whose time is over say, takes nobody's vote away.
-    used = {id for each in item.votes if (vote := _as_now(store, each)) is not None for id in vote.ids}
-    found = [Voter(by=person, listed=listed, repeated=person.id in used)]
+    found = [Voter(by=person, listed=listed)]
     for each in represented_by(store, person.id):
         represented = person_of(store, each.principal)
         if represented is not None:
-            repeated = not used.isdisjoint({person.id, represented.id})
-            found.append(Voter(by=person, behalf_of=represented.principal, listed=True, repeated=repeated))
+            found.append(Voter(by=person, behalf_of=represented.principal, listed=True))
     return found
+
+
+def voters_among(store: Store, item: PendingApproval, people: Sequence[Voter]) -> list[Voter]:
+    """These people, each with whether a vote of theirs stands already on a request. Raises `StoreError`."""
+    # A vote that does not stand any more, of a deputy whose time is over say, takes nobody's vote away.
+    used = {id for each in item.votes if (vote := _as_now(store, each)) is not None for id in vote.ids}
+    return [replace(each, repeated=not used.isdisjoint({each.by.id, each.person.id})) for each in people]
 
 
 def check_still_listed(store: Store, pending_id: str, vote: Vote) -> None:

@@ -29,7 +29,7 @@ from phronomy.chat.channel import (
 )
 from phronomy.chat.http import HttpRequest, Refused, Response, json_response
 from phronomy.foundation.json_text import JsonError, parse
-from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble
+from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, delivered
 
 _SECRET: Final = b"a secret of tests"
 
@@ -168,11 +168,7 @@ class MinimalPlatform:
 
     def deliver(self, sent: Sent) -> Response:
         """Send a request to the handler, and let it finish."""
-        assert self._handler is not None, "connect the platform first"
-        response = self._handler.handle("POST", sent.path, sent.headers, sent.body)
-        if response.after is not None:
-            response.after()
-        return response
+        return delivered(self._handler, sent)
 
     def click(self, shown: Shown, action: Action, by: str) -> Response:
         """Press a button."""

@@ -52,6 +52,15 @@ class Sent:
     body: bytes
 
 
+def delivered(handler: Answering | None, sent: Sent) -> Response:
+    """The answer of a handler to a request, once it has done what follows it."""
+    assert handler is not None, "connect the platform first"
+    response = handler.handle("POST", sent.path, sent.headers, sent.body)
+    if response.after is not None:
+        response.after()
+    return response
+
+
 class Answering(Protocol):
     """What answers a platform, such as `ChatApprovals`."""
 

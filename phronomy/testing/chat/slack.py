@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlencode
 from phronomy.chat.channel import Action, Channel
 from phronomy.chat.http import Response
 from phronomy.chat.slack.signature import sign
-from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble
+from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, delivered
 
 SECRET: Final = "8f742231b10e8888abcd99yyyzzz85a5"
 TOKEN: Final = "xoxb-of-tests"
@@ -191,11 +191,7 @@ class FakeSlack:
 
     def deliver(self, sent: Sent) -> Response:
         """Send a request to the handler, and let it finish."""
-        assert self._handler is not None, "connect the platform first"
-        response = self._handler.handle("POST", sent.path, sent.headers, sent.body)
-        if response.after is not None:
-            response.after()
-        return response
+        return delivered(self._handler, sent)
 
     def click(self, shown: Shown, action: Action, by: str) -> Response:
         """Press a button."""

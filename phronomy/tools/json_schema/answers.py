@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from pydantic import ValidationError as Unreadable
 from referencing import Registry
 
-from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, list_of, object_of
+from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, list_of, object_of, pointer_part
 from phronomy.tools.json_schema.patterns import matches, matches_or_unjudged
 from phronomy.tools.json_schema.unique import all_different
 
@@ -71,7 +71,7 @@ def misfits(value: JsonValue, schema: JsonDict, *, most: int = 50) -> list[tuple
         return [("", "the schema cannot be read")]
     return [
         (
-            "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in wrong.absolute_path),
+            "".join(f"/{pointer_part(part)}" for part in wrong.absolute_path),
             f"{wrong.validator}{_wanted(str(wrong.validator), wrong.validator_value, wrong.instance)}",
         )
         for wrong in found

@@ -137,7 +137,7 @@ async def _checked_edit(visit: Visit, found: Shown, form: Form) -> tuple[Given, 
         return await _again(visit, found, form, errors, "")
     try:
         check = await check_edit(
-            visit.store, visit.identity, item.id, digest=item.digest, text=text, tool=visit.inbox.tool_of(item)
+            visit.store, visit.identity, item.id, digest=item.digest, text=text, tool_of=visit.inbox.tool_of
         )
     except Problem as problem:
         if problem.type == "digest-mismatch":

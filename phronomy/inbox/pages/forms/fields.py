@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, list_of, object_of, parse
+from phronomy.foundation.json_text import JsonDict, JsonValue, canonical, list_of, object_of, parse, pointer_part
 from phronomy.inbox.pages.forms.json_tree import Node
 from phronomy.inbox.pages.letters import coded, is_ambiguous
 
@@ -287,7 +287,7 @@ def _object(
             properties.get(name, others),
             root,
             there.get(name),
-            f"{pointer}/{name.replace('~', '~0').replace('/', '~1')}",
+            f"{pointer}/{pointer_part(name)}",
             name,
             name in needed,
             depth + 1,
