@@ -1,9 +1,9 @@
 """What the inbox takes: decisions over HTTP for a minute, by two servers and two workers on PostgreSQL, and pages of a full list.
 
-A load client sends decisions of many people at a steady rate to two server processes, while two worker processes carry them out. Each
-answer has to say that the decision is recorded; afterwards every run has to have ended, with its tool called once. Printed are the
-answers a second, how long they took, the memory of the servers at the start and the end, and the drain: how many runs the workers
-had carried out when the last decision was answered, and how long the rest took them.
+A load client sends decisions of many people, each with an API token, at a steady rate to two server processes, while two workers carry
+them out. Each answer has to say that the decision is recorded; afterwards every run has to have ended, with its tool called once.
+Printed are the answers a second, how long they took, the memory of the servers at the start and the end, and the drain: how many
+runs the workers had carried out when the last decision was answered, and how long the rest took them.
 
 Then a page of 50 is asked for in a store with many waiting requests, and in one with 50, in interleaved rounds.
 
@@ -21,7 +21,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import statistics
 import sys
 import time
@@ -34,14 +33,15 @@ from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import aiohttp
 import psycopg
 from bulk import fill  # of this folder
+from load import Connections, free_port, wait_for  # of this folder
 from servers import postgres_schema, postgres_url
 from stores import Template
 
 from phronomy import Agent, MemoryStore, Principal, Store, tool
-from phronomy.inbox import Identity, Inbox
+from phronomy.inbox import ApiTokens, Identity, Inbox
+from phronomy.people import Person, StoreDirectory
 from phronomy.stores import Append, Branch, open_store
 from phronomy.testing import ScriptedModel, call
 from phronomy.workers import Worker
@@ -61,22 +61,22 @@ ROUNDS: Final = 40
 
 
 class ByHeader:
-    """Knows people by a header, as a program knows its own."""
+    """Knows people by a header, as an application knows its own."""
 
     async def identify(self, request: Any) -> Identity | None:
         """Who sends the request."""
         who = request.headers.get("x-user")
-        return None if who is None else Identity(principal=Principal(id=who), via="token")
+        return None if who is None else Identity(principal=Principal(id=who), via="application")
 
 
-def payer(store: Store) -> Agent[Any, str]:
+def payer(store: Store, paid: psycopg.Connection[Any] | None = None) -> Agent[Any, str]:
     """The agent of the workers. Each call of its tool is a row of a table, so that one that ran twice would show."""
 
     @tool(requires_approval=True)
     def pay(order: int) -> str:
         """Pay an order."""
-        with psycopg.connect(postgres_url(), autocommit=True) as db:
-            db.execute("INSERT INTO paid (id) VALUES (%s)", (order,))
+        assert paid is not None
+        paid.execute("INSERT INTO paid (id) VALUES (%s)", (order,))
         return "paid"
 
     def reply(request: Any) -> Any:
@@ -90,14 +90,22 @@ def serve(url: str, port: int) -> None:
     import uvicorn  # noqa: PLC0415  # only here
 
     inbox = Inbox(open_store(url), auth=ByHeader())
-    uvicorn.run(inbox, host="127.0.0.1", port=port, log_level="critical", access_log=False, proxy_headers=False)
+    uvicorn.run(
+        inbox,
+        host="127.0.0.1",
+        port=port,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        timeout_keep_alive=120,
+    )
 
 
-def work(url: str) -> None:
+def work(url: str, paid: str) -> None:
     """A worker in a process of its own. It lets the servers go first, as a worker on another machine would."""
     os.nice(10)
-    with open_store(url) as store:
-        worker = Worker(payer(store), poll=0.2)
+    with open_store(url) as store, psycopg.connect(paid, autocommit=True) as db:
+        worker = Worker(payer(store, db))
         signal.signal(signal.SIGTERM, lambda *_: worker.stop())
         worker.run()
 
@@ -112,7 +120,8 @@ class Runs:
         (self.row,) = store.pending_rows()
         found = store.lineage(branch_id=checkpoint.run_id)
         self.branch, self.entries = found.branch, found.entries
-        self.texts = tuple(filter(None, [store.kept_text(item.tool.schema_hash)]))
+        kept = (item.tool.schema_hash, item.description_hash)
+        self.texts = tuple(text for digest in kept if digest and (text := store.kept_text(digest)) is not None)
         self.ids = {checkpoint.run_id, item.id} | {each.checkpoint_id for each in self.entries if each.checkpoint_id}
 
     def copy(self, number: int) -> tuple[Branch, Append]:
@@ -150,58 +159,63 @@ class Runs:
         return branch, change
 
 
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def resident(pid: int) -> int:
     """The memory of a process, in bytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+async def issued(store: Store) -> list[str]:
+    """An API token for each of the people, whom the directory knows."""
+    people, tokens = StoreDirectory(store), ApiTokens(store)
+    for number in range(PEOPLE):
+        people.add(Person(id=f"person-{number}", name=f"Person {number}"))
+    made = [
+        await tokens.issue("benchmark", Principal(id=f"person-{number}"), scopes=["decide", "read"], seconds=3_600)
+        for number in range(PEOPLE)
+    ]
+    return [each.secret for each in made]
+
+
 class Load:
     """The client: decisions at a steady rate, each by somebody else."""
 
-    def __init__(self, ports: list[int], requests: list[tuple[str, str]], rate: float) -> None:
-        self.ports, self.requests, self.rate = ports, requests, rate
+    def __init__(self, ports: list[int], tokens: list[str], requests: list[tuple[str, str]], rate: float) -> None:
+        self.ports, self.tokens, self.requests, self.rate = ports, tokens, requests, rate
         self.told: Counter[str] = Counter()
         self.taken: list[float] = []
+        self.connections = Connections()
 
     async def run(self) -> float:
         """Send all of them; returns the seconds from the first to the last answer."""
-        connector = aiohttp.TCPConnector(limit=64)
-        async with aiohttp.ClientSession(connector=connector) as client:
-            started = time.perf_counter()
-            tasks = []
-            for number, (id, digest) in enumerate(self.requests):
-                delay = started + number / self.rate - time.perf_counter()
-                if delay > 0:
-                    await asyncio.sleep(delay)
-                tasks.append(asyncio.create_task(self.decide(client, number, id, digest)))
-            await asyncio.gather(*tasks)
-            return time.perf_counter() - started
+        started = time.perf_counter()
+        tasks = []
+        for number, (id, digest) in enumerate(self.requests):
+            delay = started + number / self.rate - time.perf_counter()
+            if delay > 0:
+                await asyncio.sleep(delay)
+            tasks.append(asyncio.create_task(self.decide(number, id, digest)))
+        await asyncio.gather(*tasks)
+        spent = time.perf_counter() - started
+        self.connections.close()
+        return spent
 
-    async def decide(self, client: aiohttp.ClientSession, number: int, id: str, digest: str) -> None:
-        """One decision."""
-        url = f"http://127.0.0.1:{self.ports[number % len(self.ports)]}/api/v1/requests/{id}/decision"
-        headers = {"x-user": f"person-{number % PEOPLE}", "idempotency-key": id}
+    async def decide(self, number: int, id: str, digest: str) -> None:
+        """One decision. How long it takes is counted from when it was to be sent."""
+        body = json.dumps({"answer": "approve", "digest": digest}).encode()
         begun = time.perf_counter()
-        async with client.post(url, json={"answer": "approve", "digest": digest}, headers=headers) as answer:
-            found = await answer.json(content_type=None)
+        status, found = await self.connections.post(
+            self.ports[number % len(self.ports)],
+            f"/api/v1/requests/{id}/decision",
+            {
+                "content-type": "application/json",
+                "authorization": f"Bearer {self.tokens[number % PEOPLE]}",
+                "idempotency-key": id,
+            },
+            body,
+        )
         self.taken.append(time.perf_counter() - begun)
-        self.told[f"{answer.status} {found.get('status') or found.get('title')}"] += 1
-
-
-def wait_for(port: int) -> None:
-    """Wait until a server listens."""
-    while True:
-        with socket.socket() as found:
-            if found.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
+        told = json.loads(found)
+        self.told[f"{status} {told.get('status') or told.get('title')}"] += 1
 
 
 def decisions(url: str, seconds: int, rate: int) -> bool:
@@ -213,21 +227,22 @@ def decisions(url: str, seconds: int, rate: int) -> bool:
             branch, change = runs.copy(number)
             store.create(branch, change, exclusive=False)
         waiting = [(item.approval.id, item.approval.digest) for item in store.pending()]
+        tokens = asyncio.run(issued(store))
     with psycopg.connect(postgres_url(), autocommit=True) as db:
         db.execute("CREATE TABLE IF NOT EXISTS paid (id int)")
         db.execute("TRUNCATE paid")
     context = multiprocessing.get_context("spawn")
     ports = [free_port() for _ in range(SERVERS)]
     servers = [context.Process(target=serve, args=(url, port), daemon=True) for port in ports]
-    workers = [context.Process(target=work, args=(url,), daemon=True) for _ in range(WORKERS)]
+    workers = [context.Process(target=work, args=(url, postgres_url()), daemon=True) for _ in range(WORKERS)]
     for process in (*servers, *workers):
         process.start()
     for port in ports:
         wait_for(port)
     pids = [process.pid or 0 for process in servers]
-    asyncio.run(Load(ports, waiting[: count // 10], rate).run())  # connections are opened, and caches filled
+    asyncio.run(Load(ports, tokens, waiting[: count // 10], rate).run())  # connections are opened, and caches filled
     before = sum(map(resident, pids))
-    load = Load(ports, waiting[count // 10 :], rate)
+    load = Load(ports, tokens, waiting[count // 10 :], rate)
     spent = asyncio.run(load.run())
     after = sum(map(resident, pids))
     print(load.told)
@@ -239,12 +254,12 @@ def decisions(url: str, seconds: int, rate: int) -> bool:
 
         at_the_end = paid()
         begun = time.perf_counter()
-        while paid() < count and time.perf_counter() - begun < 120:
+        while paid() < count and time.perf_counter() - begun < 900:
             time.sleep(0.2)
         drained = time.perf_counter() - begun
         total = paid()
     with open_store(url) as store:
-        left = len(store.pending()) + sum(branch.status != "ended" for branch in store.branches())
+        left = len(store.pending()) + sum(branch.status != "completed" for branch in store.branches())
         decided = sum(1 for _ in store.audit())
     for process in (*servers, *workers):
         process.terminate()

@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from phronomy import Agent, PendingApproval, tool
 from phronomy.chat import ChatApprovals
+from phronomy.inbox import Identity, Inbox, MailLinks
 from phronomy.people import Person, StoreDirectory
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
-from phronomy.testing.chat import Clock, Platform
+from phronomy.testing.chat import (
+    Clock,
+    FakeDiscord,
+    FakeMail,
+    FakeReceiver,
+    FakeSlack,
+    FakeTeams,
+    FakeTelegram,
+    Platform,
+)
 
 KEYS = {"k": b"k" * 32}
 RITA, OTTO = "U0000000RITA", "U0000000OTTO"
+
+
+class Nobody:
+    """An `Auth` that knows nobody: people have their links alone."""
+
+    async def identify(self, request: object) -> Identity | None:
+        return None
+
+
+def _web(approvals: ChatApprovals) -> Inbox:
+    return Inbox(approvals.store, auth=Nobody(), links=MailLinks(approvals))
+
+
+PLATFORMS: dict[str, Callable[[Clock, bool], Platform]] = {
+    "slack": lambda clock, rates: FakeSlack(clock, rates=rates),
+    "discord": lambda clock, rates: FakeDiscord(clock, rates=rates),
+    "teams": lambda clock, rates: FakeTeams(clock, rates=rates),
+    "telegram": lambda clock, rates: FakeTelegram(clock, rates=rates),
+    "email": lambda clock, rates: FakeMail(clock, web=_web),
+    "webhook": lambda clock, rates: FakeReceiver(clock),
+}
+"""A fake of each platform, by the name of its channel, with or without the limits of rates that it has."""
 
 
 def with_people(store: Store, *platforms: Platform) -> Store:

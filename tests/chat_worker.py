@@ -1,4 +1,6 @@
-"""One process of approvals in Slack: `python chat_worker.py DATABASE BASE_URL WHAT`, which asks, takes a click, or carries out.
+"""One process of approvals in a chat app: `python chat_worker.py STORE EFFECTS CHANNEL AT PLACE WHAT`.
+
+It asks, takes a click, or carries out. CHANNEL is the name of a channel, AT is where its fake listens, and PLACE is where it asks.
 
 Each may be killed where the last word of the command says, by a signal that no process can handle.
 """
@@ -14,15 +16,22 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from chat_scenes import KEYS
+from chat_scenes import KEYS, Nobody
+from starlette.testclient import TestClient
 
-from phronomy import Agent, SQLiteStore, tool
-from phronomy.chat import Card, ChatApprovals
+from phronomy import Agent, open_store, tool
+from phronomy.chat import Card, Channel, ChatApprovals, Response
+from phronomy.chat.discord import Discord
+from phronomy.chat.email import Email
 from phronomy.chat.slack import Slack
+from phronomy.chat.teams import Cloud, Teams
+from phronomy.chat.telegram import Telegram
+from phronomy.chat.webhooks import Endpoint, Webhooks
+from phronomy.inbox import Inbox, MailLinks
 from phronomy.people import StoreDirectory
 from phronomy.testing import ScriptedModel, call
-from phronomy.testing.chat import FakeSlack
-from phronomy.testing.chat.slack import SECRET, TOKEN
+from phronomy.testing.chat import FakeSlack, discord, slack, teams, telegram, webhooks
+from phronomy.testing.chat.mail.platform import ORIGIN
 
 
 def kill() -> NoReturn:
@@ -32,28 +41,64 @@ def kill() -> NoReturn:
     raise AssertionError
 
 
-class Killed(Slack):
-    """A Slack whose process is killed as soon as a message is posted, before anybody has noted that."""
+def channel_of(name: str, at: str) -> Channel:
+    """The channel, with the settings of its fake."""
+    match name:
+        case "slack":
+            return Slack(signing_secret=slack.SECRET, bot_token=slack.TOKEN, team_id=FakeSlack.team, base_url=at)
+        case "discord":
+            return Discord(public_key=discord.PUBLIC_KEY, bot_token=discord.BOT_TOKEN, base_url=at)
+        case "teams":
+            return Teams(
+                app_id=teams.APP_ID,
+                app_password=teams.APP_PASSWORD,
+                tenant_id=teams.TENANT,
+                service_url=f"{at}/teams/",
+                cloud=Cloud(login_url=at, metadata_url=f"{at}/v1/.well-known/openidconfiguration"),
+            )
+        case "telegram":
+            return Telegram(bot_token=telegram.TOKEN, secret_token=telegram.SECRET, base_url=at)
+        case "email":
+            port = int(at.rpartition(":")[2])
+            return Email(sender="desk@example.org", inbox_url=ORIGIN, host="127.0.0.1", port=port, security="none")
+        case _:
+            endpoint = Endpoint(url=at, secrets=[webhooks.SECRET], answer_secrets=[webhooks.ANSWER_SECRET])
+            return Webhooks(endpoints={"erp": endpoint}, internal_hosts=["127.0.0.1"])
 
-    def post(self, to: str, card: Card, *, key: str) -> str:
-        super().post(to, card, key=key)
+
+def killed_once_posted(channel: Channel) -> None:
+    """Have the process be killed as soon as a message is posted, before anybody has noted that."""
+    post = channel.post
+
+    def posted(to: str, card: Card, *, key: str) -> str:
+        post(to, card, key=key)
         kill()
 
+    channel.post = posted  # type: ignore[method-assign]
 
-def main(database: str, base_url: str, what: str, place: str = "") -> None:
+
+def answered(approvals: ChatApprovals, path: str, headers: dict[str, str], body: bytes) -> Response:
+    """The answer to a request, which a page of the inbox gives if it is for one."""
+    if not path.startswith("/mail/"):
+        return approvals.handle("POST", path, headers, body)
+    inbox = Inbox(approvals.store, auth=Nobody(), links=MailLinks(approvals))
+    found = TestClient(inbox, base_url=ORIGIN).post(path, headers=headers, content=body)
+    return Response(status=found.status_code)
+
+
+def main(url: str, effects: str, name: str, at: str, to: str, what: str, place: str = "") -> None:
     """Do one thing."""
-    store = SQLiteStore(database)
-    kind = Killed if place == "posted" else Slack
-    channel = kind(signing_secret=SECRET, bot_token=TOKEN, team_id=FakeSlack.team, base_url=base_url)
-    approvals = ChatApprovals(
-        store, channels=[channel], directory=StoreDirectory(store), keys=KEYS, route=FakeSlack.place
-    )
+    store = open_store(url)
+    channel = channel_of(name, at)
+    if place == "posted":
+        killed_once_posted(channel)
+    approvals = ChatApprovals(store, channels=[channel], directory=StoreDirectory(store), keys=KEYS, route=to)
 
     @tool(requires_approval=True)
     def refund(order: int) -> str:
         """Refund an order."""
-        with Path(f"{database}.effects").open("a") as effects:
-            effects.write(f"{order}\n")
+        with Path(effects).open("a") as file:
+            file.write(f"{order}\n")
         return "refunded"
 
     model = ScriptedModel.by_turn([call("refund", {"order": 7}), "Done."])
@@ -65,7 +110,7 @@ def main(database: str, base_url: str, what: str, place: str = "") -> None:
         approvals.outbox.run_once()
     elif what == "click":
         sent = json.loads(sys.stdin.read())
-        response = approvals.handle("POST", sent["path"], sent["headers"], base64.b64decode(sent["body"]))
+        response = answered(approvals, sent["path"], sent["headers"], base64.b64decode(sent["body"]))
         sys.stdout.write(f"{response.status}\n")
         if place == "acknowledged":
             kill()
@@ -73,7 +118,7 @@ def main(database: str, base_url: str, what: str, place: str = "") -> None:
             response.after()
     else:
         agent.recover_all()
-        # As often as it takes: Slack takes one message of a place a second, and the process before may have sent one just now.
+        # As often as it takes: a place takes one message in some seconds, and the process before may have sent one just now.
         while (due := approvals.outbox.run_once().due) is not None:
             time.sleep(max(due - store.clock(), 0.0))
 

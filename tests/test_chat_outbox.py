@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from chat_scenes import OTTO, RITA, approvals_of, asked, desk, emptied, with_people
 
-from phronomy import Approve, ConfigurationError, MemoryStore
-from phronomy.chat import Card, ChatApprovals
+from phronomy import Approve, ConfigurationError, MemoryStore, StoreError
+from phronomy.chat import Card, ChannelError, ChannelRefused, ChatApprovals
+from phronomy.chat.posts import post_key
 from phronomy.people import StoreDirectory
 from phronomy.stores.rows import Document
 from phronomy.testing.chat import Clock, FakeSlack, MinimalPlatform
+from phronomy.testing.chat.platform import Trouble
 
 
 def test_500_requests_are_posted_at_one_a_second_and_none_is_lost() -> None:
@@ -147,6 +149,43 @@ def test_a_process_that_dies_while_it_takes_a_click_loses_nothing_that_it_has_ac
         if not died:
             assert place > 4
             return
+
+
+@pytest.mark.parametrize(("trouble", "is_told"), [("dropped", True), ("refused", False), ("limited", False)])
+def test_what_is_decided_before_its_post_is_known_is_told_if_it_may_be_there(trouble: Trouble, is_told: bool) -> None:
+    """Else a message would keep its buttons for ever, or a mail would be the last that somebody hears."""
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    approvals = approvals_of(store, platform)
+    item = asked(approvals, store)
+    platform.fail(trouble)
+    approvals.outbox.run_once()
+    store.decide(item.id, Approve(), by="ann", digest=item.digest)
+    platform.clock.move(400)
+    desk(approvals, store).recover_all()
+    emptied(approvals, platform.clock)
+    assert any("approved by ann" in shown.text for shown in platform.messages()) == is_told
+
+
+def test_what_is_decided_after_its_sender_died_is_told_all_the_same() -> None:
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    approvals = approvals_of(store, platform)
+    item = asked(approvals, store)
+
+    def posted(to: str, card: Card) -> str:
+        MinimalPlatform.post(platform, to, card)
+        raise Killed
+
+    platform.post = posted  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        approvals.outbox.run_once()
+    del platform.post  # type: ignore[attr-defined]
+    store.decide(item.id, Approve(), by="ann", digest=item.digest)
+    platform.clock.move(61)
+    desk(approvals, store).recover_all()
+    emptied(approvals, platform.clock)
+    assert "approved by ann" in platform.messages()[-1].text
 
 
 class Watched(MemoryStore):
@@ -360,3 +399,138 @@ def test_wrong_options_are_refused(wrong: dict[str, Any]) -> None:
     assert "minimal" in repr(ChatApprovals(store, **right)) and "kkk" not in repr(ChatApprovals(store, **right))
     with pytest.raises(ConfigurationError):
         ChatApprovals(store, **{**right, **wrong})
+
+
+def test_a_change_between_the_look_and_the_claim_is_sent_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    approvals = approvals_of(store, platform)
+    asked(approvals, store)
+    emptied(approvals, platform.clock)
+    [shown] = platform.messages()
+    pace = platform.channel.pace
+
+    def meanwhile(*given: Any) -> Any:
+        # The message is made, and the post is not claimed yet. A worker carries the decision out.
+        monkeypatch.undo()
+        desk(approvals, store).recover_all()
+        return pace(*given)
+
+    monkeypatch.setattr(platform.channel, "pace", meanwhile)
+    platform.click(shown, "approve", RITA)
+    emptied(approvals, platform.clock)
+    assert "done" in platform.messages()[0].text
+
+
+def test_a_reminder_that_the_place_refuses_does_not_keep_the_decision_from_being_shown() -> None:
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    approvals = approvals_of(store, platform)
+    item = asked(approvals, store)
+    emptied(approvals, platform.clock)
+
+    def refused(ref: str, card: Card) -> None:
+        raise ChannelRefused("restricted_action")
+
+    platform.channel.remind = refused  # type: ignore[method-assign]
+    approvals._change_posts(item.id, remind=1)
+    emptied(approvals, platform.clock)
+    assert approvals.outbox.failed() == []
+    [shown] = platform.messages()
+    platform.click(shown, "approve", RITA)
+    emptied(approvals, platform.clock)
+    assert platform.messages()[0].buttons == {}
+
+
+def test_a_request_that_cannot_be_read_does_not_hold_up_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    approvals = approvals_of(store, platform)
+    wrong, _ = asked(approvals, store, 1), asked(approvals, store, 2)
+    read = store.request
+
+    def unreadable(pending_id: str) -> Any:
+        if pending_id == wrong.id:
+            raise StoreError("a row of a later release")
+        return read(pending_id)
+
+    monkeypatch.setattr(store, "request", unreadable)
+    assert approvals.outbox.run_once().left == 1
+    [shown] = platform.messages()
+    assert "order: 2" in shown.text
+    monkeypatch.undo()
+    emptied(approvals, platform.clock)
+    assert len(platform.messages()) == 2
+
+
+def test_a_request_in_many_places_is_changed_in_all_of_them() -> None:
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    places = [f"room{number}" for number in range(110)]
+    approvals = approvals_of(store, platform, route=[f"minimal:{place}" for place in places], digest_above=None)
+    asked(approvals, store)
+    emptied(approvals, platform.clock)
+    platform.click(platform.conversation("room0")[0], "approve", RITA)
+    emptied(approvals, platform.clock)
+    assert all("approved" in platform.conversation(place)[0].text for place in places)
+
+
+def test_an_edit_that_comes_late_and_gets_no_answer_does_not_stay_over_a_newer_one() -> None:
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    approvals, other = approvals_of(store, platform), approvals_of(store, platform)
+    item = asked(approvals, store)
+    emptied(approvals, platform.clock)
+    store.decide(item.id, Approve(), by="ann", digest=item.digest, channel="inbox")
+    approvals._change_posts(item.id)
+    update = platform.channel.update
+    late: list[str] = []
+
+    def held_up(ref: str, card: Card) -> None:
+        is_first = not late
+        if is_first:  # this process sleeps here, and another one sends what is newer
+            late.append(card.status)
+            platform.clock.move(61)
+            desk(other, store).recover_all()
+            emptied(other, platform.clock)
+            assert "done" in platform.messages()[0].text
+        update(ref, card)
+        if is_first:
+            raise ChannelError("no answer")
+
+    platform.channel.update = held_up  # type: ignore[method-assign]
+    approvals.outbox.run_once()
+    assert "running" in platform.messages()[0].text
+    emptied(approvals, platform.clock)
+    assert "done" in platform.messages()[0].text
+
+
+def test_an_edit_of_a_process_that_died_is_not_taken_for_what_is_shown() -> None:
+    platform = MinimalPlatform()
+    store = with_people(MemoryStore(clock=platform.clock), platform)
+    approvals = approvals_of(store, platform)
+    item = asked(approvals, store)
+    emptied(approvals, platform.clock)
+    key = post_key(item.id, platform.place)
+    before = platform.messages()[0].text
+
+    update, card = platform.channel.update, approvals.outbox._card
+
+    def dies(ref: str, card: Card) -> None:
+        update(ref, card)
+        raise Killed
+
+    # The process sends something else, dies, and then all is as it was before that.
+    approvals.outbox._card = lambda post: Card(title="refund", state="goes on", status="failed", mark="x")
+    platform.channel.update = dies  # type: ignore[method-assign]
+    approvals._change_posts(item.id)
+    with pytest.raises(Killed):
+        approvals.outbox.run_once()
+    assert "failed" in platform.messages()[0].text
+    approvals.outbox._card = card
+    platform.channel.update = update  # type: ignore[method-assign]
+    platform.clock.move(61)
+    emptied(approvals, platform.clock)
+    assert platform.messages()[0].text == before
+    found = approvals.posts.get(key)
+    assert found is not None and found[0].is_done

@@ -133,3 +133,30 @@ def test_deputies_are_named_listed_and_dismissed_at_a_terminal(
         assert why in told()
     with SQLiteStore("runs.db") as store:
         assert [each.deputy for each in StoreDirectory(store).deputies()] == ["otto"]
+
+
+@pytest.mark.parametrize(
+    ("alias", "hint"),
+    [
+        ("slack:U1", ""),
+        ("slack:T0123:U1", ""),
+        ("telegram:5000000007", ""),
+        ("discord:400000000000000001", ""),
+        ("teams:0e1d2c3b-0000-4000-8000-0000000000bb:7c0f3a52-0000-4000-8000-0000000000cc", ""),
+        ("email:Rita@example.org", ""),
+        ("webhook:erp:17", ""),
+        ("U1", "'U1' is no id of a channel"),
+        ("slak:U1", "There is no channel 'slak' unless you gave one this name"),
+        ("slack:rita", "Nobody has the alias 'slack:rita': it looks like slack:U0123456789."),
+        ("telegram:@rita", "it looks like telegram:5000000007"),
+        ("teams:0E1D2C3B-0000-4000-8000-0000000000BB:7c0f3a52-0000-4000-8000-0000000000cc", "in small letters"),
+        ("email:rita@Example.org", "with the domain in small letters"),
+        ("email:Rita Smith <r@x>", "nothing around it"),
+    ],
+)
+def test_an_alias_that_nobody_can_have_is_added_and_warned_of(
+    alias: str, hint: str, place: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert people("add", "rita", "--alias", alias) == cli.DONE
+    told = capsys.readouterr().err
+    assert hint in told if hint else told == ""

@@ -18,6 +18,8 @@ def test_it_prints_the_manifest(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["slack", "manifest", "--socket"]) == DONE
     settings = json.loads(capsys.readouterr().out)["settings"]
     assert settings["socket_mode_enabled"] and settings["interactivity"] == {"is_enabled": True}
+    assert run(["slack", "manifest", "--socket", "--bot"]) == DONE
+    assert json.loads(capsys.readouterr().out) == manifest(bot=True)
 
 
 @pytest.mark.parametrize(

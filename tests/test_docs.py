@@ -12,9 +12,13 @@ import inspect
 import io
 import itertools
 import re
+import shlex
 import sys
+import threading
+from asyncio import Runner
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +28,7 @@ from tables import each
 
 import phronomy
 from phronomy import errors
+from phronomy.cli import DONE, run
 from phronomy.testing import ChatServer, ScriptedModel, call
 
 pytestmark = pytest.mark.unmeasured
@@ -99,6 +104,41 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_says(
         with redirect_stdout(printed):
             exec(compile("\n" * before + code, str(page), "exec"), module.__dict__)
         assert printed.getvalue().splitlines() == said(code), f"{name_of(page)}, block at line {before + 1}"
+
+
+@pytest.mark.parametrize("app", ["slack", "discord", "teams", "telegram", "webhooks", "email"])
+def test_the_program_of_a_page_about_a_chat_can_be_restarted_and_run_twice(
+    app: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands of the page come first, and its program is imported by each of its processes."""
+    page = (ROOT / "docs" / f"chat-{app}.md").read_text()
+    program, _, rest = page.partition("\nStart the web application")
+    monkeypatch.chdir(tmp_path)
+    for command in re.findall(r"^\$ phronomy (people add (?:.*\\\n)*.*)", program, re.MULTILINE):
+        assert run([*shlex.split(command.replace("\\\n", "")), "--store", "sqlite:///runs.db"]) == DONE
+    Path("desk.py").write_text("".join(BLOCK.findall(program)))
+    assert "$ uvicorn desk:web" in rest and "$ phronomy work --app desk:agent" in rest
+    desks = [started(tmp_path / "desk.py", name) for name in ("web", "web_again")]
+    for desk in desks:
+        with Runner() as loop:
+            lifespan = desk.web.router.lifespan_context(desk.web)
+            loop.run(lifespan.__aenter__())
+            assert "phronomy-chat" in [thread.name for thread in threading.enumerate()]
+            loop.run(lifespan.__aexit__(None, None, None))
+    assert run(["work", "--app", "desk:agent", "--once"]) == DONE, capsys.readouterr().err
+    for desk in [*desks, sys.modules["desk"]]:
+        assert desk.people.get("rita") is not None
+        desk.store.close()
+        desk.fake.close()
+
+
+def started(file: Path, name: str) -> Any:
+    """The module of a program, as a process of its own would import it."""
+    spec = spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_the_pages_with_code_are_run() -> None:
@@ -194,10 +234,9 @@ def test_each_law_is_stated_with_its_limits_and_the_test_that_pins_it() -> None:
 
 def test_the_customers_words_are_no_instructions_in_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What people copy first: the model is given the customer's text as the user's message, and as that alone."""
-    block = BLOCK.search((ROOT / "README.md").read_text())
-    assert block is not None
-    code = block[1].replace('model="openai/gpt-4o-mini"', "model=model")
-    assert code != block[1]
+    desk, calls = BLOCK.findall((ROOT / "README.md").read_text())
+    code = desk.replace('model="openai/gpt-4o-mini"', "model=model") + calls
+    assert code != desk + calls
     model = ScriptedModel.by_turn([call("refund", {"order_id": 1042, "amount": 49.9}), "Done."])
     monkeypatch.chdir(tmp_path)
     with redirect_stdout(io.StringIO()):

@@ -28,7 +28,7 @@ from selection import scaled
 from phronomy import open_store
 from phronomy.people import Person, StoreDirectory
 from phronomy.testing import ChatServer, call
-from phronomy.testing.chat import Clock, FakeSlack
+from phronomy.testing.chat import Clock, FakeSlack, Sent
 from phronomy.testing.chat.slack import SECRET, TOKEN
 
 pytestmark = pytest.mark.unmeasured
@@ -713,9 +713,9 @@ def test_sse_goes_on_after_a_page_went_away(tmp_path: Path) -> None:
 
 
 @contextmanager
-def slack_desk(reader: Reader, *message: str) -> Iterator[str]:
+def slack_desk(reader: Reader, *message: str, name: str = "slack_desk.py") -> Iterator[str]:
     """The desk in a process of its own; where it listens."""
-    command = [sys.executable, str(EXAMPLES / "slack_desk.py"), *message]
+    command = [sys.executable, str(EXAMPLES / name), *message]
     environ = reader.environ | BY_ITSELF
     desk = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=reader.folder, env=environ)
     assert desk.stderr is not None
@@ -759,6 +759,66 @@ def test_slack_desk(reader: Reader) -> None:
             trail = [(each.by and each.by.id, each.refused) for each in store.audit()]
             assert trail == [("slack:U0OTTO", True), ("rita", False)]
     assert slack.messages()[0].buttons == {}
+
+
+def test_slack_bot(reader: Reader) -> None:
+    """Otto asks, and may not approve; the bot is killed before Rita does, and answers after it was started again."""
+    with FakeSlack(Clock(time.time())) as slack, ExitStack() as stack:
+        reader.environ |= {
+            **{"SLACK_SIGNING_SECRET": SECRET, "SLACK_BOT_TOKEN": TOKEN, "PORT": "0"},
+            **{"SLACK_API": slack.base_url, "CHAT_KEY": "k" * 32},
+            "PHRONOMY_STORE": f"sqlite:///{reader.folder / 'slack.db'}",
+        }
+        with open_store(reader.environ["PHRONOMY_STORE"]) as store:
+            for id in ("rita", "otto"):
+                StoreDirectory(store).add(Person(id=id, roles=("lead",), aliases=(f"slack:U0{id.upper()}",)))
+            written = slack.write("U0OTTO", "Please refund 20 euros")
+
+            def send(address: str, sent: Sent) -> int:
+                return httpx.post(
+                    address + sent.path, headers=sent.headers, content=sent.body, trust_env=False
+                ).status_code
+
+            with slack_desk(reader, name="slack_bot.py") as address:
+                assert [send(address, written.sent), send(address, written.sent)] == [200, 200]
+                until(lambda: len(slack.conversation(written.thread)) == 1)
+                [asked] = slack.conversation(written.thread)
+                assert send(address, slack.sign(asked, "approve", "U0OTTO")) == 200
+                until(lambda: len(slack.told("U0OTTO")) == 1)
+            address = stack.enter_context(slack_desk(reader, name="slack_bot.py"))
+            assert send(address, slack.sign(asked, "approve", "U0RITA")) == 200
+            until(lambda: len(slack.conversation(written.thread)) == 2)
+            shown, answer = slack.conversation(written.thread)
+            assert answer.text == "I was told: 20.00 euros for order 1042 are on their way"
+            assert "approved by rita" in shown.text and len(store.branches()) == 1
+
+
+# Mail
+
+
+def test_email_approval(reader: Reader) -> None:
+    """Rita opens the link of the mail twice, presses the button, and two mails tell her what came of it."""
+    environ = reader.environ | BY_ITSELF | {"PORT": "0"}
+    command = [sys.executable, str(EXAMPLES / "email_approval.py")]
+    desk = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=reader.folder, env=environ)
+    assert desk.stdout is not None
+    late = threading.Timer(PATIENCE, desk.kill)  # then there are no more lines
+    late.start()
+    try:
+        lines = iter(desk.stdout)
+        link = next(each[1] for line in lines if (each := re.match(r"Approve: (http://\S+)", line)))
+        with httpx.Client(trust_env=False, headers={"sec-fetch-site": "same-origin"}) as browser:
+            page = [browser.get(link).text for _ in range(2)][-1]
+            assert "This link is" in page and "1042" in page
+            [token] = set(re.findall(r'name="page" value="(\w+)"', page))
+            answer = browser.post(link, data={"page": token, "answer": "approve"}, follow_redirects=True)
+            assert answer.status_code == 200 and "Approved by" in answer.text
+        assert any("approved by Rita" in line and "; done" in line for line in lines)
+    finally:
+        late.cancel()
+        desk.kill()
+        desk.wait(PATIENCE)
+        desk.stdout.close()
 
 
 # Three processes

@@ -417,14 +417,14 @@ def test_policies_merge_by_one_rule_and_a_dry_run_shows_it(desk: Firm) -> None:
         for name, who in (("look", "x"), ("pay", "x"), ("pay", "thief"))
     }
     assert [each.verdict for each in tried.values()] == ["ask", "run", "reject"]
-    assert tried["look", "x"].decided_by == ("the approval policy of manager ('lo*')",)
-    assert tried["pay", "thief"].decided_by == ("the approval policy of lead ('pay')",)
+    assert tried["look", "x"].decided_by == ("the approval policy of manager (lo*)",)
+    assert tried["pay", "thief"].decided_by == ("the approval policy of lead (pay)",)
     assert (desk.done, desk.store().branches()) == ([], [])
 
     stop = posted(desk.invoke().checkpoint)
     [item] = stop.pending
     assert (item.tool_name, item.path, item.agent) == ("look", "1.0/1.0/1.0", "clerk")
-    assert item.reason == "asked for by the approval policy of manager ('lo*')"
+    assert item.reason == "The approval policy of manager (lo*) asks for an approval."
     assert desk.done == ["pay x 10"]
     result = desk.decide(stop, {0: Approve()})
     assert (result.status, desk.done) == ("completed", ["look x 0", "pay x 10"])

@@ -122,8 +122,9 @@ def test_a_decision_is_recorded_once_and_told_again_under_its_key(place: Place) 
     assert problem(own) == (409, "already-decided")
     assert own.json()["detail"] == "You have decided it before: it was approved. This answer was not recorded."
     assert (said["decision"], said["by"]["name"], said["outcome"]) == ("approve", "Rita", None) and said["at"]
-    assert api.read("/decisions/by-key/quoted key")["decision"]["decision"]["decision"] == "approve"
-    assert problem(api.as_("otto").get(f"{API}/decisions/by-key/quoted%20key")) == (404, "not-found")
+    assert api.read(f"/requests/{item.id}/decision/by-key/quoted key")["decision"]["decision"]["decision"] == "approve"
+    theirs = api.as_("otto").get(f"{API}/requests/{item.id}/decision/by-key/quoted%20key")
+    assert theirs.json() == {"recorded": False, "decision": None}
     assert [each.kind for each in store.audit()] == ["approve"]
 
 
@@ -212,7 +213,7 @@ def test_two_people_vote_each_once(place: Place) -> None:
     first = api.decide(item, "approve", key="v")
     assert (first.json()["status"], len(first.json()["votes"]), first.json()["decision"]) == ("pending", 1, None)
     assert api.decide(item, "approve", key="v").json()["votes"] == first.json()["votes"]
-    assert api.read("/decisions/by-key/v")["recorded"] is True
+    assert api.read(f"/requests/{item.id}/decision/by-key/v")["recorded"] is True
     assert problem(api.decide(item, "approve")) == (409, "already-voted")
     done = api.as_("otto").decide(item, "approve").json()
     assert (done["status"], [each["by"]["id"] for each in done["votes"]]) == ("decided", ["rita"]) or (
@@ -371,7 +372,7 @@ def test_every_cell_is_in_quotes() -> None:
 
 def test_a_grant_is_given_shown_and_revoked(place: Place) -> None:
     store = place.open()
-    item = asked(store, 3)
+    item = asked(store, 3, gate=Approval(standing=True))
     api = api_of(store)
     until = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     sent = {"request": item.id, "digest": item.digest, "scope": "tenant", "uses": 3, "until": until, "reason": "daily"}
@@ -387,6 +388,9 @@ def test_a_grant_is_given_shown_and_revoked(place: Place) -> None:
     assert problem(api.send("/grants", {**sent, "until": "2030-01-01T00:00:00"})) == (422, "invalid")  # no zone
     assert problem(api.send("/grants", {**sent, "digest": "x"})) == (409, "digest-mismatch")
     assert problem(api.send("/grants", {**sent, "scope": "thread"})) == (409, "refused")
+    plain = asked(store, 4)  # people are asked about such a call whatever is granted
+    assert problem(api.send("/grants", {**sent, "request": plain.id, "digest": plain.digest})) == (409, "refused")
+    assert len(store.grants()) == 1
     assert problem(api.send("/grants", {**sent, "uses": None, "until": None})) == (422, "invalid")  # it would never end
     shown = api.get(f"{API}/grants/{grant['id']}")
     tag = shown.headers["etag"]

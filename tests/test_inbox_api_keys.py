@@ -74,11 +74,11 @@ def test_what_is_begun_once_is_under_way_for_whoever_comes_meanwhile(place: Plac
     store.clock = lambda: now[0]
 
     async def again(body: str = "b") -> str | None:
-        async with begun_once(store, "k", about="x", body=body) as once:
+        async with begun_once(store, "k", body=body) as once:
             return once.made
 
     async def scene() -> None:
-        async with begun_once(store, "k", about="x", body="b") as once:
+        async with begun_once(store, "k", body="b") as once:
             assert once.made is None
             with pytest.raises(Problem) as error:
                 await again()
@@ -105,7 +105,7 @@ def test_what_was_refused_frees_its_key_and_what_failed_does_not(place: Place) -
         for error, left in ((Problem("expired"), False), (StoreError("gone"), True)):
             key = f"{way.__name__}-{left}"
             with pytest.raises(type(error)):
-                async with way(store, key, about="pend_1", body="b"):
+                async with way(store, key, body="b"):
                     raise error
             sent = await sent_under(store, key)
             assert (sent is not None) == left
@@ -128,14 +128,14 @@ def test_a_decision_that_was_lost_half_way_is_found_by_its_key() -> None:
 
     store.decide = broken  # type: ignore[method-assign]
     assert problem(api.decide(item, "approve", key="k")) == (503, "unavailable")
-    view = api.read("/decisions/by-key/k")
-    assert view == {"request": item.id, "recorded": False, "decision": None}
+    by_key = f"/requests/{item.id}/decision/by-key/k"
+    assert api.read(by_key) == {"recorded": False, "decision": None}
     store.decide = decide  # type: ignore[method-assign]
-    assert problem(api.decide(item, "reject", key="k")) == (422, "key-reused")
     assert api.decide(item, "approve", key="k").status_code == 200
-    assert api.read("/decisions/by-key/k")["recorded"] is True
+    assert problem(api.decide(item, "reject", key="k")) == (422, "key-reused")
+    assert api.read(by_key)["recorded"] is True
     store.delete(store.request(item.id).run_id, force=True)
-    assert api.read("/decisions/by-key/k") == {"request": item.id, "recorded": True, "decision": None}
+    assert api.read(by_key) == {"recorded": True, "decision": None}
 
 
 def test_the_log_names_what_was_decided_and_no_key(caplog: pytest.LogCaptureFixture) -> None:

@@ -60,6 +60,9 @@ def test_the_page_about_the_api_has_every_route_and_every_problem() -> None:
     assert page.status_code == 200 and page.headers["content-type"].startswith("text/html")
     for route in API:
         assert f"{route.method} /in{route.path.replace(':path}', '}')}" in page.text
+        told = [f"<code>{each}</code>" for each in route.scopes]
+        needs = f"Needs the scope{'s' if len(told) > 1 else ''} {' and '.join(told)}."
+        assert not told or f"<p>{route.summary}. {needs}" in page.text
     for name in TYPES:
         assert f'href="/in/problems/{name}"' in page.text
         assert visitor.get(f"/problems/{name}").status_code == 200

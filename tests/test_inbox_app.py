@@ -8,7 +8,7 @@ import pytest
 from inbox_scenes import ORIGIN, ByHeader, Visitor, inbox_of
 
 from phronomy import ConfigurationError, MemoryStore, Telemetry
-from phronomy.inbox import Inbox, security
+from phronomy.inbox import Inbox, Sessions, security
 
 
 def test_there_is_no_inbox_without_somebody_who_says_who_comes_in() -> None:
@@ -16,6 +16,13 @@ def test_there_is_no_inbox_without_somebody_who_says_who_comes_in() -> None:
         Inbox(MemoryStore())
     with pytest.raises(ConfigurationError, match="auth says who may come in"):
         Inbox(MemoryStore(), auth=object())  # type: ignore[arg-type]
+
+
+def test_the_sessions_of_another_store_are_refused() -> None:
+    store = MemoryStore()
+    for other in (MemoryStore(), store.for_tenant("acme")):
+        with pytest.raises(ConfigurationError, match="make them with the store object of the Inbox"):
+            Inbox(store, auth=ByHeader(), sessions=Sessions(other))
 
 
 def test_people_read_and_decide_and_no_more_until_it_is_said() -> None:

@@ -205,7 +205,7 @@ def test_what_somebody_tries_who_may_not_decide_is_counted() -> None:
 
 def test_looks_at_an_answer_and_grants_are_counted() -> None:
     store = MemoryStore()
-    item = asked(store)
+    item = asked(store, gate=Approval(standing=True))
     inbox = inbox_of(store, limits=Limits(store, checks=2, grants=2))
     visitor = Visitor(inbox)
     csrf = visitor.get(f"{API}/me").json()["csrf"]

@@ -46,7 +46,7 @@ def inbox_for(store: Store, **options: Any) -> Inbox:
 
 def test_a_program_lists_reads_and_decides() -> None:
     store = MemoryStore()
-    agent = desk(store)
+    agent = desk(store, gate=Approval(standing=True))
     items = [
         agent.invoke(f"Refund order {number}", thread_id=f"t{number}").checkpoint.pending[0] for number in range(6)
     ]
@@ -64,7 +64,7 @@ def test_a_program_lists_reads_and_decides() -> None:
             assert (await rita.reject(rows[1], reason="no", then="block")).decision is not None
             answered = await rita.respond(rows[2], None, key="mine")
             assert answered.decision is not None and answered.decision.decision == "respond"
-            assert (await rita.sent("mine")).recorded
+            assert (await rita.sent(rows[2].id, "mine")).recorded
             edited = await rita.edit(rows[3], {"order": 3, "amount": 5.0, "note": "é"})
             assert edited.decision is not None and edited.decision.args == '{"order":3,"amount":5.0,"note":"é"}'
             assert (await rita.decision(rows[3].id)).status == "decided"
@@ -159,7 +159,9 @@ def test_a_decision_whose_answer_was_lost_is_sent_again_under_its_key() -> None:
             await rita.approve(shown, key="k2")
         assert (error.value.type, error.value.members["key"]) == ("unavailable", "k2")
         line.breaks = 3
-        with pytest.raises(Problem, match="did not answer, 3 times") as error:
+        with pytest.raises(
+            Problem, match=r"server at https://inbox\.example/in did not answer, asked 3 times"
+        ) as error:
             await rita.me()
         assert "key" not in error.value.members
 
@@ -231,10 +233,22 @@ def test_pages_are_read_as_they_are_needed() -> None:
 
 @pytest.mark.parametrize("url", ["", "inbox.example", "ftp://x", None])
 def test_a_url_is_an_address(url: Any) -> None:
-    with pytest.raises(ConfigurationError, match="https://"):
+    with pytest.raises(ConfigurationError, match=r"https://.* or with http://, such as http://127\.0\.0\.1:8484"):
         InboxClient(url)
     with pytest.raises(ConfigurationError, match="attempts"):
         InboxClient(URL, attempts=0)
+
+
+def test_an_address_with_a_password_is_told_without_it() -> None:
+    def broken(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("refused", request=request)
+
+    with InboxClient(
+        "https://rita:hunter2@inbox.example/in?x=1", attempts=1, transport=httpx2.MockTransport(broken)
+    ) as rita:
+        with pytest.raises(Problem, match=r"server at https://inbox\.example/in did not answer, asked once") as error:
+            rita.me()
+        assert "hunter2" not in str(error.value)
 
 
 # Events
@@ -313,7 +327,7 @@ def test_the_blocking_client_does_all_of_it_with_a_token_over_a_real_line() -> N
         assert [each.id for each in rows] == [each.id for each in reversed(items)]
         assert bot.request(rows[0].id).status == "pending" and bot.count().count == 6
         assert not bot.check(rows[0], '{"order": null}').valid
-        assert bot.approve(rows[0], key="k").status == "decided" and bot.sent("k").recorded
+        assert bot.approve(rows[0], key="k").status == "decided" and bot.sent(rows[0].id, "k").recorded
         assert bot.edit(rows[1], '{"order": 4, "amount": 1.0, "note": ""}').status == "decided"
         assert bot.reject(rows[2]).status == bot.respond(rows[3], {"a": [1]}).status == "decided"
         with pytest.raises(Problem) as error:

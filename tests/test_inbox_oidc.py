@@ -1540,6 +1540,31 @@ def test_an_inbox_needs_an_address_with_tls(url: str | None) -> None:
         Inbox(MemoryStore(), auth=auth, public_url=url)
 
 
+@pytest.mark.parametrize(
+    ("url", "options", "says"),
+    [
+        ("http://localhost:8000", {}, 'sign in at http://localhost:8000: .*cookie="phronomy", secure=False'),
+        ("http://localhost:8000", {"cookie": "phronomy"}, "secure=False"),
+        (ORIGIN, {"same_site": "strict"}, "'lax'"),
+        ("http://127.0.0.1:1", {"cookie": "phronomy", "secure": False, "same_site": "strict"}, "'lax'"),
+    ],
+)
+def test_sessions_that_do_not_come_back_from_the_provider_are_refused(
+    url: str, options: dict[str, Any], says: str
+) -> None:
+    store = MemoryStore()
+    auth = OIDC(issuer="https://login.example.org", client_id="inbox")
+    with pytest.raises(ConfigurationError, match=says):
+        Inbox(store, auth=auth, public_url=url, sessions=sessions.Sessions(store, **options))
+
+
+def test_whoever_begins_under_another_name_is_told_the_right_one(provider: HostileProvider, store: MemoryStore) -> None:
+    browser = Browser(inbox_with(store, oidc(provider)))
+    back = browser.there()
+    browser.plant({})  # those of the other name are not sent here
+    refused(browser.get(back), 400, f"This browser has not begun this sign-in at {ORIGIN}, or", browser)
+
+
 def test_which_addresses_are_safe() -> None:
     for url in (
         "https://a.example",

@@ -560,3 +560,10 @@ def test_a_call_that_was_rejected_before_says_so(pages: Pages) -> None:
             )
     seen.append("The very same was rejected before" in pages.shown(item).text)
     assert seen == [False, True, False]
+
+
+def test_the_keys_are_told_to_those_alone_who_are_signed_in(pages: Pages) -> None:
+    note = "for the keys"
+    assert note in pages.visitor().get("/help").text and note not in pages.visitor(None).get("/login").text
+    for answer in (pages.visitor().get("/help"), pages.visitor(None).get("/login")):
+        assert "in UTC where that is said, and in your time zone elsewhere" in answer.text

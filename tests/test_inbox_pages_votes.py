@@ -6,7 +6,7 @@ import pytest
 from inbox_scenes import RITA, ByHeader, Visitor
 from page_scenes import MIA, Pages
 
-from phronomy import Approval, PendingApproval, Principal
+from phronomy import Approval, PendingApproval, Principal, tool
 
 ANN = Principal(id="ann", name="Ann", roles=("lead",))
 TWO = Approval(by="lead", needed=2)
@@ -84,11 +84,26 @@ def test_what_nobody_can_approve_says_so(pages: Pages) -> None:
     assert "invoke" not in text
 
 
+def test_what_a_policy_asks_is_told_in_words(pages: Pages) -> None:
+    @tool
+    def pay(order: int) -> str:
+        """Pay."""
+        return "paid"
+
+    item = pages.waits(pages.of(pay, {"order": 1}, approval_policy={"pay": Approval(by="lead")}))
+    page = pages.shown(item).text
+    assert "The approval policy of desk (pay) asks for an approval." in page
+    assert "The tool needs an approval" not in page, "it has none of its own"
+    assert "For the approval policy of desk (pay): 0 of 1 so far. Asked for: 1 of lead." in page
+    assert "The tool needs an approval." in pages.shown(pages.asked()).text
+
+
 def test_no_id_stands_in_what_somebody_reads_who_may_not_decide(pages: Pages) -> None:
     pages.inbox = Pages(pages.store).inbox
     item = pages.asked(TWO)
     name, text = pages.state(item, "otto")
-    assert name == "may_not" and "Asked for: 2 of lead." in text and "pend" not in text
+    assert name == "may_not" and text.count("Asked for: 2 of lead.") == 1 and "pend" not in text
+    assert "Other people are asked to decide this." in text
     row = pages.page("/?view=all", "otto").one("ol", class_="rows").text
     assert "Asked for: 2 of lead." in row and item.id not in row
 

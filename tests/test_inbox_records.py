@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -15,7 +16,9 @@ from page_scenes import MIA, Pages
 
 from phronomy import Agent, Approval, Approve, Grant, Principal, Reject, tool
 from phronomy.errors import ModelError, NotAnApprover
+from phronomy.inbox.pages.deciding.given import new_key
 from phronomy.inbox.pages.records import history, runs
+from phronomy.inbox.service import allows_grants
 from phronomy.testing import ScriptedModel, call
 
 DAY = 86_400.0
@@ -321,6 +324,13 @@ def test_filters_of_the_history(pages: Pages) -> None:
         assert pages.visitor().get(f"/history?{query}").status_code == 422
 
 
+@pytest.mark.parametrize("path", ["/history", "/audit", "/audit.csv", "/audit.ndjson", "/runs", "/grants"])
+def test_an_unknown_filter_is_refused_by_its_name(pages: Pages, path: str) -> None:
+    """Who exports a trail must not take all of it for the part that they asked for."""
+    answer = pages.visitor().get(f"{path}?text=ACME")
+    assert answer.status_code == 422 and "/text" in read(answer.text).one("main").text and "ACME" not in answer.text
+
+
 def test_a_long_history_has_pages_and_looks_at_so_many(pages: Pages, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "ROWS", 3)
     for n in range(8):
@@ -460,8 +470,34 @@ def test_who_gives_what_the_tool_does_not_allow_is_told(pages: Pages) -> None:
     agent = pages.agent(Approval(by="lead"))
     item = pages.waits(agent)
     known = Pages(pages.store, agents=[agent])
-    assert "This tool allows no grants" in known.page(f"/requests/{item.id}/grant").text
-    assert "This tool allows no grants" not in pages.page(f"/requests/{item.id}/grant").text, "its code is not here"
+    for inbox in (known, pages):  # with the agent's code, and without it
+        assert "/grant" not in [each.attributes["href"][-6:] for each in inbox.page(f"/requests/{item.id}").all("a")]
+        page = inbox.page(f"/requests/{item.id}/grant")
+        assert "allows none, so people are asked each time" in page.text and page.all("form") == []
+        visitor = inbox.visitor()
+        form = {"scope": "run", "exactly": "yes", "digest": item.digest, "key": new_key()}
+        form["csrf"] = visitor.get("/api/v1/me").json()["csrf"]
+        refused = visitor.post(f"/requests/{item.id}/grant", data=form)
+        assert refused.status_code == 422 and "allows none, so people are asked each time" in read(refused.text).text
+    assert pages.store.grants(all=True) == ()
+
+
+def test_a_policy_that_asks_and_allows_no_grants_is_enough(pages: Pages) -> None:
+    @tool(requires_approval=Approval(standing=True))
+    def refund(order: int) -> str:
+        """Refund."""
+        return "done"
+
+    def allowed(**options: Any) -> bool:
+        item = pages.waits(pages.of(refund, {"order": 1}, **options))
+        given = asyncio.run(allows_grants(pages.store, pages.store.request(item.id)))
+        pages.decided(item, "approve")
+        assert asyncio.run(allows_grants(pages.store, pages.store.request(item.id))) == given
+        return given
+
+    assert allowed() and allowed(approval_policy={"refund": Approval(standing=True)})
+    assert not allowed(approval_policy={"refund": True})
+    assert not allowed(approval_policy={"refund": Approval(by="lead")})
 
 
 def test_nothing_is_granted_that_was_rejected_or_shown_otherwise(pages: Pages) -> None:

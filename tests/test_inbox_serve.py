@@ -200,7 +200,8 @@ def test_a_link_of_the_terminal_signs_in_once_and_what_is_decided_is_carried_out
         headers={"idempotency-key": "k1", "x-csrf-token": field(me.text, "csrf")},
     )
     assert decided.status_code == 200, decided.text
-    until(lambda: [each for each in server.lines if each.endswith(": completed\n")])
+    told = f": completed after {item.id} was approved\n"
+    until(lambda: [each for each in server.lines if each.endswith(told)])
     assert refunds() == ["1042 49.9 s3cret"]
 
     status, out, complaints = server.stop()
@@ -351,7 +352,7 @@ def test_a_token_is_answered_over_http_and_is_in_no_output(place: Path, start: C
         ("--store sqlite:///runs.db --host 192.0.2.7", "give --inbox with a login of your own"),
         ("--store sqlite:///runs.db --host 127.0.0.2", "give --inbox with a login of your own"),
         ("--store sqlite:///runs.db --port 65536", "--port"),
-        ("--store sqlite:///runs.db --as=", "--as and --role: Principal: id"),
+        ("--store sqlite:///runs.db --as=", "--as is empty: give the id of whom the link signs in"),
         ("--store sqlite:///runs.db --deps desk:make", "--deps is for the tools of an app"),
         ("--app desk:make", "keeps its runs in memory, where no other process sees them: give --store URL"),
         ("--app desk:make --store memory://", "so there is nothing to show: give --store URL, the store of the runs"),
@@ -388,7 +389,10 @@ def test_what_cannot_be_served_is_told_in_one_line(
 
 def test_a_file_that_is_not_there_and_a_port_that_is_taken(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["serve", "--store", "sqlite:///gone.db"]) == cli.FAILED
-    assert capsys.readouterr().err == "phronomy: error: there is no file gone.db\n"
+    assert capsys.readouterr().err == (
+        "phronomy: error: there is no file gone.db: the first run makes it, such as one of"
+        " `phronomy chat --app module:agent --store sqlite:///gone.db`\n"
+    )
     begin()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

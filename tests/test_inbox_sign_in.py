@@ -13,7 +13,7 @@ from http.cookies import SimpleCookie
 from typing import Any
 
 import pytest
-from inbox_scenes import ORIGIN, OTTO, RITA, ByHeader, Visitor, inbox_of, run
+from inbox_scenes import ORIGIN, OTTO, RITA, ByHeader, Visitor, asked, inbox_of, run
 from places import Place
 from starlette.responses import Response
 from test_inbox_sessions import Clock
@@ -155,6 +155,7 @@ def test_a_link_that_does_not_count_says_why(desk: Desk, at: str) -> None:
     assert told(other.removeprefix("/start/")) == told("A" * 43) == told("x") == told(late[:-1]) == wrong
     desk.clock.now += one_time_link.KEPT
     assert told(late) == wrong
+    assert "Perhaps it is too old" in visitor.get(f"/start/{late}").text
     assert desk.sessions() == 0 and NAME not in visitor.cookies
 
 
@@ -437,6 +438,7 @@ def test_signing_out_ends_the_session_and_asks_for_the_form_of_a_page(desk: Desk
     for form in ({}, {"csrf": "x"}):
         assert visitor.post("/logout", data=form).status_code == 403
     assert visitor.get("/logout").status_code == 405 and desk.sessions() == 1
+    assert "Sign out" in plain(visitor.get("/").text) and "Log out" not in visitor.get("/").text  # one word for it
     token = field(visitor.get("/login").text, "csrf")
     answer = visitor.post("/logout", data={"csrf": token})
     assert (answer.status_code, answer.headers["location"], desk.sessions()) == (303, "/login?said=out", 0)
@@ -533,3 +535,82 @@ def test_a_session_is_for_the_store_that_it_is_in() -> None:
     visitor = Visitor(inbox_of(other), None, accept="text/html")
     visitor.cookies = {NAME: run(Sessions(mine).begin(RITA))}
     assert visitor.get("/me").status_code == 303
+
+
+def test_whoever_comes_with_a_session_that_is_over_is_told_so(desk: Desk) -> None:
+    visitor = desk.signed_in()
+    desk.clock.now += 3_600
+    sent = visitor.get("/runs?agent=desk")
+    assert sent.headers["location"] == "/login?to=/runs%3Fagent%3Ddesk&said=ended"
+    assert "Your session has ended. Sign in again" in visitor.get(sent.headers["location"]).text
+    # Who signs out says so by themselves, and who was never here had no session.
+    assert "Your session has ended" not in visitor.get("/login?said=out").text
+    assert desk.visitor().get("/runs").headers["location"] == "/login?to=/runs"
+
+
+# A form whose session has ended
+
+
+def sent_too_late(desk: Desk, path: str, form: dict[str, Any], **headers: str) -> Any:
+    """The answer to a form of somebody who has signed out in another tab."""
+    visitor = desk.signed_in()
+    csrf = field(visitor.get("/me").text, "csrf")
+    run(desk.inbox.site.sessions.end_all("rita"))
+    return visitor.post(path, data={"csrf": csrf, "digest": "d", "key": "k", **form}, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("path", "back"),
+    [
+        ("/requests/pend_1/decision?list=tool%3Dpay", "/requests/pend_1%3Flist%3Dtool%253Dpay"),
+        ("/requests/pend_1/review", "/requests/pend_1"),
+        ("/requests/pend_1/grant", "/requests/pend_1/grant"),
+        ("/requests/pend%3F1%23/review", "/requests/pend%253F1%2523"),
+        ("/batch", "/"),
+        ("/grants/grant_1/revoke", "/grants"),
+        ("/me/sign-out", "/me"),
+    ],
+)
+def test_what_was_typed_is_shown_again_and_the_way_leads_back(desk: Desk, path: str, back: str) -> None:
+    answer = sent_too_late(desk, path, {"answer": "reject", "reason": "the <b>order</b> & all"})
+    assert answer.status_code == 401
+    assert "the &lt;b&gt;order&lt;/b&gt; &amp; all</textarea>" in answer.text and "<b>order" not in answer.text
+    assert f'href="/login?to={back}">Sign in and come back</a>' in answer.text
+    assert "Bearer" not in answer.text and "token" not in plain(answer.text)
+
+
+def test_an_edit_is_shown_again_field_by_field(desk: Desk) -> None:
+    answer = sent_too_late(desk, "/requests/pend_1/edit", {"f/amount": "12", "f/note": "for\nACME", "other": "hidden"})
+    assert (
+        "/amount: 12\n/note: for\nACME</textarea>" in unescape(answer.text) and "hidden</textarea>" not in answer.text
+    )
+
+
+@pytest.mark.parametrize("letters", [60_000, 70_000])
+def test_a_text_that_is_too_long_is_left_out_with_a_note(desk: Desk, letters: int) -> None:
+    answer = sent_too_late(desk, "/requests/pend_1/decision", {"reason": "x" * letters})
+    assert answer.status_code == 401 and "Sign in and come back" in answer.text
+    shown = (f">\n{'x' * letters}</textarea>" in answer.text, "is too long to be shown here" in answer.text)
+    assert shown == (letters < 65_536, letters > 65_536)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none"])
+def test_what_another_site_sends_is_not_shown(desk: Desk, site: str) -> None:
+    answer = sent_too_late(desk, "/requests/pend_1/decision", {"reason": "call 0800"}, **{"sec-fetch-site": site})
+    assert answer.status_code == 401 and "0800" not in answer.text
+
+
+def test_a_form_of_the_session_before_is_shown_again_and_decides_nothing(desk: Desk) -> None:
+    pending = asked(desk.store)
+    before, now = desk.signed_in(), desk.signed_in()
+    form = {
+        "csrf": field(before.get("/me").text, "csrf"),
+        "answer": "reject",
+        "reason": "no receipt",
+        "digest": pending.digest,
+        "key": "k" * 32,
+    }
+    answer = now.post(f"/requests/{pending.id}/decision", data=form)
+    assert answer.status_code == 403 and "no receipt</textarea>" in answer.text
+    assert f'href="/requests/{pending.id}">Back to the page of the form</a>' in answer.text
+    assert desk.store.request(pending.id).decision is None

@@ -26,6 +26,7 @@ from phronomy import (
     PhronomyError,
     Principal,
     StoreError,
+    UnknownPerson,
     to_wire,
     tool,
 )
@@ -198,6 +199,23 @@ def test_a_person_is_replaced_as_a_whole(desk: Desk) -> None:
     desk.call("add", Person(id="otto", aliases=("email:rita@example.org",)))
     desk.call("add", BOT, replace=True)
     assert [each.id for each in desk.call("list")] == ["bot", "otto", "rita"]
+
+
+def test_an_alias_is_added_and_nothing_else_changes(desk: Desk) -> None:
+    desk.call("add", RITA)
+    desk.call("add", OTTO)
+    with_both = RITA.evolve(aliases=(*RITA.aliases, "telegram:7"))
+    for _ in range(2):
+        assert desk.call("add_alias", "rita", "telegram:7") == with_both
+        assert desk.call("resolve", "telegram:7") == desk.call("resolve", "slack:U1") == RITA.principal
+    before = desk.rows()
+    with pytest.raises(PersonExists, match=r"^alias telegram:7 belongs to person rita already$"):
+        desk.call("add_alias", "otto", "telegram:7")
+    with pytest.raises(UnknownPerson, match="add them first"):
+        desk.call("add_alias", "nobody", "telegram:8")
+    with pytest.raises(InvalidField, match=r"^Person: "):
+        desk.call("add_alias", "rita", "")
+    assert desk.rows() == before
 
 
 def test_who_is_removed_is_known_no_more(desk: Desk) -> None:
@@ -388,6 +406,9 @@ def test_behind_never_leaves_the_directory() -> None:
 
     with pytest.raises(PersonExists, match="by somebody else at this moment"):
         StoreDirectory(Busy(store)).add(RITA)
+    StoreDirectory(store).add(RITA)
+    with pytest.raises(PersonExists, match="by somebody else at this moment"):
+        StoreDirectory(Busy(store)).add_alias("rita", "telegram:7")
 
 
 class Stuck(Around):

@@ -59,7 +59,7 @@ def test_what_a_policy_names_is_asked_about_though_the_tool_does_not_ask(driver:
     result = driver.invoke(agent, "Hello")
     [item] = result.checkpoint.pending
     assert (item.tool_name, item.why, item.agent) == ("refund", "approval", "clerk")
-    assert item.reason == "asked for by the approval policy of clerk ('refund')"
+    assert item.reason == "The approval policy of clerk (refund) asks for an approval."
     assert done == ["look_up 7"]
     result = driver.resume(agent, result.checkpoint, approved=True)
     assert (result.status, done) == ("completed", ["look_up 7", "refund 7 1.0"])
@@ -83,7 +83,7 @@ def test_an_outer_policy_reaches_every_run_inside(driver: Driver, store: Store) 
     result = driver.invoke(boss, "Hello")
     [item] = result.checkpoint.pending
     assert (item.path, item.agent, item.tool_name) == ("1.0/1.0", "clerk", "refund")
-    assert item.reason == "asked for by the approval policy of boss ('refund')"
+    assert item.reason == "The approval policy of boss (refund) asks for an approval."
     result = driver.resume(boss, result.checkpoint, approved=True)
     assert (result.status, done) == ("completed", ["look_up 7", "refund 7 1.0"])
 
@@ -169,12 +169,12 @@ def test_the_policy_of_an_agent_that_was_handed_the_conversation_counts_with_tha
     result = driver.invoke(triage, "Hello")
     told = {item.tool_name: item.reason for item in result.checkpoint.pending}
     assert told == {
-        "refund": "asked for by the approval policy of triage ('refund')",
-        "look_up": "asked for by the approval policy of billing ('look_up')",
+        "refund": "The approval policy of triage (refund) asks for an approval.",
+        "look_up": "The approval policy of billing (look_up) asks for an approval.",
     }
     assert done == []
     said = triage.dry_run("billing/refund", {"order": 7})
-    assert said.decided_by == ("the approval policy of triage ('refund')",)
+    assert said.decided_by == ("the approval policy of triage (refund)",)
 
 
 def test_what_is_resumed_is_judged_by_the_policy_of_then(driver: Driver, store: Store) -> None:
@@ -193,9 +193,7 @@ def test_a_call_that_was_judged_before_there_was_a_policy_does_not_run(driver: D
         result = driver.step(clerk(calls, store=store), result.checkpoint)
     assert [each.status for each in result.checkpoint.calls] == ["ready"]
     stricter = clerk(calls, approval_policy=["refund"], store=store)
-    with pytest.raises(
-        AgentChanged, match=r"the approval policy of clerk \('refund'\) is about tool 'refund' of a call"
-    ):
+    with pytest.raises(AgentChanged, match=r"the approval policy of clerk \(refund\) is about tool 'refund' of a call"):
         driver.resume(stricter, result.checkpoint)
     assert done == []
     kept = clerk(calls, approval_policy={"look_up": True}, store=store)
@@ -219,6 +217,8 @@ def test_a_call_that_was_judged_before_there_was_a_policy_does_not_run(driver: D
 def test_a_policy_that_says_nothing_is_refused(policy: Any, told: str) -> None:
     with pytest.raises(ConfigurationError, match=told):
         clerk("Hi", approval_policy=policy).invoke("Hello")
+    with pytest.raises(ConfigurationError, match=told):
+        _ = clerk("Hi", approval_policy=policy).spec  # so it is checked without a run
 
 
 def test_an_async_predicate_needs_an_async_call() -> None:
@@ -244,8 +244,8 @@ def test_a_dry_run_says_which_rule_would_ask(driver: Driver) -> None:
         assert isinstance(said, DryRun)
         return said.verdict, said.decided_by
 
-    mine, outer = "the approval policy of clerk ('re*')", "the approval policy of desk ('refund')"
-    assert says("clerk", {"input": "x"}) == ("run", ("tool clerk", "the approval policy of desk ('*')"))
+    mine, outer = "the approval policy of clerk (re*)", "the approval policy of desk (refund)"
+    assert says("clerk", {"input": "x"}) == ("run", ("tool clerk", "the approval policy of desk (*)"))
     assert says("clerk/wipe") == ("ask", ("tool wipe",))
     assert says("clerk/refund", {"order": 1, "amount": 500}) == ("ask", (mine,))
     assert says("clerk/refund", {"order": 13, "amount": 500}) == ("ask", (mine, outer))

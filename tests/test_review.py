@@ -193,7 +193,7 @@ def test_a_policy_alone_can_say_what_a_human_is_shown(desk: Desk) -> None:
     assert (shown.title, shown.answers, shown.reason) == (
         "Small",
         ("approve", "reject"),
-        "asked for by the approval policy of desk ('refund')",
+        "The approval policy of desk (refund) asks for an approval.",
     )
     assert asked.pending[0] == shown
 

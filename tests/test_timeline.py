@@ -6,6 +6,7 @@ without a word, and entries that an import leaves out in silence.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Iterator
@@ -33,12 +34,16 @@ from phronomy import (
 )
 from phronomy.errors import BreakpointTimeout, GuardrailRefused
 from phronomy.guardrails.guardrail import MaxLength, RefusePatterns
-from phronomy.observability.events import replay
+from phronomy.observability.events import Reader, replay
 from phronomy.observability.timeline import Timeline, TimelineEntry, TimelineRecorder, timeline
 from phronomy.observability.timeline_entries import FACTS, TYPES
+from phronomy.records.calls import CallStarted
+from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Approve, Respond, Skip
 from phronomy.stops.breakpoints import Breakpoint, Hold
+from phronomy.stores.log.log import items_of
 from phronomy.testing import ScriptedModel, call
+from phronomy.workers import Worker
 
 SECRET = "4111-secret"
 
@@ -182,6 +187,100 @@ def test_times_are_those_of_checkpoints_decisions_and_calls() -> None:
     assert times[3] <= times[4] < times[9] < times[11] < times[13] < times[16]
     row = [entry.at for entry in found if entry.type in ("run_started", "model_replied", "checkpoint", "ended")]
     assert row == sorted(row)
+
+
+REPLIED_AFTER = ["9 checkpoint running", "10 model_replied", "11 checkpoint completed", "12 ended completed"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            Approve(),
+            [
+                "6 decided refund approve False",
+                "7 tool_started refund 1",
+                "8 tool_settled refund completed",
+                *REPLIED_AFTER,
+            ],
+        ),
+        (
+            Reject(reason=SECRET),
+            [
+                "6 decided refund reject False",
+                "7 tool_settled refund rejected",
+                "8 model_replied",
+                "9 checkpoint completed",
+                "10 ended completed",
+            ],
+        ),
+    ],
+    ids=["approve", "reject"],
+)
+def test_what_is_decided_with_the_store_alone_is_told_before_its_effect(
+    everywhere: Store, answer: Approve | Reject, told: list[str]
+) -> None:
+    """A worker carries it out: the decision is before the call that runs by it, and the result before the reply to it."""
+    recorder = TimelineRecorder(store=everywhere)
+    agent = desk(everywhere, call("refund"), "done", hooks=[recorder])
+    waiting = agent.invoke("go").checkpoint
+    [asked] = waiting.pending
+    everywhere.decide(asked.id, answer, by="ada", digest=asked.digest)
+    asyncio.run(Worker([agent]).once())
+    found = timeline(everywhere, waiting.run_id)
+    assert lines(found)[6:] == told
+    assert lines(recorder.timeline(waiting.run_id)) == lines(found)
+    assert [entry.event for entry in recorder.timeline(waiting.run_id)] == [entry.event for entry in found]
+
+
+def test_each_of_several_decisions_is_told_once_and_before_its_own_call(everywhere: Store) -> None:
+    """Also if the worker that began the calls was lost, and another one goes on."""
+    recorder = TimelineRecorder(store=everywhere)
+    agent = desk(everywhere, [call("refund", {"card": "1"}), call("refund", {"card": "2"})], "done", hooks=[recorder])
+    waiting = agent.invoke("go").checkpoint
+    for asked in waiting.pending:
+        everywhere.decide(asked.id, Approve(), by="ada", digest=asked.digest)
+    asyncio.run(Worker([agent]).once())
+    found = timeline(everywhere, waiting.run_id)
+    assert [line.split(" ", 1)[1] for line in lines(found)][-10:] == [
+        "decided refund approve False",
+        "tool_started refund 1",
+        "decided refund approve False",
+        "tool_started refund 1",
+        "tool_settled refund completed",
+        "tool_settled refund completed",
+        *(each.split(" ", 1)[1] for each in REPLIED_AFTER),
+    ]
+    assert [(entry.event, entry.type) for entry in recorder.timeline(waiting.run_id)] == [
+        (entry.event, entry.type) for entry in found
+    ]
+    # A reader that begins where a worker was lost, after the first call had begun, tells what the one before it had not told.
+    log = [*items_of(everywhere.lineage(branch_id=waiting.run_id).entries)]
+    begun = next(place for place, (_, item) in enumerate(log) if isinstance(item, CallStarted)) + 1
+    base = waiting.evolve(journal=tuple(item for _, item in log[:begun] if not isinstance(item, Checkpoint)))
+    reader = Reader(waiting.run_id, base, seq=log[begun - 1][0].seq)
+    rest = [event.id for entry, item in log[begun:] for event in reader.read(entry.seq, entry.path, item)]
+    assert rest == [event.id for event in replay(everywhere, waiting.run_id) if event.seq > log[begun - 1][0].seq]
+
+
+def test_what_is_decided_of_a_nested_run_is_told_before_the_call_around_it_goes_on(store: Store) -> None:
+    clerk = desk(store, call("refund"), "done")
+    lead = Agent(
+        name="lead", model=ScriptedModel([call("desk", {"input": "go"}), "done"]), tools=[clerk.as_tool()], store=store
+    )
+    waiting = lead.invoke("go").checkpoint
+    [asked] = waiting.pending
+    store.decide(asked.id, Approve(), by="ada", digest=asked.digest)
+    asyncio.run(Worker([lead]).once())
+    found = timeline(store, waiting.run_id).query(["decided", "tool_started", "tool_settled"])
+    assert [(entry.type, entry.path, entry.facts["tool"]) for entry in found] == [
+        ("tool_started", "", "desk"),
+        ("decided", "1.0", "refund"),
+        ("tool_started", "", "desk"),
+        ("tool_started", "1.0", "refund"),
+        ("tool_settled", "1.0", "refund"),
+        ("tool_settled", "", "desk"),
+    ]
 
 
 def test_a_call_that_waited_for_a_human_has_settled_after_that() -> None:

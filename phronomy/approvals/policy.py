@@ -49,7 +49,8 @@ class Rule:
         self.of = of
         self.handler = handler  # which may answer what this rule asks: that of a run inside may not
         self.pattern = pattern
-        self.told: str = f"the approval policy of {of} ({quoted_name(pattern)})"
+        # People read it on pages and in chats, so there are no quotes as in code; what nobody can see is escaped all the same.
+        self.told: str = f"the approval policy of {of} ({quoted_name(pattern)[1:-1]})"
         self._always = asks is True
         self._predicate = None if isinstance(asks, bool) else ApprovalPredicate(asks, self.told, ConfigurationError)
         self.review: Review | None = (

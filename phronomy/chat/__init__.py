@@ -2,6 +2,7 @@
 
 from phronomy.chat.adapters import asgi, aws_lambda, wsgi
 from phronomy.chat.approvals import ChatApprovals
+from phronomy.chat.bot.bot import ChatBot
 from phronomy.chat.channel import (
     Button,
     Card,
@@ -13,12 +14,18 @@ from phronomy.chat.channel import (
     Form,
     FormLimits,
     Line,
+    Listener,
     Pace,
+    PersonalChannel,
     RateLimited,
+    Said,
+    ShowsCards,
     Submitted,
+    TalkingChannel,
+    Viewed,
 )
 from phronomy.chat.http import HttpRequest, Refused, Response
-from phronomy.chat.outbox import Outbox
+from phronomy.chat.outbox import Outbox, Undelivered
 
 __all__ = [
     "Button",
@@ -27,18 +34,26 @@ __all__ = [
     "ChannelError",
     "ChannelRefused",
     "ChatApprovals",
+    "ChatBot",
     "Click",
     "Field",
     "Form",
     "FormLimits",
     "HttpRequest",
     "Line",
+    "Listener",
     "Outbox",
     "Pace",
+    "PersonalChannel",
     "RateLimited",
     "Refused",
     "Response",
+    "Said",
+    "ShowsCards",
     "Submitted",
+    "TalkingChannel",
+    "Undelivered",
+    "Viewed",
     "asgi",
     "aws_lambda",
     "wsgi",

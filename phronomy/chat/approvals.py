@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from phronomy.chat.cards import card_of, title_of, withdrawn_card
 from phronomy.chat.channel import (
@@ -23,10 +23,16 @@ from phronomy.chat.channel import (
     Channel,
     ChannelError,
     Click,
+    Listener,
+    PersonalChannel,
     Received,
+    Said,
+    ShowsCards,
     Submitted,
+    Viewed,
 )
 from phronomy.chat.deciding import (
+    WAYS,
     Verdict,
     decide,
     may_begin,
@@ -35,19 +41,22 @@ from phronomy.chat.deciding import (
     refuse_stranger,
 )
 from phronomy.chat.forms import as_json, form_for, read_form
+from phronomy.chat.hints import Hints
 from phronomy.chat.http import LONGEST, HttpRequest, Refused, Response, text_response
+from phronomy.chat.messages import Messages
 from phronomy.chat.outbox import Outbox
 from phronomy.chat.posts import Post, Posts, Todo, post_key
+from phronomy.chat.routes import Route, check_route, places_in
 from phronomy.errors import ConfigurationError, TokenExpired, TokenInvalid, UnknownPending
-from phronomy.foundation.checks import is_count, is_number
+from phronomy.foundation.checks import is_count, is_number, is_series
 from phronomy.foundation.quoting import quoted
 from phronomy.observability.announcements import Announcements
 from phronomy.records.decisions import PendingApproval, Respond
-from phronomy.stores.derived.standing import offered_by, tallies_of, who_may
+from phronomy.stores.derived.standing import offered_by, standing_of, tallies_of, who_may
 from phronomy.tokens import Tokens
 
 if TYPE_CHECKING:
-    from phronomy.observability.events import RequestChanged
+    from phronomy.observability.events import Ended, RequestChanged, Suspended
     from phronomy.people import Directory
     from phronomy.records.principals import Principal
     from phronomy.stores.base import Store
@@ -55,9 +64,6 @@ if TYPE_CHECKING:
     from phronomy.tokens import Token
 
 _log = logging.getLogger("phronomy")
-
-Route: TypeAlias = "str | Sequence[str] | Callable[[RequestChanged], str | Iterable[str] | None]"
-"""Who is asked where: places such as `"slack:C0123456789"`, or a function of the event that names them."""
 
 ACTIONS: Final[Mapping[str, Action]] = {letter: action for action, letter in LETTERS.items()}
 """The action of each first character of what a button carries."""
@@ -75,17 +81,31 @@ _DAY: Final = 86_400.0
 _OPEN: Final = ("asked", "voted", "reminded", "escalated")
 
 
+class Hearing(Protocol):
+    """Who takes what people write: a `ChatBot`."""
+
+    def hear(self, channel: Channel, said: Said) -> Response:
+        """Store a message, and acknowledge it."""
+        ...
+
+    def wake(self) -> None:
+        """Look at once what is to be done."""
+        ...
+
+
 class ChatApprovals(Announcements):
     """Posts requests to chat apps, and decides them when somebody clicks. It needs no public state: any process can have one.
 
     `store` is the store of the runs. `channels` are the chat apps, such as `phronomy.chat.slack.Slack`. `directory` says who is behind
     an id of a chat: nobody else can decide. `route` says where a request is posted: a place such as `"slack:C0123456789"`, a list
-    of places, or a function that gets the `RequestChanged` and returns them; None to post nothing here. `keys` and `current` are
+    of places, or a function that gets the `RequestChanged` and returns them; None to post only what runs of a bot ask for, each into
+    the thread of its run. `keys` and `current` are
     those of `Tokens`; with one key, `current` may be left out. Use the same in all processes.
 
     `inbox_url` is the address of an inbox, for what does not fit into a chat: `{inbox_url}/requests/{id}` is linked. With it, a place
     that is to get more than `digest_above` new messages at once gets one that says how many (None: never). `hide` are names of
     parameters whose values are never shown in a chat. Buttons count for `lifetime` seconds, and at least as long as the request.
+    `listeners` get each message to the bot, one after the other, until one returns a response; then a `ChatBot` gets it.
 
     Pass it to the agents: `Agent(announcements=[approvals])`. Mount `asgi`, `wsgi` or `aws_lambda` of `phronomy.chat`, or call
     `handle`. Have one process or several send what is posted: `start()`, or `outbox.run`. Raises `ConfigurationError`.
@@ -104,13 +124,17 @@ class ChatApprovals(Announcements):
         digest_above: int | None = 20,
         hide: Collection[str] = (),
         lifetime: float = 30 * _DAY,
+        listeners: Iterable[Listener] = (),
     ) -> None:
-        given = tuple(channels)
+        given = tuple(channels) if is_series(channels) else ()
         self._channels: dict[str, Channel] = {each.name: each for each in given}
         if not given or len(self._channels) < len(given):
             raise ConfigurationError("channels is a list of channels, at least one, and each has another name")
-        if current is None and len(keys) != 1:
-            raise ConfigurationError("there are several keys, so current says which of them signs")
+        _check_keys(keys, current)
+        if not callable(getattr(directory, "resolve", None)):
+            raise ConfigurationError(
+                f"directory is a Directory, such as StoreDirectory(store), not {quoted(directory)}"
+            )
         if digest_above is not None and (not is_count(digest_above) or digest_above < 1):
             raise ConfigurationError(f"digest_above is a whole number from 1, or None, not {quoted(digest_above)}")
         if not is_number(lifetime) or lifetime <= 0:
@@ -119,6 +143,7 @@ class ChatApprovals(Announcements):
             raise ConfigurationError("hide is a list of names of parameters, and no text")
         if inbox_url is not None and not inbox_url.startswith(("https://", "http://")):
             raise ConfigurationError("inbox_url is the address of an inbox, such as https://example.org/inbox")
+        check_route(route, self._channels)
         self._store = store
         self._directory = directory
         self._tokens = Tokens(store, keys=keys, current=current if current is not None else next(iter(keys)))
@@ -126,7 +151,11 @@ class ChatApprovals(Announcements):
         self._inbox = inbox_url.rstrip("/") if inbox_url is not None else None
         self._hide = frozenset(hide)
         self._lifetime = lifetime
+        self._listeners = tuple(listeners)
         self._posts = Posts(store)
+        self._hints = Hints(store.clock)
+        self._messages = Messages(store)
+        self.bot: Hearing | None = None
         self.outbox: Outbox = Outbox(
             self._posts, self._channels, self._card, digest_above=digest_above, inbox_url=self._inbox
         )
@@ -136,17 +165,56 @@ class ChatApprovals(Announcements):
     def __repr__(self) -> str:
         return f"ChatApprovals({self._store!r}, channels={sorted(self._channels)})"
 
+    # What others share with it: a bot, and the pages that mails lead to
+
+    @property
+    def store(self) -> Store:
+        """The store of the runs."""
+        return self._store
+
+    @property
+    def channels(self) -> Mapping[str, Channel]:
+        """The chat apps, by their names."""
+        return MappingProxyType(self._channels)
+
+    @property
+    def directory(self) -> Directory:
+        """Who is behind an id of a chat."""
+        return self._directory
+
+    @property
+    def posts(self) -> Posts:
+        """What is posted, and how fast each platform takes it."""
+        return self._posts
+
+    @property
+    def inbox_url(self) -> str | None:
+        """The address of an inbox, without a slash at its end."""
+        return self._inbox
+
+    @property
+    def tokens(self) -> Tokens:
+        """What makes and verifies the tokens of buttons, each for the purpose `chat:` and the name of its channel."""
+        return self._tokens
+
+    @property
+    def hide(self) -> frozenset[str]:
+        """The names of parameters whose values are shown in no chat."""
+        return self._hide
+
     # Posting
 
     def on_request(self, event: RequestChanged) -> None:
         """Note what is to be posted and edited: an agent calls this. Raises `StoreError`, and then it is called again."""
         item = event.request
         if event.what in _OPEN:
+            self._check_store(event)
             for at in self._places(event):
                 key = post_key(item.id, at)
                 # What is new needs no reminder at once.
                 told = item.reminded
-                post = Post(pending_id=item.id, at=at, title=title_of(item), remind=told, reminded=told)
+                person = self._person_at(at)
+                post = Post(pending_id=item.id, at=at, title=title_of(item), person=person, remind=told, reminded=told)
                 # Noted also if the post is there: this call may be the repetition of one that came no further.
                 self._posts.add(key, post)
                 self._posts.note(key, post)
@@ -154,6 +222,40 @@ class ChatApprovals(Announcements):
         if event.what != "asked":
             self._change_posts(item.id, remind=remind)
         self.outbox.wake()
+
+    def on_suspended(self, event: Suspended) -> None:
+        """Have a bot look at its run. Raises `StoreError`, and then it is called again."""
+        self._call_bot(event.run_id)
+
+    def on_completed(self, event: Ended) -> None:
+        """As `on_suspended`."""
+        self._call_bot(event.run_id)
+
+    def on_rejected(self, event: Ended) -> None:
+        """As `on_suspended`."""
+        self._call_bot(event.run_id)
+
+    def on_cancelled(self, event: Ended) -> None:
+        """As `on_suspended`."""
+        self._call_bot(event.run_id)
+
+    def on_superseded(self, event: Ended) -> None:
+        """As `on_suspended`."""
+        self._call_bot(event.run_id)
+
+    def on_skipped(self, event: Ended) -> None:
+        """As `on_suspended`."""
+        self._call_bot(event.run_id)
+
+    def conversation(self, run_id: str) -> str | None:
+        """Where the person is who began this run by writing to a bot: a place, for a `route`. None for other runs."""
+        message = self._messages.of_run(run_id)
+        return message.place if message is not None else None
+
+    def _call_bot(self, run_id: str) -> None:
+        # Also in a process without a bot: the note is in the store, and a bot elsewhere looks at it.
+        if self._messages.call_for(run_id) and self.bot is not None:
+            self.bot.wake()
 
     def start(self, *, poll: float = 1.0) -> Self:
         """Send what is to be posted, in a thread of its own, until `stop`. Also `with approvals:`."""
@@ -191,7 +293,10 @@ class ChatApprovals(Announcements):
         """
         channel = self._channels.get(path.rstrip("/").rpartition("/")[2])
         if channel is None:
-            return text_response(404, "no channel has this path")
+            self._hints.no_channel(self._channels)
+            return text_response(
+                404, f"no channel has this path: it ends with one of {', '.join(sorted(self._channels))}"
+            )
         if method.upper() != "POST":
             return text_response(405, "a platform sends POST")
         if len(body) > LONGEST:
@@ -201,6 +306,7 @@ class ChatApprovals(Announcements):
             request = HttpRequest(method="POST", path=path, headers=small, body=bytes(body))
             received = channel.receive(request, now=self._store.clock())
         except Refused as error:
+            self._hints.refused(channel.name, error)
             return text_response(error.status if 400 <= error.status < 500 else 400, str(error))
         except Exception as error:
             # Verifiers and parsers of others raise anything on hostile bytes.
@@ -208,7 +314,7 @@ class ChatApprovals(Announcements):
             return text_response(400, "not understood")
         return received if isinstance(received, Response) else self.answer(channel.name, received)
 
-    def answer(self, channel: str, received: Received) -> Response:
+    def answer(self, channel: str, received: Received | Viewed) -> Response:
         """Answer a click or a form that is proven to come from the platform of a channel: for connections without HTTP requests.
 
         As `handle`, this returns a response, whatever comes.
@@ -219,7 +325,17 @@ class ChatApprovals(Announcements):
             _log.error("a click in %s could not be handled: %s", channel, type(error).__name__)
             return text_response(503, "not now: nothing was lost, try again")
 
-    def _answer(self, channel: Channel, received: Received) -> Response:
+    def _answer(self, channel: Channel, received: Received | Viewed) -> Response:
+        if isinstance(received, Said):
+            answers = (listener(channel, received) for listener in self._listeners)
+            if (found := next((each for each in answers if each is not None), None)) is not None:
+                return found
+            if self.bot is not None:
+                return self.bot.hear(channel, received)
+            self._hints.no_bot(channel.name)
+            return channel.acknowledge(received, None)
+        if isinstance(received, Viewed):
+            return self._viewed(channel, received)
         action = ACTIONS.get(received.data[:1])
         if action is None or len(received.data) != _DATA:
             return channel.acknowledge(received, None)  # a button of another program that shares the app
@@ -234,22 +350,46 @@ class ChatApprovals(Announcements):
             said = refuse_stranger(self._store, token, action, received.alias, channel.name)
             return channel.acknowledge(received, said)
         if isinstance(received, Submitted):
+            if action not in FORMS:  # no form of ours: what a button carries decides only as that button
+                return channel.acknowledge(received, "This is no form. Nothing was decided.")
             return self._submitted(channel, received, token, action, person)
         if action in FORMS:
             return self._open(channel, received, token, action, person)
         return self._decided(
-            channel, received, token, decide(self._store, token, plain_answer(action), person, channel.name)
+            channel, received, token, decide(self._store, token, plain_answer(action), person, channel.name), person
         )
+
+    def _viewed(self, channel: Channel, viewed: Viewed) -> Response:
+        """Show a message to one person. Nothing is changed by that, not even in the outbox: platforms ask after each edit."""
+        assert isinstance(channel, ShowsCards), "a channel whose messages are viewed shows them"
+        try:
+            token = self._tokens.verify(viewed.data[1:], purpose=f"chat:{channel.name}")
+        except (TokenExpired, TokenInvalid):
+            return channel.show(viewed, None)
+        return channel.show(viewed, self._card_for(viewed, token, person_behind(self._directory, viewed.alias)))
+
+    def _card_for(self, received: Click | Viewed, token: Token, person: Principal | None) -> Card | None:
+        """A message as a person is to see it: with the buttons that count for them. None for a message that is not known here."""
+        found = self._posts.get(post_key(token.pending_id, token.by))
+        if found is None or found[0].count:
+            return None
+        # With the token that the message has already: whoever looks, and however often, makes no row in the store.
+        card = self._card(found[0], token=(token.digest, received.data[1:]))
+        if not card.buttons:
+            return card
+        item = self._store.request(token.pending_id).approval
+        answers = standing_of(self._store, item, person).answers if person is not None else ()
+        return replace(card, buttons=tuple(each for each in card.buttons if WAYS[each.action] in answers))
 
     def _open(self, channel: Channel, click: Click, token: Token, action: Action, person: Principal) -> Response:
         """Open a form. That is the one thing which cannot wait in the outbox: platforms take it within seconds alone."""
         why_not = may_begin(self._store, token, action, person, channel.name)
         if why_not is not None:
-            return self._decided(channel, click, token, Verdict(notice=why_not))
+            return self._decided(channel, click, token, Verdict(notice=why_not), person)
         request = self._store.request(token.pending_id)
         form = form_for(action, request, click.data, channel.form_limits, self._hide)
         if form is None:
-            return channel.acknowledge(click, f"This does not fit into a form here. {self._see(token.pending_id)}")
+            return channel.acknowledge(click, self._no_form(token))
         try:
             return channel.open_form(click, form)
         except ChannelError as error:
@@ -263,7 +403,10 @@ class ChatApprovals(Announcements):
             request = self._store.request(token.pending_id)
         except UnknownPending:
             return channel.acknowledge(submitted, "This request is over: its run has ended, or was deleted.")
-        answer, errors = read_form(action, request, submitted.values)
+        if action == "edit" and not self._hide.isdisjoint(request.approval.args):
+            # There is no such form: some channels take values without having shown one.
+            return channel.acknowledge(submitted, self._no_form(token))
+        answer, errors = read_form(action, request, submitted)
         if answer is None:
             return channel.show_errors(submitted, errors)
         verdict = decide(self._store, token, answer, person, channel.name)
@@ -272,12 +415,17 @@ class ChatApprovals(Announcements):
         if verdict.wrong:
             first = next(iter(submitted.values), "")
             return channel.show_errors(submitted, {first: verdict.notice or ""})
-        return self._decided(channel, submitted, token, verdict)
+        return self._decided(channel, submitted, token, verdict, person)
 
-    def _decided(self, channel: Channel, received: Received, token: Token, verdict: Verdict) -> Response:
+    def _decided(
+        self, channel: Channel, received: Click | Submitted, token: Token, verdict: Verdict, person: Principal
+    ) -> Response:
         """Acknowledge, and have all messages about the request say what is so now: this one too, if it was not known."""
         todos = self._change_posts(token.pending_id, seen=(token.by, received.ref))
-        response = channel.acknowledge(received, verdict.notice)
+        if verdict.notice is None and isinstance(received, Click) and isinstance(channel, ShowsCards):
+            response = channel.show(received, self._card_for(received, token, person))
+        else:
+            response = channel.acknowledge(received, verdict.notice)
         first = response.after
 
         def after() -> None:
@@ -310,8 +458,8 @@ class ChatApprovals(Announcements):
                 todos.append(self._posts.note(key, after))
         return todos
 
-    def _card(self, post: Post) -> Card:
-        """The message of a post, as the store has it now."""
+    def _card(self, post: Post, token: tuple[str, str] | None = None) -> Card:
+        """The message of a post, as the store has it now. A `token` that is there already has the digest for which it was made."""
         try:
             request = self._store.request(post.pending_id)
         except UnknownPending:
@@ -325,28 +473,33 @@ class ChatApprovals(Announcements):
             who=who_may(self._store, item) if waits else (),
             link=self._link(item.id),
             hide=self._hide,
-            buttons=self._buttons(request, post) if waits else (),
+            buttons=self._buttons(request, post, token) if waits else (),
         )
 
-    def _buttons(self, request: Request, post: Post) -> tuple[Button, ...]:
+    def _buttons(self, request: Request, post: Post, known: tuple[str, str] | None) -> tuple[Button, ...]:
         item = request.approval
         offered = offered_by(item)
         limits = self._channels[post.channel].form_limits
         wanted: list[Action] = [each for each in ("approve", "edit", "respond", "reject", "skip") if each in offered]
         if limits is None:
             wanted = [each for each in wanted if each not in FORMS]
-        elif "reject" in wanted:
-            wanted.insert(wanted.index("reject") + 1, "reason")
+        else:
+            wanted = [each for each in wanted if each != "edit" or limits.begins]
+            if "reject" in wanted:
+                wanted.insert(wanted.index("reject") + 1, "reason")
         if not wanted:
             return ()
-        token = self._tokens.issue(
-            f"chat:{post.channel}",
-            pending_id=item.id,
-            digest=item.digest,
-            by=post.at,
-            seconds=self._seconds(item),
-            once=False,
-        )
+        if known is not None and known[0] == item.digest:
+            token = known[1]
+        else:
+            token = self._tokens.issue(
+                f"chat:{post.channel}",
+                pending_id=item.id,
+                digest=item.digest,
+                by=post.at,
+                seconds=self._seconds(item),
+                once=False,
+            )
         return tuple(Button(action=each, label=_LABELS[each], data=LETTERS[each] + token) for each in wanted)
 
     def _seconds(self, item: PendingApproval) -> float:
@@ -354,16 +507,45 @@ class ChatApprovals(Announcements):
         left = item.expires_at.timestamp() - self._store.clock() if item.expires_at is not None else 0.0
         return max(self._lifetime, left + _DAY)
 
+    def _check_store(self, event: RequestChanged) -> None:
+        """Refuse to post what this store does not have: nothing that is posted about it could say more than that it is over."""
+        if self._store.branches(run_id=event.run_id):
+            return
+        told = f"the agent of {event.run_id} has another store than these ChatApprovals, so nothing is posted: give both the same"
+        _log.error("%s", told)
+        raise ConfigurationError(told)
+
     def _places(self, event: RequestChanged) -> list[str]:
-        named = self._route(event) if callable(self._route) else self._route
-        found = [named] if isinstance(named, str) else list(named or ())
-        for at in found:
-            channel, colon, to = at.partition(":") if isinstance(at, str) else ("", "", "")
-            if not channel or not colon or not 0 < len(to) <= 300:
-                raise ConfigurationError(
-                    f"a place is a channel, a colon and an id, such as slack:C0123456789, not {quoted(at)}"
-                )
-        return list(dict.fromkeys(found))
+        if self._route is None:
+            return places_in(self.conversation(event.run_id))
+        if not callable(self._route):
+            return places_in(self._route)
+        # Here, since what announces does not know whether the text of an error may be shown.
+        try:
+            return places_in(self._route(event))
+        except ConfigurationError as error:
+            _log.error("the route gives no place for %s: %s", event.request.id, error)
+            raise
+        except Exception as error:
+            _log.error("the route has raised %s for %s", type(error).__name__, event.request.id)
+            raise
+
+    def _no_form(self, token: Token) -> str:
+        return f"This does not fit into a form here. {self._see(token.pending_id)}"
+
+    def _person_at(self, at: str) -> str:
+        """The id of the person whose place this is; empty where a place is nobody's own, or the directory knows nobody."""
+        channel = self._channels.get(at.partition(":")[0])
+        if not isinstance(channel, PersonalChannel):
+            return ""
+        person = person_behind(self._directory, channel.alias_at(at.partition(":")[2]))
+        return person.id if person is not None else ""
+
+    def is_still_theirs(self, token: Token, person: Principal) -> bool:
+        """Whether the message of a button was for this person, and not for somebody who had their address before."""
+        found = self._posts.get(post_key(token.pending_id, token.by))
+        # A post is forgotten some days after its request is over: then nothing can be decided by it.
+        return found is None or found[0].person in ("", person.id)
 
     def _link(self, pending_id: str) -> str | None:
         return f"{self._inbox}/requests/{pending_id}" if self._inbox is not None else None
@@ -371,3 +553,11 @@ class ChatApprovals(Announcements):
     def _see(self, pending_id: str | None) -> str:
         link = self._link(pending_id) if pending_id else None
         return f"Decide it in the inbox: {link}" if link else f"Decide it with `phronomy show {pending_id}`."
+
+
+def _check_keys(keys: object, current: str | None) -> None:
+    """Refuse keys of which it is not known which one signs. `Tokens` checks the rest. Raises `ConfigurationError`."""
+    if not isinstance(keys, Mapping) or not keys:
+        raise ConfigurationError('keys is a mapping of ids to secrets, such as {"2026-11": secret}')
+    if current is None and len(keys) > 1:
+        raise ConfigurationError("there are several keys, so current says which of them signs")

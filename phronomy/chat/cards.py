@@ -59,6 +59,8 @@ def card_of(
         link=link,
         pending_id=item.id,
         mark=item.digest[:16],
+        digest=item.digest,
+        votes=len(item.votes) if waits else 0,
     )
 
 
@@ -86,9 +88,17 @@ def shown_hash(card: Card) -> str:
 
 def title_of(item: PendingApproval) -> str:
     """The name of the tool, and what the tool says of the call."""
+    whole = _whole_title(item)
+    return whole if whole is not None else _short(item.tool_name, _TITLE)
+
+
+def _whole_title(item: PendingApproval) -> str | None:
+    """The name of the tool with all that the tool says of the call; None if that is too long for a title."""
+    if len(item.tool_name) + len(item.title or "") > _TITLE:  # before anything is written out, which makes it longer
+        return None
     name = escaped(item.tool_name)
     whole = f"{name}: {escaped(item.title)}" if item.title else name
-    return whole if len(whole) <= _TITLE else _short(name, _TITLE)
+    return whole if len(whole) <= _TITLE else None
 
 
 def moment(at: datetime) -> str:
@@ -107,8 +117,8 @@ def said_of(decision: Decision, channel: str | None = None) -> str:
 def _person(decision: Decision) -> str:
     by = decision.by
     assert by is not None
-    name = _short(escaped(by.name or by.id), 80)
-    return name if decision.behalf_of is None else f"{name} for {_short(escaped(decision.behalf_of.id), 80)}"
+    name = _short(by.name or by.id, 80)
+    return name if decision.behalf_of is None else f"{name} for {_short(decision.behalf_of.id, 80)}"
 
 
 def _ended_by(decision: Decision | None) -> bool:
@@ -123,9 +133,7 @@ def _waiting(item: PendingApproval, tallies: Sequence[LevelTally]) -> str:
         why = "nobody knows whether the call took effect; waits for a decision"
     votes = [f"{each.counted} of {each.needed}{f' ({escaped(each.of)})' if each.of else ''}" for each in tallies]
     if item.votes and votes:
-        names = ", ".join(
-            f"{_short(escaped(vote.by.name or vote.by.id), 80)} {SAID[vote.kind]}" for vote in item.votes[-10:]
-        )
+        names = ", ".join(f"{_short(vote.by.name or vote.by.id, 80)} {SAID[vote.kind]}" for vote in item.votes[-10:])
         why += f" - {', '.join(votes)}: {names}"
     elif any(each.needed > 1 for each in tallies):
         why += f" - {', '.join(votes)}"
@@ -179,7 +187,7 @@ def _lines(args: JsonDict, mark: str, most: int, hide: Collection[str], link: st
     names = sorted(args, key=_rank)
     for place, name in enumerate(names):
         value = _hidden(link) if name in hide else _value(args[name], link)
-        line = Line(name=_short(escaped(name), 80) + mark, value=value)
+        line = Line(name=_short(name, 80) + mark, value=value)
         most -= len(line.name) + len(line.value)
         if most < 0:
             rest = canonical({each: args[each] for each in names[place:]})
@@ -190,18 +198,16 @@ def _lines(args: JsonDict, mark: str, most: int, hide: Collection[str], link: st
 
 def _notes(request: Request, who: Sequence[str], link: str | None) -> Iterator[str]:
     item = request.approval
-    if item.title and len(title_of(item)) < len(item.title):
+    if item.title and _whole_title(item) is None:
         yield _told(item.title, _NOTE, link)
     for text in (item.context, item.reason):
         if text:
             yield _told(text, _NOTE, link)
     if who:
         yield _short("Who may decide: " + "; ".join(escaped(each) for each in who), _NOTE)
-    asked = (
-        f" for {_short(escaped(item.requester.name or item.requester.id), 80)}" if item.requester is not None else ""
-    )
-    risk = f", risk {_short(escaped(item.tool.risk), 40)}" if item.tool.risk else ""
-    where = _short(escaped(item.agent or request.agent), 80)
+    asked = f" for {_short(item.requester.name or item.requester.id, 80)}" if item.requester is not None else ""
+    risk = f", risk {_short(item.tool.risk, 40)}" if item.tool.risk else ""
+    where = _short(item.agent or request.agent, 80)
     yield f"Asked by {where}{asked}, {moment(item.requested_at)}{risk}, digest {item.digest[:12]}"
 
 
@@ -237,4 +243,7 @@ def _elsewhere(link: str | None) -> str:
 
 
 def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 20]}... ({len(text):,} chars)"
+    """The text with codes for what cannot be seen; its beginning and its size if it is too long."""
+    # Only what is shown is written out: to do so with two million characters takes seconds.
+    shown = escaped(text[: most + 1])
+    return shown if len(shown) <= most else f"{shown[: most - 20]}... ({len(text):,} chars)"

@@ -7,12 +7,13 @@ platform. And it posts and edits messages. It decides nothing, keeps nothing, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from phronomy.chat.http import HttpRequest, Response
 from phronomy.errors import PhronomyError
+from phronomy.foundation.checks import is_number
 from phronomy.foundation.dataclasses import dataclass
 
 Action: TypeAlias = Literal["approve", "reject", "reason", "edit", "respond", "skip"]
@@ -39,23 +40,28 @@ class ChannelError(PhronomyError):
     """A platform has not done what a channel asked for. The outbox tries again later."""
 
 
+LONGEST_WAIT: Final = 86_400.0
+"""Seconds after which a platform that asks to wait is asked once more, whatever it says: a wrong number must not silence a place."""
+
+
 class RateLimited(ChannelError):
-    """The platform asks to wait for `seconds`."""
+    """The platform asks to wait for `seconds`. More than a day, and what is no number of seconds, is taken as a day."""
 
     def __init__(self, message: str, *, seconds: float) -> None:
         super().__init__(message)
-        self.seconds: float = seconds
+        self.seconds: float = min(max(float(seconds), 0.0), LONGEST_WAIT) if is_number(seconds) else LONGEST_WAIT
 
 
 class ChannelRefused(ChannelError):
     """The platform refuses this for good: the channel or the message is not there, or the token of the bot is wrong.
 
-    `gone` says that it is the message that is not there any more.
+    `gone` says that it is the message that is not there any more. `final` says that another try is of no use.
     """
 
-    def __init__(self, message: str, *, gone: bool = False) -> None:
+    def __init__(self, message: str, *, gone: bool = False, final: bool = False) -> None:
         super().__init__(message)
         self.gone: bool = gone
+        self.final: bool = final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +87,9 @@ class Card:
 
     All texts are plain text that users and models may have written: a channel escapes them by the rules of its platform.
     Characters that cannot be seen are written out as codes already. In all, a card has at most some 6,000 characters.
-    `state` says whether the request waits. `mark` changes with what is asked.
+    `state` says whether the request waits. `mark` changes with what is asked; `digest` is that of the request, and empty where there
+    is none. `version` is a number that grows with each change of the post, and the same if sending it is tried again.
+    `state` says whether the request waits. `mark` changes with what is asked. `votes` is how many people have voted while it waits.
     """
 
     title: str
@@ -93,6 +101,9 @@ class Card:
     link: str | None = None
     pending_id: str = ""
     mark: str = ""
+    digest: str = ""
+    version: int = 0
+    votes: int = 0
 
     @property
     def text(self) -> str:
@@ -126,11 +137,15 @@ class Form:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormLimits:
-    """The largest form of a platform: fields, characters of a value, and choices of a field."""
+    """The largest form of a platform: fields, characters of a value, and choices of a field.
+
+    `begins` says whether a field can begin with a value. Where it cannot, nothing is edited in the chat.
+    """
 
     fields: int
     value: int
     choices: int
+    begins: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,26 +166,63 @@ class Click:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """Somebody has submitted a form; `values` are the texts of its fields. The other fields are those of a `Click`."""
+    """Somebody has submitted a form; `values` are the texts of its fields. The other fields are those of a `Click`.
+
+    With `partial`, a field that is not there stays as it is; else it is empty.
+    """
 
     alias: str
     delivery: str
     data: str = field(repr=False)
     values: Mapping[str, str] = field(repr=False)
+    partial: bool = False
     ref: str | None = None
     reply: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-Received: TypeAlias = Click | Submitted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """Somebody has written to the bot. `thread` names the conversation, and `to` is the place of the platform that an answer goes to.
+
+    Both are without the name of the channel. The other fields are those of a `Click`.
+    """
+
+    alias: str
+    delivery: str
+    text: str = field(repr=False)
+    thread: str
+    to: str
+    reply: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+Received: TypeAlias = Click | Submitted | Said
 """What somebody has done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Viewed:
+    """Somebody looks at a message, and their client asks for it as they are to see it. It decides nothing, and no message changes.
+
+    `data` is what any of the buttons of the message carries. The other fields are those of a `Click`.
+    """
+
+    alias: str
+    delivery: str
+    data: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How fast a platform takes something: one in so many `seconds` for everything that has the same `lane`."""
+    """How fast a platform takes something: one in so many `seconds` for everything that has the same `lane`.
+
+    `retries` are the seconds before each further try of what has failed; after the last one, it has failed for good. Without them,
+    the outbox tries again after 1, 2, 4... seconds, at most 5 minutes. `batches` says whether one message may stand for many.
+    """
 
     lane: str
     seconds: float
+    retries: tuple[float, ...] = ()
+    batches: bool = True
 
 
 class Channel(Protocol):
@@ -186,7 +238,7 @@ class Channel(Protocol):
         """The largest form; None if the platform has no forms."""
         ...
 
-    def receive(self, request: HttpRequest, *, now: float) -> Received | Response:
+    def receive(self, request: HttpRequest, *, now: float) -> Received | Viewed | Response:
         """Prove that a request comes from the platform, and read it; a `Response` answers what is nothing for people.
 
         The proof comes first, over the raw bytes. `now` is the time in seconds since the epoch. Raises `Refused` for all
@@ -224,4 +276,48 @@ class Channel(Protocol):
 
     def pace(self, work: Work, to: str) -> Pace:
         """How fast this place takes work of this kind."""
+        ...
+
+
+class TalkingChannel(Channel, Protocol):
+    """A channel over which a bot talks with people: `receive` returns what they write as `Said`, and `say` answers.
+
+    What comes from the bot itself or from another one, and what only changes a message, is no `Said`.
+    """
+
+    @property
+    def say_limit(self) -> int:
+        """So many characters `say` takes at most, whatever they are."""
+        ...
+
+    def say(self, to: str, text: str, *, key: str) -> str:
+        """Post plain text to a place, and return a reference to the message. Nothing in it may act: no mention, link or markup.
+
+        `to` is as in `Said`. `key` is the same if the same text is tried again. Raises `ChannelError`.
+        """
+        ...
+
+
+@runtime_checkable
+class PersonalChannel(Protocol):
+    """What a channel has beside the methods of `Channel` if each of its places is of one person: whoever gets a message can decide."""
+
+    def alias_at(self, to: str) -> str:
+        """The alias of the person whose place this is."""
+        ...
+
+
+Listener: TypeAlias = Callable[[Channel, Said], Response | None]
+"""What answers a message to the bot of a channel, such as by `Channel.acknowledge`; None leaves it to the next listener."""
+
+
+@runtime_checkable
+class ShowsCards(Protocol):
+    """What a channel has beside the methods of `Channel` if its platform can show a message to one person otherwise than to others.
+
+    A click that is recorded is then answered with `show` rather than with `acknowledge`, and so is whoever has `Viewed` a message.
+    """
+
+    def show(self, received: Click | Viewed, card: Card | None) -> Response:
+        """Answer with the message as this person is to see it: with the buttons that count for them. None if it is not known here."""
         ...

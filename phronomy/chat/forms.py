@@ -1,16 +1,16 @@
 """Forms for edits, answers and reasons: made from a request and the schema of its tool, and read back.
 
-A value that nobody has touched stays what it was, to the last byte: what comes back is compared with what the form began with. A worker
-checks an edit once more, with the code of the tool.
+A value that nobody has touched stays what it was, to the last byte: what comes back is compared with what the form began with. Of an
+answer that is partial, so does one that does not come back. A worker checks an edit once more, with the code of the tool.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Final
 
 from phronomy.chat.cards import title_of
-from phronomy.chat.channel import Action, Field, Form, FormLimits
+from phronomy.chat.channel import Action, Field, Form, FormLimits, Submitted
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse
 from phronomy.foundation.suspicious_letters import escaped
 from phronomy.records.decisions import Answer, Approve, PendingApproval, Reject, Respond
@@ -37,7 +37,7 @@ def form_for(
     if action == "respond":
         fields = (Field(name=CONTENT, label="Result", kind="lines", required=True),)
         return Form(title="Answer", submit="Send", fields=fields, data=data, intro=title_of(item))
-    if hide and not {*hide}.isdisjoint(item.args):
+    if not limits.begins or (hide and not {*hide}.isdisjoint(item.args)):
         return None
     fields = tuple(_fields(item, request.schema))
     if not fields or len(fields) > limits.fields or any(not _fits(each, limits) for each in fields):
@@ -45,15 +45,15 @@ def form_for(
     return Form(title="Edit and approve", submit="Approve", fields=fields, data=data, intro=title_of(item))
 
 
-def read_form(action: Action, request: Request, values: Mapping[str, str]) -> tuple[Answer | None, dict[str, str]]:
+def read_form(action: Action, request: Request, submitted: Submitted) -> tuple[Answer | None, dict[str, str]]:
     """The answer that a form comes to, or what is wrong with it, by the names of its fields."""
     if action == "reason":
-        reason = values.get(REASON, "").strip()
+        reason = submitted.values.get(REASON, "").strip()
         return (Reject(reason=reason), {}) if reason else (None, {REASON: "Say why."})
     if action == "respond":
-        content = values.get(CONTENT, "")
+        content = submitted.values.get(CONTENT, "")
         return (Respond(content=content), {}) if content else (None, {CONTENT: "Write the result."})
-    return _read_edit(request, values)
+    return _read_edit(request, submitted)
 
 
 def as_json(answer: Respond) -> Respond | None:
@@ -109,13 +109,16 @@ def _fits(field: Field, limits: FormLimits) -> bool:
     return len(field.value) <= limits.value and plain and sized and len(field.name) <= 200
 
 
-def _read_edit(request: Request, values: Mapping[str, str]) -> tuple[Answer | None, dict[str, str]]:
+def _read_edit(request: Request, submitted: Submitted) -> tuple[Answer | None, dict[str, str]]:
     item, schema = request.approval, request.schema
     args: JsonDict = {}
     errors: dict[str, str] = {}
+    for name in submitted.values:
+        if name.startswith(_PREFIX) and name.removeprefix(_PREFIX) not in item.args:
+            errors[name] = "There is no such argument."
     for name, before in item.args.items():
-        given = values.get(_PREFIX + name, "")
-        if given == _shown(before):
+        given = submitted.values.get(_PREFIX + name, None if submitted.partial else "")
+        if given is None or given == _shown(before):
             args[name] = before
             continue
         try:

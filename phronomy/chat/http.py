@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from time import monotonic
 from typing import Final
 
 from phronomy.errors import Portable
@@ -17,12 +18,14 @@ LONGEST: Final = 1_000_000
 class Refused(Portable, Exception):  # it is an answer, and no failure of the program
     """A channel refuses a request before anything is done: it is not proven to come from the platform, or makes no sense.
 
-    `status` is the status of the answer, 400 to 499.
+    `status` is the status of the answer, 400 to 499. `check` says what to look at if the request was of the platform after all, such as
+    the name of an option: the log has it.
     """
 
-    def __init__(self, status: int, why: str) -> None:
+    def __init__(self, status: int, why: str, *, check: str = "") -> None:
         super().__init__(why)
         self.status = status
+        self.check = check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +60,17 @@ def json_response(value: object, *, after: Callable[[], None] | None = None) -> 
 def text_response(status: int, text: str) -> Response:
     """A response of plain text."""
     return Response(status=status, headers={"content-type": "text/plain; charset=utf-8"}, body=text.encode())
+
+
+def limited(chunks: Iterable[bytes], *, most: int, seconds: float) -> bytes:
+    """The body of a platform's answer: at most so many bytes, read within so many seconds.
+
+    The timeouts of clients are those of each read, so an answer that comes byte by byte would hold up everything behind it. Raises
+    `OSError`.
+    """
+    body, until = bytearray(), monotonic() + seconds
+    for chunk in chunks:
+        body += chunk
+        if len(body) > most or monotonic() > until:
+            raise OSError("an answer that is too large, or too slow")
+    return bytes(body)

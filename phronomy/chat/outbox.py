@@ -4,6 +4,9 @@ Any number of processes may send at the same time. Whoever sends a post owns it 
 has not recorded as sent when it dies is sent again by another, once that time is over: a post can then be there twice, and both lead to
 one request. Each message says what is in the store when it is sent.
 
+Most platforms are tried again without end, and a channel can have a schedule of its own (`Pace.retries`). What has failed for good
+stays in its post, with the reason: `Outbox.failed` lists it, and `Outbox.retry` has it be tried again.
+
 If a process is held up for so long that it no longer owns a post, it may have sent something older than another process did meanwhile.
 It notices that when it records what it has sent, and asks for one more edit. So what stays is the newest.
 """
@@ -20,9 +23,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from phronomy.chat.cards import digest_card, shown_hash
-from phronomy.chat.channel import Card, Channel, ChannelRefused, Pace, RateLimited, Work
+from phronomy.chat.channel import Card, Channel, ChannelError, ChannelRefused, Pace, RateLimited, Work
 from phronomy.chat.posts import Post, Posts, Todo
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.quoting import quoted_id
 
 _log = logging.getLogger("phronomy")
 
@@ -32,7 +36,11 @@ _LONGEST: Final = 300.0
 """Seconds between two tries at most."""
 _TRIES: Final = 100
 """So often is tried what the platform refuses: for some eight hours."""
+_SPREAD: Final = 0.1
+"""The part by which a time of a schedule is lengthened at most, so that not all is tried at once that has failed at once."""
 _MOST_REFS: Final = 10
+_MOST_LEFT: Final = 100
+"""Channels about which is warned that they are not here."""
 _BATCH: Final = "batch-"
 _ALL: Final = 2_000
 """The most requests for which one message stands."""
@@ -56,6 +64,70 @@ class Pass:
         self.due = due if self.due is None else min(self.due, due)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undelivered:
+    """A message that is not tried any more: about the request `pending_id`, in the place `at`, with `title`. `key` is its own.
+
+    It has failed for good at the time `failed_at`, after so many `tries`, and `why` is the last reason.
+    """
+
+    key: str
+    pending_id: str
+    at: str
+    title: str = field(repr=False)
+    failed_at: datetime
+    tries: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delayed:
+    """A message that could not be sent yet: `why` not at the last of so many `tries`, and the next one is at `next_at`.
+
+    The other fields are those of `Undelivered`.
+    """
+
+    key: str
+    pending_id: str
+    at: str
+    next_at: datetime
+    tries: int
+    why: str
+
+
+def delayed(posts: Posts, channel: str | None = None) -> list[Delayed]:
+    """What could not be sent yet, by the time of the next try; in one channel, if it is named."""
+    found = sorted(posts.delayed(channel), key=lambda each: (each[1].next_at, each[0]))
+    return [
+        Delayed(
+            key=key,
+            pending_id=post.pending_id,
+            at=post.at,
+            next_at=datetime.fromtimestamp(post.next_at, UTC),
+            tries=post.tries,
+            why=post.why,
+        )
+        for key, post in found
+    ]
+
+
+def undelivered(posts: Posts, channel: str | None = None) -> list[Undelivered]:
+    """What has failed for good, oldest first; in one channel, if it is named."""
+    found = sorted(posts.failed(channel), key=lambda each: (each[1].failed_at, each[0]))
+    return [
+        Undelivered(
+            key=key,
+            pending_id=post.pending_id,
+            at=post.at,
+            title=post.title,
+            failed_at=datetime.fromtimestamp(post.failed_at, UTC),
+            tries=post.tries,
+            why=post.failed,
+        )
+        for key, post in found
+    ]
+
+
 class Outbox:
     """Sends what is to be posted and edited. `ChatApprovals.outbox` is one; have a worker call `run`, or a timer `run_once`."""
 
@@ -74,6 +146,7 @@ class Outbox:
         self._above = digest_above if inbox_url is not None else None
         self._inbox = inbox_url or ""
         self._bell = threading.Event()
+        self._left: set[str] = set()
 
     def wake(self) -> None:
         """Have `run` look at once. Safe to call from any thread."""
@@ -107,6 +180,19 @@ class Outbox:
             self._try(todo, done)
         return done
 
+    def failed(self, channel: str | None = None) -> list[Undelivered]:
+        """What has failed for good, oldest first; in one channel, if it is named. Raises `StoreError`."""
+        return undelivered(self._posts, channel)
+
+    def retry(self, message: Undelivered) -> bool:
+        """Have something that has failed for good be tried again, by its whole schedule; returns whether it was still there.
+
+        What is sent says what is so by then. Raises `StoreError`.
+        """
+        found = self._posts.retry(message.key)
+        self.wake()
+        return found
+
     # One thing to do
 
     def _try(self, todo: Todo, done: Pass) -> None:
@@ -128,12 +214,19 @@ class Outbox:
                 return
             channel = self._channels.get(post.channel)
             if channel is None:  # another process has it
+                self._say_left(post.channel)
                 done.leave(now + _OWNED)
                 return
             work: Work = "remind" if post.sent >= post.wanted else "update" if post.refs else "post"
-            card = self._card_of(post)
-            # Nobody needs to hear of what is decided already; an edit that changes nothing is none.
-            is_late = work == "post" and card.state != "waits" and not post.count
+            try:
+                card = self._card_of(post)
+            except Exception as error:
+                # One request that cannot be read must not keep all others from being posted. If the store fails, so does the next line.
+                _log.error("the message about %s could not be made: %s", post.pending_id, type(error).__name__)
+                self._later(todo, post, done, min(2.0 ** min(post.tries, 10), _LONGEST), error)
+                return
+            # Nobody needs to hear of what is decided already, unless it may have been posted; an edit that changes nothing is none.
+            is_late = work == "post" and card.state != "waits" and not post.count and not post.doubtful
             if is_late or (work == "update" and shown_hash(card) == post.shown and not post.tries):
                 self._posts.change(todo.post, lambda now, seen=post.wanted: replace(now, sent=max(now.sent, seen)))  # type: ignore[misc]
                 continue
@@ -146,37 +239,61 @@ class Outbox:
             if not self._work(todo, post, work, card, channel, pace, done):
                 return
 
+    def _say_left(self, channel: str) -> None:
+        """Warn, once, that a channel is none of this process: if no other one has it either, nothing is ever posted there."""
+        if channel in self._left or len(self._left) >= _MOST_LEFT:
+            return
+        self._left.add(channel)
+        _log.warning(
+            "no channel %s here: a message to it is left to a process that has this channel; the channels here are %s",
+            quoted_id(channel),
+            ", ".join(sorted(self._channels)),
+        )
+
     def _work(self, todo: Todo, post: Post, work: Work, card: Card, channel: Channel, pace: Pace, done: Pass) -> bool:
         """Send one message; whether to go on with this post."""
         owner = secrets.token_hex(8)
-        mine = self._posts.change(todo.post, lambda now: self._claimed(now, post, owner))
+        mine = self._posts.change(todo.post, lambda now: self._claimed(now, post, owner, work))
         if mine is None:  # somebody else has just begun
             done.leave(self._posts.store.clock() + 1)
             return False
-        key = hashlib.sha256(f"{todo.post}:{post.at}".encode()).hexdigest()[:24]
+        key, at = hashlib.sha256(f"{todo.post}:{post.at}".encode()).hexdigest()[:24], quoted_id(post.at)
         try:
-            new = self._perform(channel, work, post, card, key)
+            version = mine.remind if work == "remind" else mine.wanted
+            new = self._perform(channel, work, post, replace(card, version=version), key)
         except RateLimited as error:
+            self._undoubted(todo, post, mine)
             self._posts.hold_lane(f"{post.channel}/{pace.lane}", error.seconds)
-            self._posts.change(todo.post, lambda now: _let_go(now, owner))
+            if pace.retries:
+                done.blocked.add(todo.lane)
+                return self._by_schedule(todo, mine, pace, done, error)
+            self._release(todo, mine, tries=0)
             done.blocked.add(todo.lane)
             done.leave(self._posts.store.clock() + error.seconds)
             return False
         except ChannelRefused as error:
-            _log.error("%s refuses to %s about %s: %s", channel.name, work, post.pending_id, error)
-            if (error.gone and work != "post") or mine.tries >= _TRIES:
-                # A message that somebody has deleted is not posted anew: they wanted it away.
-                said = str(error)[:200]
-                self._posts.change(todo.post, lambda now: replace(_let_go(now, owner), failed=said))
+            _log.error("%s refuses to %s about %s in %s: %s", channel.name, work, post.pending_id, at, _said(error))
+            self._undoubted(todo, post, mine)
+            if work == "remind" and not pace.retries and (error.final or error.gone or mine.tries >= _TRIES):
+                # The message itself may still be edited, and has to say what was decided.
+                self._posts.change(todo.post, lambda now: _not_reminded(now, mine))
                 return True
+            if error.final or (error.gone and work != "post") or (mine.tries >= _TRIES and not pace.retries):
+                # A message that somebody has deleted is not posted anew: they wanted it away.
+                self._give_up(todo, mine, error)
+                return True
+            if pace.retries:
+                return self._by_schedule(todo, mine, pace, done, error)
             # The bot may be invited into the channel meanwhile, or get another token.
-            self._later(todo, mine, done, _LONGEST)
+            self._later(todo, mine, done, _LONGEST, error)
             return False
         except Exception as error:
-            _log.warning("%s could not %s about %s: %s", channel.name, work, post.pending_id, type(error).__name__)
-            self._later(todo, mine, done, min(2.0 ** min(mine.tries, 10), _LONGEST))
+            _log.warning("%s could not %s about %s in %s: %s", channel.name, work, post.pending_id, at, _said(error))
+            if pace.retries:
+                return self._by_schedule(todo, mine, pace, done, error)
+            self._later(todo, mine, done, min(2.0 ** min(mine.tries, 10), _LONGEST), error)
             return False
-        self._recorded(todo, mine, work, new, card)
+        self._recorded(todo, post, mine, work, new, card)
         done.sent += 1
         return True
 
@@ -196,39 +313,87 @@ class Outbox:
                     raise
         return None
 
-    def _claimed(self, now: Post, seen: Post, owner: str) -> Post | None:
+    def _claimed(self, now: Post, seen: Post, owner: str, work: Work) -> Post | None:
         """The post as it is owned from now on; None if it is not any more as it was seen."""
         time = self._posts.store.clock()
         as_seen = (now.refs, now.sent, now.reminded) == (seen.refs, seen.sent, seen.reminded)
         if (now.owner and now.until > time) or now.is_done or not as_seen:
             return None
-        return replace(now, owner=owner, until=time + _OWNED)
+        # If this process dies, nobody knows whether the edit has arrived.
+        shown = "" if work == "update" else now.shown
+        return replace(now, owner=owner, until=time + _OWNED, shown=shown, doubtful=now.doubtful or work == "post")
 
-    def _later(self, todo: Todo, mine: Post, done: Pass, seconds: float) -> None:
+    def _undoubted(self, todo: Todo, before: Post, mine: Post) -> None:
+        """Note that this try has posted nothing: the platform has said so."""
+        if mine.doubtful != before.doubtful:
+            self._posts.change(
+                todo.post, lambda now: replace(now, doubtful=before.doubtful) if now.owner == mine.owner else now
+            )
+
+    def _by_schedule(self, todo: Todo, mine: Post, pace: Pace, done: Pass, error: Exception) -> bool:
+        """Leave a post until the next time of the channel's schedule, or for good after the last; whether to go on with it."""
+        if mine.tries >= len(pace.retries):
+            _log.error("%s has failed for good about %s: %s", mine.channel, mine.pending_id, _said(error))
+            self._give_up(todo, mine, error)
+            return True
+        # By the post and the try, so that it needs no chance.
+        part = hashlib.sha256(f"{todo.post}:{mine.tries}".encode("utf-8", "surrogatepass")).digest()[0] / 255
+        seconds = pace.retries[mine.tries] * (1 + _SPREAD * part)
+        self._later(todo, mine, done, max(seconds, error.seconds if isinstance(error, RateLimited) else 0.0), error)
+        return False
+
+    def _give_up(self, todo: Todo, mine: Post, error: Exception) -> None:
+        """Leave a post for good."""
+        said, at = _said(error), self._posts.store.clock()
+
+        def given_up(now: Post) -> Post:
+            if now.owner != mine.owner:  # somebody else tries by now
+                return now
+            return replace(_let_go(now, mine.owner), failed=said, failed_at=at, tries=mine.tries + 1)
+
+        self._posts.change(todo.post, given_up)
+
+    def _later(self, todo: Todo, mine: Post, done: Pass, seconds: float, error: Exception) -> None:
         """Leave a post that could not be sent for a while."""
         due = self._posts.store.clock() + seconds
-        self._posts.change(todo.post, lambda now: replace(_let_go(now, mine.owner), tries=now.tries + 1))
+        self._release(todo, mine, tries=1, why=_said(error), next_at=due)
         self._posts.put_off(todo, due)
         done.leave(due)
 
-    def _recorded(self, todo: Todo, mine: Post, work: Work, ref: str | None, card: Card) -> None:
-        """Note what was sent."""
+    def _release(self, todo: Todo, mine: Post, *, tries: int, why: str = "", next_at: float = 0.0) -> None:
+        """Own a post no longer that could not be sent, after so many more tries, and until when it is left."""
+        late: list[bool] = []
+
+        def released(now: Post) -> Post:
+            late.append(now.owner != mine.owner)
+            if late[-1]:
+                # Somebody else has sent since, and what got no answer may have come after that, over something newer.
+                return replace(now, wanted=now.wanted + 1, shown="", tries=now.tries + tries)
+            return replace(_let_go(now, mine.owner), tries=now.tries + tries, why=why, next_at=next_at)
+
+        changed = self._posts.change(todo.post, released)
+        if changed is not None and late[-1] and not changed.is_done:
+            self._posts.note(todo.post, changed)
+
+    def _recorded(self, todo: Todo, seen: Post, mine: Post, work: Work, ref: str | None, card: Card) -> None:
+        """Note what was sent. `seen` is the post as it was when the message was made, and `mine` as it was claimed."""
 
         def sent(now: Post) -> Post:
             refs = (*now.refs, ref)[:_MOST_REFS] if ref is not None and ref not in now.refs else now.refs
             if now.owner != mine.owner:
                 # Too late: somebody else has sent since, perhaps something newer than this. One more edit puts it right.
                 return replace(now, refs=refs, wanted=now.wanted + 1, shown="")
-            now = replace(_let_go(now, mine.owner), refs=refs, tries=0)
+            now = replace(_let_go(now, mine.owner), refs=refs, tries=0, why="", next_at=0.0)
             if work == "remind":
-                return replace(now, reminded=max(now.reminded, mine.remind))
-            seen = mine.remind if work == "post" else now.reminded  # a new message needs no reminder at once
+                return replace(now, reminded=max(now.reminded, seen.remind))
+            told = seen.remind if work == "post" else now.reminded  # a new message needs no reminder at once
             return replace(
                 now,
-                sent=mine.wanted,
+                # Not what was wanted at the claim: something may have changed since the message was made.
+                sent=seen.wanted,
                 shown=shown_hash(card),
                 over=card.state == "over",
-                reminded=max(seen, now.reminded),
+                reminded=max(told, now.reminded),
             )
 
         changed = self._posts.change(todo.post, sent)
@@ -252,7 +417,8 @@ class Outbox:
                 if todo.first and not todo.post.startswith(_BATCH):
                     posts.setdefault(todo.post, []).append(todo)
             at = next((todos[0].at for todos in posts.values()), "")
-            if len(posts) > most and at.partition(":")[0] in self._channels:
+            channel, _, to = at.partition(":")
+            if len(posts) > most and channel in self._channels and self._channels[channel].pace("post", to).batches:
                 self._put_together(posts, at)
 
     def _put_together(self, posts: dict[str, list[Todo]], at: str) -> None:
@@ -267,6 +433,16 @@ class Outbox:
             if found is None or found[0].is_done:
                 for todo in todos:
                     self._posts.finish(todo)
+
+
+def _said(error: Exception) -> str:
+    """What went wrong: errors of channels quote nothing that was sent, others might."""
+    return str(error)[:200] if isinstance(error, ChannelError) else type(error).__name__
+
+
+def _not_reminded(now: Post, mine: Post) -> Post:
+    """The post without the reminder that the platform refuses."""
+    return replace(_let_go(now, mine.owner), reminded=max(now.reminded, mine.remind), tries=0)
 
 
 def _let_go(now: Post, owner: str) -> Post:

@@ -38,19 +38,25 @@ _PAGE: Final = 50
 _END: Final = "/~"
 """What comes after all keys of a lane."""
 _TRIES: Final = 200
+_MOST: Final = 2_000
+"""The notes of a lane among which that of one post is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Post:
     """A message about a request in one place of a channel.
 
+    `person` is the id of whoever it was for when it was noted, in a channel whose places are of one person each.
     `refs` are the messages: one, or more if a platform has posted twice. `remind` and `reminded` count the reminders.
-    `batch` is the post that stands for it and others. `owner` sends it now, until the time `until`.
+    `batch` is the post that stands for it and others. `owner` sends it now, until the time `until`. `tries` are those that have failed
+    since something was sent, the last one because of `why`; the next one is at `next_at`. `doubtful`: somebody has begun to post it,
+    and nobody knows whether it is there. `failed` says why it is not tried any more, since the time `failed_at`.
     """
 
     pending_id: str
     at: str
     title: str = ""
+    person: str = ""
     wanted: int = 1
     sent: int = 0
     refs: tuple[str, ...] = ()
@@ -60,9 +66,13 @@ class Post:
     batch: str = ""
     count: int = 0
     failed: str = ""
+    failed_at: float = 0.0
     owner: str = ""
     until: float = 0.0
     tries: int = 0
+    doubtful: bool = False
+    why: str = ""
+    next_at: float = 0.0
     over: bool = False
 
     @property
@@ -111,12 +121,67 @@ class Posts:
 
     def of(self, pending_id: str) -> Iterator[tuple[str, Post]]:
         """The posts about a request, in all channels."""
-        start = f"{pending_id}/"
-        for document in self.store.select_documents(POST, after=start, limit=_PAGE):
-            if not document.key.startswith(start):
-                return
-            if (post := _read(document.text)) is not None:
-                yield document.key, post
+        after = start = f"{pending_id}/"
+        while page := self.store.select_documents(POST, after=after, limit=_PAGE):
+            for document in page:
+                after = document.key
+                if not after.startswith(start):
+                    return
+                if (post := _read(document.text)) is not None:
+                    yield after, post
+
+    def failed(self, channel: str | None = None) -> Iterator[tuple[str, Post]]:
+        """The posts that have failed for good, in the order of their keys; of one channel, if it is named."""
+        return (each for each in self._in(channel) if each[1].failed)
+
+    def delayed(self, channel: str | None = None) -> Iterator[tuple[str, Post]]:
+        """The posts that could not be sent yet, and are tried again, in the order of their keys; of one channel, if it is named."""
+        return (each for each in self._in(channel) if each[1].tries and not each[1].is_done)
+
+    def _in(self, channel: str | None) -> Iterator[tuple[str, Post]]:
+        after: str | None = None
+        while page := self.store.select_documents(POST, after=after, limit=_PAGE):
+            for document in page:
+                after = document.key
+                post = _read(document.text)
+                if post is not None and channel in (None, post.channel):
+                    yield after, post
+
+    def hasten(self, key: str) -> bool:
+        """Have a post that could not be sent yet be tried at once; returns whether there is such a post."""
+        had: list[bool] = []
+
+        def anew(now: Post) -> Post:
+            had.append(bool(now.tries) and not now.is_done)
+            return replace(now, tries=0, next_at=0.0) if had[-1] else now
+
+        changed = self.change(key, anew)
+        if changed is None or not had[-1]:
+            return False
+        # The note that is there is brought forward: a second one would be tried beside it from now on.
+        lanes = [_lane_of(changed.at, first=first) for first in (True, False)]
+        if found := [todo for lane in lanes for todo in self.in_lane(lane, _MOST) if todo.post == key]:
+            for todo in found:
+                self.put_off(todo, 0.0)
+        else:
+            self.note(key, changed)
+        return True
+
+    def retry(self, key: str) -> bool:
+        """Have a post that has failed for good be tried again; returns whether it had."""
+        had: list[bool] = []
+
+        def anew(now: Post) -> Post:
+            had.append(bool(now.failed))
+            # What was shown is forgotten: the last try may have arrived or not.
+            return replace(now, failed="", failed_at=0.0, tries=0, shown="") if now.failed else now
+
+        changed = self.change(key, anew)
+        if changed is None or not had[-1]:
+            return False
+        if not changed.is_done:
+            self.note(key, changed)
+        return True
 
     def add(self, key: str, post: Post) -> bool:
         """Write a post that is not there yet; returns whether it was not."""

@@ -40,16 +40,21 @@ __all__ = [
 ]
 
 _STATUSES: Final = "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
+_SETTING_UP: Final = "Exit status: 0 done; 1 error; 2 wrong usage; 130 Ctrl-C."
 _DEMO: Final = "Exit status: 0 decided and done (a rejection too); 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C."
 _DECIDING: Final = (
     "Exit status: 0 done; 1 error; 2 wrong usage; 3 still pending; 4 it has lapsed; 5 it takes more votes; 130 Ctrl-C."
 )
 _WORKING: Final = "Exit status: 0 stopped, or done; 1 error; 2 wrong usage."
+_WATCHING: Final = (
+    "Exit status: 0 stopped, or nothing waits; 1 error; 2 wrong usage; 3 still pending; 130 Ctrl-C in a run."
+)
 
 _COMMANDS: Final = {
     "demo": ("demo.demo", _DEMO),
     "chat": ("chat.chat", _STATUSES),
     "pending": ("pending.pending", _STATUSES),
+    "watch": ("watch.watch", _WATCHING),
     "show": ("look.show", _STATUSES),
     "history": ("look.history", _STATUSES),
     "runs": ("runs.runs", _STATUSES),
@@ -68,7 +73,12 @@ _COMMANDS: Final = {
     "recover": ("recover.recover", _STATUSES),
     "cancel": ("runs.cancel", _STATUSES),
     "people": ("people.people", _STATUSES),
-    "slack": ("slack.slack", _STATUSES),
+    "slack": ("slack.slack", _SETTING_UP),
+    "telegram": ("telegram.telegram", _SETTING_UP),
+    "teams": ("teams.teams", _SETTING_UP),
+    "outbox": ("outbox.outbox", _SETTING_UP),
+    "webhooks": ("webhooks.webhooks", _SETTING_UP),
+    "discord": ("discord.discord", _SETTING_UP),
     "grants": ("grants.grants", _STATUSES),
     "grant": ("grants.grant", _STATUSES),
     "sign": ("grants.sign", _STATUSES),

@@ -145,7 +145,10 @@ def _refuse_missing(url: str) -> None:
     scheme, _, rest = url.partition(":///")
     path = Path(os.fsdecode(unquote_to_bytes(rest.partition("?")[0])))
     if scheme.lower() == "sqlite" and rest and not path.exists():
-        raise StoreError(f"there is no file {path}")
+        raise StoreError(
+            f"there is no file {path}: the first run makes it, such as one of `phronomy chat --app module:agent --store"
+            f" {_mask_url(url)}`"
+        )
     if scheme.lower() == "sqlite" and rest and path.is_file() and not is_store(path):
         raise StoreError(f"{path} is no store of phronomy's. Nothing was made in it")
 

@@ -31,8 +31,14 @@ NARROW: Final = 24
 """Columns. A value that has fewer beside its label stands below it."""
 LOW: Final = 20
 """Lines. In a terminal that has fewer, what is asked leaves no room for what is only good to know."""
+POLL: Final = 1.0
+"""Seconds between two looks at whether a question is still open."""
 MOMENT: Final = 0.2
 """Seconds. What takes no longer is not announced."""
+
+
+class Overtaken(Exception):
+    """A question is answered elsewhere while it stands here."""
 
 
 class _Console(Console):
@@ -198,6 +204,13 @@ class Screen:
         """Print lines of ASCII as they are, on standard output."""
         self._print(self._out, (text.removesuffix("\n"), ""))
 
+    def signal(self, sequence: str) -> None:
+        """Have the terminal ring or show a notice: a sequence that moves nothing on the screen. A pipe gets none."""
+        if _is_terminal(sys.stdout):
+            self._out.file.flush()
+            sys.stdout.write(sequence)
+            sys.stdout.flush()
+
     def flowing(self, label: str, *, style: str = "") -> Flow:
         """Text to be printed beside its label piece by piece, as it comes."""
         return Flow(self._put, label, self._width, style)
@@ -207,10 +220,18 @@ class Screen:
         shown = _is_terminal(sys.stderr) and not self._err.is_dumb_terminal
         return Spinner(self._err if shown else None)
 
-    def ask(self, question: str, *, afresh: bool = False) -> str:
+    def ask(
+        self,
+        question: str,
+        *,
+        afresh: bool = False,
+        until: Callable[[], bool] | None = None,
+        every: float = POLL,
+    ) -> str:
         """Asks the human for a line. With `afresh`, nothing counts that was typed before the question was there.
 
-        Raises `EOFError` when the input has ended, `KeyboardInterrupt` on Ctrl-C.
+        `until` is asked every so many seconds whether the question is answered elsewhere, where the system can wait for both.
+        Raises `EOFError` when the input has ended, `KeyboardInterrupt` on Ctrl-C, and `Overtaken` when `until` says so.
         """
         self._out.file.flush()
         if afresh:
@@ -221,11 +242,15 @@ class Screen:
                 sys.stdout.write(prompt)
                 sys.stdout.flush()
                 prompt = ""
-                _await_input()
+                _await_input(until, every)
             # No line editor: a process killed at this prompt must leave the terminal as it was.
             typed = input(prompt)
+        except Overtaken:
+            _discard_input()  # it was typed for a question that is gone
+            self.say()  # the line that it stands on is not ended
+            raise
         except (EOFError, KeyboardInterrupt):
-            if question:  # the line that it stands on is not ended
+            if question:
                 self.say()
             raise
         return "".join(char for char in typed if char.isprintable()).strip()
@@ -394,8 +419,11 @@ def _is_terminal(stream: Any) -> bool:
         return False
 
 
-def _await_input() -> None:
-    """Wait until something is typed. `input` alone is deaf to a Ctrl-C in the moment between its prompt and its reading."""
+def _await_input(until: Callable[[], bool] | None, every: float) -> None:
+    """Wait until something is typed. `input` alone is deaf to a Ctrl-C in the moment between its prompt and its reading.
+
+    Raises `Overtaken` as soon as `until` is true, which is asked every so many seconds.
+    """
     if sys.platform == "win32" or current_thread() is not main_thread():
         return
     import os  # noqa: PLC0415
@@ -407,8 +435,11 @@ def _await_input() -> None:
         os.set_blocking(tells, False)
         before = signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
         try:
-            while sys.stdin not in select.select([sys.stdin, hears], [], [])[0]:
-                os.read(hears, 64)  # a signal whose handler has raised nothing
+            while sys.stdin not in (ready := select.select([sys.stdin, hears], [], [], every if until else None)[0]):
+                if hears in ready:
+                    os.read(hears, 64)  # a signal whose handler has raised nothing
+                if until is not None and until():
+                    raise Overtaken
         finally:
             signal.set_wakeup_fd(before)
     finally:

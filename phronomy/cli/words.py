@@ -166,3 +166,39 @@ def login_name() -> str:
         return getpass.getuser()
     except Exception:  # a user id without a name: OSError, KeyError or ImportError, by release and platform
         return "somebody"
+
+
+def hint_of_path(url: str, channel: str) -> str | None:
+    """What is probably wrong with the address to which a platform sends; None for nothing. A channel may have another name."""
+    path = url.partition("://")[2].partition("?")[0].partition("/")[2]
+    if path.rstrip("/").rpartition("/")[2] == channel:
+        return None
+    return f"The address does not end with /{channel}: its end is the name of the channel, {channel} unless you chose another."
+
+
+_UUID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ALIASES: Final = {
+    "discord": (r"\d+", "discord:400000000000000001"),
+    "email": (
+        r"[^\s<>@]+@[^\s<>@A-Z]+",
+        "email:rita@example.org, with the domain in small letters and nothing around it",
+    ),
+    "slack": (r"([TE][A-Z0-9]+:)?[UW][A-Z0-9]+", "slack:U0123456789"),
+    "teams": (f"{_UUID}:{_UUID}", "teams:TENANT:OBJECT-ID, two ids in small letters"),
+    "telegram": (r"\d+", "telegram:5000000007"),
+    "webhook": ("[^:]+:.+", "webhook:erp:17"),
+}
+"""What aliases look like in the channels of phronomy, and an example of each."""
+
+
+def hint_of_alias(alias: str) -> str | None:
+    """Why probably nobody is ever known by an alias; None if it looks right. A channel may have another name, or be your own."""
+    channel, colon, rest = alias.partition(":")
+    if not colon:
+        return (
+            f"{alias!r} is no id of a channel: an alias begins with the name of its channel, such as slack:U0123456789."
+        )
+    if channel not in _ALIASES:
+        return f"There is no channel {channel!r} unless you gave one this name: phronomy's are {', '.join(_ALIASES)}."
+    form, example = _ALIASES[channel]
+    return None if re.fullmatch(form, rest) else f"Nobody has the alias {alias!r}: it looks like {example}."

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from phronomy.inbox.client.asks import InboxEvent
     from phronomy.inbox.client.clients import AsyncInboxClient, InboxClient
     from phronomy.inbox.oidc.sign_in import OIDC
+    from phronomy.inbox.pages.deciding.mail_links import MailLinks
     from phronomy.inbox.problems import Problem
 
 # Each loads its module on use: a program with the client alone has no web framework.
@@ -25,6 +26,7 @@ _LAZY = {
     "InboxClient": "phronomy.inbox.client.clients",
     "InboxEvent": "phronomy.inbox.client.asks",
     "Limits": "phronomy.inbox.auth.limits",
+    "MailLinks": "phronomy.inbox.pages.deciding.mail_links",
     "OIDC": "phronomy.inbox.oidc.sign_in",
     "OneTimeLink": "phronomy.inbox.auth.one_time_link",
     "Problem": "phronomy.inbox.problems",
@@ -38,13 +40,7 @@ if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
     def __getattr__(name: str) -> Any:
         from phronomy.foundation import lazy_names  # noqa: PLC0415  # what is imported above is public
 
-        try:
-            return lazy_names.load(__name__, name, _LAZY)
-        except ModuleNotFoundError as error:
-            missing = (error.name or "").partition(".")[0]
-            if missing not in ("jinja2", "joserfc", "starlette"):
-                raise
-            raise ImportError(f"{name} needs {missing}: pip install 'phronomy[inbox]'", name=missing) from None
+        return lazy_names.load(__name__, name, _LAZY, dict.fromkeys(("jinja2", "joserfc", "starlette"), "inbox"))
 
 
 __all__ = [
@@ -57,6 +53,7 @@ __all__ = [
     "InboxClient",
     "InboxEvent",
     "Limits",
+    "MailLinks",
     "OneTimeLink",
     "Problem",
     "Sessions",

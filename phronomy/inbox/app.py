@@ -18,8 +18,8 @@ from urllib.parse import quote
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
-from starlette.routing import Match, Router
 from starlette.routing import Route as Path
+from starlette.routing import Router
 
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.quoting import quoted
@@ -46,6 +46,8 @@ from phronomy.stores.base import Store
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Send
     from starlette.types import Scope as ASGIScope
+
+    from phronomy.inbox.pages.deciding.mail_links import MailLinks
 
 _log = logging.getLogger("phronomy")
 
@@ -78,6 +80,7 @@ class Inbox:
         max_body: int = MAX_BODY,
         sessions: Sessions | None = None,
         limits: Limits | None = None,
+        links: MailLinks | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:
         if not isinstance(telemetry, Telemetry | None):
@@ -100,8 +103,12 @@ class Inbox:
                 each.check_inbox(self.site)
         sign_ins: list[SignIn] = [each for each in self.site.auth if isinstance(each, SignIn)]
         self.site.sign_ins = tuple(SignInLink(each.label, each.start) for each in sign_ins)
-        self.routes: tuple[Route, ...] = (*PAGES, *API, *(route for each in sign_ins for route in each.routes()))
-        self._router = Router(routes=_paths(self.routes, self._endpoint), redirect_slashes=False)
+        by_mail = links.routes() if links is not None else ()
+        self.routes: tuple[Route, ...] = (
+            *(*PAGES, *API, *by_mail),
+            *(route for each in sign_ins for route in each.routes()),
+        )
+        self._router = Router(routes=_paths(self.routes, self._endpoint), redirect_slashes=False, default=self._nowhere)
 
     def __repr__(self) -> str:
         return f"Inbox({self.site.store!r})"
@@ -178,17 +185,18 @@ class Inbox:
 
         try:
             security.check_host(request, self.site.trusted_hosts)
-            if any(path.matches(scope)[0] is not Match.NONE for path in self._router.routes):
-                await self._router(scope, receive, with_headers)
-            else:
-                await self._known(request, None)
-                raise Problem("not-found")
+            await self._router(scope, receive, with_headers)
         except Problem as problem:
             visit = scope.get("phronomy.visit") or Visit(request, self.site, None)
             response = await self._problem(problem, None, visit)
             await response(scope, receive, with_headers)
         finally:
             answered(scope, started, self._meters)
+
+    async def _nowhere(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """What answers a path that is none. Raises `Problem`."""
+        await self._known(Request(scope, receive), None)
+        raise Problem("not-found")
 
     def _endpoint(self, by_method: Mapping[str, Route]) -> ASGIApp:
         """What answers the requests of one path."""
@@ -263,12 +271,16 @@ class Inbox:
         if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             _log.error("the inbox failed (id %s)", log_id, exc_info=error)
         if wants_page(visit.request, route):
-            if problem.type == "not-signed-in" and visit.request.method in ("GET", "HEAD"):
+            is_secret = route is not None and route.secret
+            if problem.type == "not-signed-in" and visit.request.method in ("GET", "HEAD") and not is_secret:
                 to = visit.request.scope["path"].removeprefix(visit.request.scope.get("root_path", ""))
                 query = visit.request.scope.get("query_string", b"").decode("latin-1")
                 there = quote(to + (f"?{query}" if query else ""), safe="/")
-                return RedirectResponse(visit.url(f"/login?to={there}"), status_code=HTTPStatus.SEE_OTHER)
-            response = problem_page(visit, problem, log_id)
+                said = "&said=ended" if self.site.sessions.cookie in visit.request.cookies else ""
+                return RedirectResponse(visit.url(f"/login?to={there}{said}"), status_code=HTTPStatus.SEE_OTHER)
+            response = await problem_page(visit, route, problem, log_id)
+            if is_secret:
+                response.headers["Referrer-Policy"] = "no-referrer"
         else:
             body = visit.told(problem, instance=log_id)
             response = JSONResponse(body, problem.status, media_type="application/problem+json")

@@ -1,9 +1,9 @@
 """Idempotency keys: what is sent twice under one key is done once, and the second time is answered as the first.
 
 A key is a text that the client makes up for one thing to be done. It is scoped to the person and the route before it goes anywhere, so
-nobody can meet a key of somebody else. The store keeps it with the decision, and that is what makes a decision count once. Beside it, a
-small document remembers for a week what was sent under the key: so that another body under the same key is refused, and so that whoever
-has lost the answer can ask by the key what became of it.
+nobody can meet a key of somebody else. The store keeps it with the decision, and that is what makes a decision count once. Of what is
+more than one decision, or none, a small document remembers for a week what was sent under the key: so that another body under the same
+key is refused, and that what was begun is not begun again.
 """
 
 from __future__ import annotations
@@ -73,9 +73,8 @@ def body_digest(*parts: JsonValue) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What was sent under a key: what it is about, a digest of the body, and the id of what it has made, once there is one."""
+    """What was sent under a key: a digest of the body, and the id of what it has made, once there is one."""
 
-    about: str
     body: str
     made: str | None = None
 
@@ -87,13 +86,13 @@ async def sent_under(store: Store, key: str) -> Sent | None:
 
 
 @asynccontextmanager
-async def remembered(store: Store, key: str, *, about: str, body: str) -> AsyncIterator[Sent]:
+async def remembered(store: Store, key: str, *, body: str) -> AsyncIterator[Sent]:
     """Remember what is sent under a scoped key, for what may safely be done again under it: the store counts it once.
 
     What is refused, with nothing changed, is forgotten, so that the key is free for a corrected body. Raises `Problem`
     if the key was used for something else.
     """
-    sent = Sent(about=about, body=body)
+    sent = Sent(body=body)
     document = Document(kind=KIND, key=key, text=_text(sent), expires_at=store.clock() + KEPT)
     mine: Document | None = None
     try:
@@ -112,14 +111,14 @@ async def remembered(store: Store, key: str, *, about: str, body: str) -> AsyncI
 
 
 @asynccontextmanager
-async def begun_once(store: Store, key: str, *, about: str, body: str) -> AsyncIterator[Once]:
+async def begun_once(store: Store, key: str, *, body: str) -> AsyncIterator[Once]:
     """Have something be begun once under a scoped key, where the store cannot tell the first time from the second.
 
     The first gets `made` None, and says what it has made; whoever comes later gets that. Raises `Problem`: `key-reused`, and
     `in-progress` while the first is at work. If its process dies at that moment, the key is free again after a minute, and
     then it is not known whether the thing was begun.
     """
-    sent = Sent(about=about, body=body)
+    sent = Sent(body=body)
     try:
         mine = await store.aput_document(
             Document(kind=KIND, key=key, text=_text(sent), expires_at=store.clock() + UNFINISHED)
@@ -158,9 +157,9 @@ async def _forget(store: Store, document: Document) -> None:
 
 
 def _text(sent: Sent) -> str:
-    return json.dumps({"about": sent.about, "body": sent.body, "made": sent.made})
+    return json.dumps({"body": sent.body, "made": sent.made})
 
 
 def _read(document: Document) -> Sent:
     row = json.loads(document.text)
-    return Sent(about=row["about"], body=row["body"], made=row["made"])
+    return Sent(body=row["body"], made=row["made"])

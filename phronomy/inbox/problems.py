@@ -35,11 +35,20 @@ from phronomy.records.decisions import SAID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemType:
-    """A kind of problem: its HTTP status, what it is in a few words, and what to do about it."""
+    """A kind of problem: its HTTP status, what it is in a few words, and what to do about it.
+
+    `for_people` is the advice of a page, where that for programs says more than people need.
+    """
 
     status: int
     title: str
     advice: str
+    for_people: str | None = None
+
+    @property
+    def on_page(self) -> str:
+        """What a page says to do about it."""
+        return self.advice if self.for_people is None else self.for_people
 
 
 TYPES: Final[Mapping[str, ProblemType]] = {
@@ -70,6 +79,7 @@ TYPES: Final[Mapping[str, ProblemType]] = {
         title="Nobody is signed in",
         advice="Sign in, or send an API token as Authorization: Bearer. If you were signed out, or the token was removed,"
         " that counts at once.",
+        for_people="You have not signed in, or your session has ended. Sign in, and do it once more. Nothing was changed.",
     ),
     "forbidden": ProblemType(
         status=403,
@@ -129,6 +139,7 @@ TYPES: Final[Mapping[str, ProblemType]] = {
         status=409,
         title="Somebody is working on this at the moment",
         advice="Try again in a moment, with the same Idempotency-Key.",
+        for_people="Try again in a moment.",
     ),
     "refused": ProblemType(
         status=409, title="This cannot be done as things are", advice="The detail says why. Nothing was changed."
@@ -185,7 +196,10 @@ TYPES: Final[Mapping[str, ProblemType]] = {
         advice="Try again in a moment. If it stays like this, tell whoever runs this server: the log has the reason.",
     ),
     "unavailable": ProblemType(
-        status=503, title="The store cannot be reached", advice="Try again in a moment, with the same Idempotency-Key."
+        status=503,
+        title="The store cannot be reached",
+        advice="Try again in a moment, with the same Idempotency-Key.",
+        for_people="Try again in a moment.",
     ),
 }
 """Every kind of problem, by its name."""

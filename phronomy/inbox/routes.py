@@ -30,6 +30,8 @@ class Route:
     A `page` is HTML: an error is a page, and whoever is not signed in is sent to the sign-in page. What is no page is of the API, and
     its errors are problem details.
 
+    With `secret`, the path has a secret: no page that is shown there tells its address to the next one, the sign-in page included.
+
     `acts` says that it changes something by somebody's decision: the API demands an idempotency key for it. `query`, `body` and
     `answer` are the models of the API's description; `status` is that of a good answer, `media` its type, and `problems` are the
     names of the problems that it may answer with, besides those of every route.
@@ -42,6 +44,7 @@ class Route:
     public: bool = False
     page: bool = False
     acts: bool = False
+    secret: bool = False
     summary: str = ""
     query: type[BaseModel] | None = None
     body: type[BaseModel] | None = None

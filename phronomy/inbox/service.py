@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from phronomy.errors import InvalidDecision
+from phronomy.errors import CheckpointNotFound, GrantRefused, InvalidDecision
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonDict, JsonError, JsonValue, canonical, parse, pointer_part
 from phronomy.inbox.problems import Problem
@@ -24,7 +24,7 @@ from phronomy.stores.derived.listing import Waiting
 from phronomy.stores.derived.requests import Request
 from phronomy.stores.derived.standing import Standing, standing_of, tallies_of, who_may
 from phronomy.stores.derived.voters import people_of
-from phronomy.stores.native import apart
+from phronomy.stores.native import apart, in_store
 from phronomy.tools.context import InvalidArguments
 from phronomy.tools.json_schema.answers import misfits
 
@@ -44,6 +44,9 @@ _CALM: Final = frozenset({"", "low", "medium", "moderate", "none"})
 
 ToolOf: TypeAlias = "Callable[[PendingApproval], Tool | None]"
 """Finds the tool that a request is about, such as `Site.tool_of`."""
+
+NO_GRANTS: Final = "the tool, or a policy that asks about it, allows none, so people are asked each time"
+"""Why there is nothing to grant, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,13 +270,18 @@ async def decide(
 
     Raises `Problem` for the digest of something else.
     """
+    by = identity.principal
+
+    def decided() -> Shown:
+        return _shown(store, by, store.decide(pending_id, answer, by=by, digest=digest, channel=channel, key=key))
+
     try:
-        found = await store.adecide(pending_id, answer, by=identity.principal, digest=digest, channel=channel, key=key)
+        # In one step, since a hop into a thread costs as much as a read.
+        return await in_store(store, decided)
     except InvalidDecision:
         # Looked at only now: most decisions are about what waits, and it costs a read.
         await check_digest(store, identity, pending_id, digest)
         raise
-    return await apart(store, _shown, store, identity.principal, found)
 
 
 async def check_digest(store: Store, identity: Identity, pending_id: str, digest: str) -> None:
@@ -281,6 +289,35 @@ async def check_digest(store: Store, identity: Identity, pending_id: str, digest
     item = (await store.arequest(pending_id)).approval
     if digest != item.digest:
         raise mismatch(identity, item)
+
+
+async def check_grant(store: Store, identity: Identity, pending_id: str, digest: str) -> None:
+    """Refuse a grant for something else than what was shown, or for calls of which people are asked each time all the same.
+
+    Raises `Problem`, `UnknownPending`, `GrantRefused`.
+    """
+    await check_digest(store, identity, pending_id, digest)
+    found = await store.arequest(pending_id)
+    if is_approval(found.approval) and not await allows_grants(store, found):
+        raise GrantRefused(f"pending {pending_id} is of a call for which grants do not count: {NO_GRANTS}")
+
+
+async def allows_grants(store: Store, found: Request) -> bool:
+    """Whether all who ask about a call allow grants: the tool, and each policy. Nobody knows it of a run that was deleted."""
+    try:
+        root = await store.aload(found.checkpoint_id)
+    except CheckpointNotFound:
+        return False
+    item = found.approval
+    part = next((each for each in (root, *root.nested) if each.path == item.path), None)
+    calls = part.calls if part is not None else ()
+    brief = next((call.brief for call in calls if call.pending_id == item.id), None)
+    return is_approval(item) and brief is not None and brief.standing
+
+
+def is_approval(item: PendingApproval) -> bool:
+    """Whether it is a request to approve a call that runs here: of others, nothing can be granted."""
+    return item.why == "approval" and not (item.external or item.between_steps)
 
 
 def mismatch(identity: Identity, item: PendingApproval) -> Problem:

@@ -79,6 +79,10 @@ class Site:
         )
         self.max_body: int = max_body
         self.sessions: Sessions = sessions if sessions is not None else Sessions(store)
+        if self.sessions.store is not store:  # the directory of another one would say which roles people have
+            raise ConfigurationError(
+                "Inbox: sessions are of another store: make them with the store object of the Inbox"
+            )
         self.limits: Limits = limits if limits is not None else Limits(store)
         self.tokens: ApiTokens = ApiTokens(store, self.limits.failures)
         self.scopes_of: ScopesOf = scopes if scopes is not None else lambda _: DEFAULT_SCOPES

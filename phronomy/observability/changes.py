@@ -12,11 +12,12 @@ def new_messages(before: Checkpoint | None, now: Checkpoint) -> tuple[Message, .
     return now.messages[len(before.messages) :] if before is not None else ()
 
 
-def replies(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
-    """Gives the model's new messages, without an answer that guardrails hold back, and with one that they have let through by now."""
-    new = [message for message in new_messages(before, now) if message.role == "assistant"]
+def said(before: Checkpoint | None, now: Checkpoint) -> list[Message]:
+    """Gives the new messages, without an answer that guardrails hold back, and with one that they have let through by now."""
+    new = [*new_messages(before, now)]
     if now.unguarded == "output":
-        return new[:-1]
+        last = max((place for place, message in enumerate(new) if message.role == "assistant"), default=len(new))
+        return new[:last] + new[last + 1 :]
     late = before is not None and before.unguarded == "output" and len(now.messages) >= len(before.messages)
     return [now.messages[len(before.messages) - 1], *new] if late and before is not None else new
 

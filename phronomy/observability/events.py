@@ -22,13 +22,23 @@ from phronomy.observability.changes import (
     is_copy,
     is_unknown,
     name_of,
-    new_messages,
-    replies,
+    said,
     waits,
 )
+from phronomy.observability.decisions import LeftDecisions
 from phronomy.observability.votes import LevelVotes, Votes
 from phronomy.records.approvers import Vote
-from phronomy.records.calls import CallFailed, CallSettled, CallStarted, Guarded, Next, Outcome, Status, path_inside
+from phronomy.records.calls import (
+    Call,
+    CallFailed,
+    CallSettled,
+    CallStarted,
+    Guarded,
+    Next,
+    Outcome,
+    Status,
+    path_inside,
+)
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.records.decisions import Decision, PendingApproval
 from phronomy.records.messages import NO_USAGE, Message, Settlement, Usage
@@ -364,7 +374,12 @@ class Reader:
         self._told: dict[str, set[str]] = {}
         self._unsaid: dict[str, Usage] = {}  # what replies cost that guardrails have not let through
         self._votes = Votes(base)
+        self._left = LeftDecisions()
         if base is not None:
+            for outcome in base.journal:
+                self._left.journaled(outcome)
+                if isinstance(outcome, CallStarted):
+                    self._left.before(base, outcome.id)
             for part in (*base.nested, base):
                 self._before[part.path] = part
                 told = {item.id for item in part.journal if isinstance(item, CallSettled)}
@@ -383,7 +398,9 @@ class Reader:
                 call = next((call for call in before.calls if call.id == outcome.id), None) if before else None
                 facts: dict[str, Any] = {"attempt": outcome.attempt, "at": outcome.at, **call_facts(before, outcome.id)}
                 facts |= {"inside": path_inside(path, outcome.id), "args": call.__dict__["args"] if call else None}
-                return [self._make(ToolCallStarted, path, **facts)]
+                left = self._left.before(before, outcome.id) if path == "" else []
+                decided = [self._make(Decided, path, decision=each) for each in left]
+                return [*decided, self._make(ToolCallStarted, path, **facts)]
             case CallFailed():
                 named = call_facts(before, outcome.id)
                 return [self._make(ToolCallFailed, path, error=outcome.error, next=outcome.next, **named)]
@@ -396,6 +413,8 @@ class Reader:
                 return [self._make(GuardrailsAsked, path, **guardrails_said(before, outcome))]
             case _:
                 cast = self._votes.journaled(outcome) if path == "" else []
+                if path == "":
+                    self._left.journaled(outcome)
                 return [self._make(Voted, path, **each.facts) for each in cast]
 
     def checkpoint(self, seq: int, now: Checkpoint) -> list[Event]:
@@ -407,8 +426,8 @@ class Reader:
             before = None
         if before is None:
             self._told.pop(now.path, None)
-        found = [*voted, *self._begun(before, now), *self._decided(before, now), *self._replied(before, now)]
-        found += [*self._settled(before, now), *self._handed_over(before, now), *self._asked(before, now)]
+        found = [*voted, *self._begun(before, now), *self._decided(before, now), *self._said(before, now)]
+        found += [*self._handed_over(before, now), *self._asked(before, now)]
         found.append(self._make(CheckpointSaved, now.path, now, checkpoint_id=now.id, step=now.step, status=now.status))
         if now.ended is not None:
             facts = {"type": now.ended, "output": now.__dict__["output"], "usage": now.usage}
@@ -468,40 +487,48 @@ class Reader:
 
     def _decided(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         known = {item.pending_id for item in before.decisions} if before is not None else set()
+        if now.path == "":
+            known |= self._left.sealed()
         for decision in now.decisions:
             if decision.pending_id not in known:
                 yield self._make(Decided, now.path, now, decision=decision)
 
-    def _replied(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+    def _said(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
+        """Replies of the model, and calls that settled without being run, in the order of the conversation."""
         spent = now.usage.since(before.usage if before is not None else Usage())
         if now.unguarded == "output":
             self._unsaid[now.path] = spent
         elif spent.requests == 0:  # what guardrails have let through by now was paid for before
             spent = self._unsaid.pop(now.path, spent)
-        for message in replies(before, now):
-            unknown = tuple(call.id for call in message.tool_calls if is_unknown(call.name, before, now))
-            facts = {"usage": now.usage, "spent": spent, "unknown": unknown}
-            yield self._make(ModelReplied, now.path, now, message=message, **facts)
-
-    def _settled(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
-        """Calls that settled without being run, in this checkpoint or in the turn that it closed."""
-        told = self._told.setdefault(now.path, set())
-        calls = {call.call_id: call for call in (before.calls if before is not None else ())}
-        calls |= {call.call_id: call for call in now.calls}
-        results: dict[str, tuple[Settlement, str]] = {}
-        for call in now.calls:
+        before_calls = {call.call_id: call for call in (before.calls if before is not None else ())}
+        for message in said(before, now):
+            if message.role == "assistant":
+                unknown = tuple(call.id for call in message.tool_calls if is_unknown(call.name, before, now))
+                facts = {"usage": now.usage, "spent": spent, "unknown": unknown}
+                yield self._make(ModelReplied, now.path, now, message=message, **facts)
+            elif message.tool_call_id is not None and message.settlement is not None:
+                call = before_calls.get(message.tool_call_id)
+                yield from self._settled(before, now, message.tool_call_id, call, message.settlement, message.text)
+        for call in now.calls:  # those of the turn that is still open
             if call.result is not None and not call.gate:
-                results[call.call_id] = (call.result.kind, call.result.content)
-        for message in new_messages(before, now):
-            if message.tool_call_id is not None and message.settlement is not None:
-                results[message.tool_call_id] = (message.settlement, message.text)
-        for call_id, (kind, content) in results.items():
-            id = calls[call_id].id if call_id in calls else call_id
-            if id not in told:
-                told.add(id)
-                name = calls[call_id].name if call_id in calls else name_of(now, call_id)
-                facts = {"call_id": call_id, "tool_name": name, "kind": kind, "content": content}
-                yield self._make(ToolCallSettled, now.path, now, unknown=is_unknown(name, before, now), **facts)
+                yield from self._settled(before, now, call.call_id, call, call.result.kind, call.result.content)
+
+    def _settled(
+        self,
+        before: Checkpoint | None,
+        now: Checkpoint,
+        call_id: str,
+        call: Call | None,
+        kind: Settlement,
+        content: str,
+    ) -> Iterator[Event]:
+        told = self._told.setdefault(now.path, set())
+        id = call.id if call is not None else call_id
+        if id not in told:
+            told.add(id)
+            name = call.name if call is not None else name_of(now, call_id)
+            facts = {"call_id": call_id, "tool_name": name, "kind": kind, "content": content}
+            yield self._make(ToolCallSettled, now.path, now, unknown=is_unknown(name, before, now), **facts)
 
     def _handed_over(self, before: Checkpoint | None, now: Checkpoint) -> Iterator[Event]:
         for made in now.handoffs[len(before.handoffs) :] if before is not None else ():

@@ -82,23 +82,23 @@ class StoreDirectory:
         before = self._store.get_document(PERSON, person.id)
         if before is not None and not replace:
             raise PersonExists(f"there is a person {quoted_id(person.id)} already", id=person.id)
-        try:
-            written = self._write(before, person)
-        except Behind:
-            raise PersonExists(
-                f"person {quoted_id(person.id)} was added or changed by somebody else at this moment", id=person.id
-            ) from None
-        taken: _Documents = []
-        had = frozenset(_read(before).aliases) if before is not None else frozenset[str]()
-        # In one order, whoever adds: of two who want the same aliases, one gets the first, and the other stops there.
-        for alias in sorted(set(person.aliases)):
-            owner = self._take(alias, person.id, taken, firm=alias in had)
-            if owner is not None:
-                self._undo(before, written, taken)
-                raise PersonExists(
-                    f"alias {quoted_id(alias)} belongs to person {quoted_id(owner)} already", id=owner, alias=alias
-                )
-        self._leave(had - set(person.aliases), person.id)
+        self._put(before, person)
+
+    def add_alias(self, id: str, alias: str) -> Person:
+        """Have the person with this id be known by one more alias, and return the person. All else stays as it is.
+
+        If the person has the alias already, nothing changes. Raises `UnknownPerson` if there is no such person, `PersonExists` if
+        the alias belongs to somebody else or the person was changed at this moment, `InvalidField` for an alias that cannot be one,
+        and `StoreError`. Then everything is as before.
+        """
+        before = self._store.get_document(PERSON, id)
+        if before is None:
+            raise UnknownPerson(f"there is no person {quoted_id(id)}: add them first", id=kept_id(id))
+        person = _read(before)
+        if alias not in person.aliases:
+            person = Person(**{**person.model_dump(), "aliases": (*person.aliases, alias)})
+        self._put(before, person)
+        return person
 
     def remove(self, id: str) -> bool:
         """Remove a person, with their aliases and deputies. Returns whether there was one.
@@ -181,6 +181,10 @@ class StoreDirectory:
         """The async twin of `add`."""
         await in_store(self._store, self.add, person, replace=replace)
 
+    async def aadd_alias(self, id: str, alias: str) -> Person:
+        """The async twin of `add_alias`."""
+        return await in_store(self._store, self.add_alias, id, alias)
+
     async def aremove(self, id: str) -> bool:
         """The async twin of `remove`."""
         return await in_store(self._store, self.remove, id)
@@ -210,6 +214,26 @@ class StoreDirectory:
         return await in_store(self._store, self.dismiss_deputy, principal, deputy)
 
     # What they are made of
+
+    def _put(self, before: Document | None, person: Person) -> None:
+        """Write a person in place of `before`, with their aliases. Raises `PersonExists`; then everything is as before."""
+        try:
+            written = self._write(before, person)
+        except Behind:
+            raise PersonExists(
+                f"person {quoted_id(person.id)} was added or changed by somebody else at this moment", id=person.id
+            ) from None
+        taken: _Documents = []
+        had = frozenset(_read(before).aliases) if before is not None else frozenset[str]()
+        # In one order, whoever adds: of two who want the same aliases, one gets the first, and the other stops there.
+        for alias in sorted(set(person.aliases)):
+            owner = self._take(alias, person.id, taken, firm=alias in had)
+            if owner is not None:
+                self._undo(before, written, taken)
+                raise PersonExists(
+                    f"alias {quoted_id(alias)} belongs to person {quoted_id(owner)} already", id=owner, alias=alias
+                )
+        self._leave(had - set(person.aliases), person.id)
 
     def _write(self, before: Document | None, person: Person) -> Document:
         version = before.version if before is not None else ""

@@ -46,6 +46,12 @@ _TIDY: Final = 30.0
 _ALL: Final = 1_000_000
 """More runs than a look is to leave out: those that cannot be carried out come first, and would keep the others from their turn."""
 
+_LISTED: Final = 10.0
+"""Seconds for which a look goes by the list of the one before, as long as something of it is left: a long one takes time to read."""
+
+_LONG: Final = 100
+"""So many things to do are a long list, which several workers begin at different places so that they do not meet at each."""
+
 _LONGEST: Final = 300.0
 """Seconds between two tries of a run that failed again and again."""
 
@@ -177,6 +183,7 @@ class Worker:
         # What the last look found and there was no room for. A look reads all that is to be done, so with many decisions to carry out
         # it is not repeated after each of them.
         self._found: deque[tuple[Runs[Any, Any], tuple[str, str]]] = deque()
+        self._listed = 0.0
 
     def health(self) -> Health:
         """How the worker is, for a health check or a page. Safe to call from any thread."""
@@ -335,13 +342,21 @@ class Worker:
 
     async def _look(self) -> None:
         """Find what is to be done, and begin it, as far as there is room."""
-        found: list[tuple[Runs[Any, Any], tuple[str, str]]] = []
         for agent in self._agents:
             await recovery.aremind(agent.store, agent.spec, _ALL)
+        if self._found and time.monotonic() - self._listed < _LISTED:
+            self._begin_found()
+            return
+        self._listed = time.monotonic()
+        found: list[tuple[Runs[Any, Any], tuple[str, str]]] = []
+        for agent in self._agents:
             places = await in_store(agent.store, recovery.found, agent.store, agent.spec, _ALL)
             self._measures.found(agent.spec.name, sum(place[1] not in self._at_work for place in places))
             found += [(agent, place) for place in places]
         self._found = deque(found)
+        # Every other time from the front, so that what is oldest gets its turn.
+        if len(found) > _LONG and random.random() < 0.5:  # noqa: S311  # no secret
+            self._found.rotate(-random.randrange(len(found)))  # noqa: S311
         self._begin_found()
 
     def _begin_found(self) -> None:

@@ -16,9 +16,12 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from phronomy import Agent, Approval, Escalate, Principal, SQLiteStore, interrupt, tool
-from phronomy.inbox import Inbox
+from phronomy.chat import ChatApprovals
+from phronomy.chat.email import Email
+from phronomy.inbox import Inbox, MailLinks
 from phronomy.inbox.auth.one_time_link import OneTimeLink
 from phronomy.inbox.auth.sessions import Sessions
+from phronomy.people import StoreDirectory
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.scripted import say
 
@@ -156,6 +159,12 @@ def link_of(store: SQLiteStore, folder: Path) -> OneTimeLink:
     return OneTimeLink(store, PEOPLE["rita"], announce=announce)
 
 
+def approvals_of(store: SQLiteStore) -> ChatApprovals:
+    """Approvals by mail, whose links the inbox answers. No mail is sent."""
+    channel = Email(sender="shop@example.org", inbox_url="http://127.0.0.1")
+    return ChatApprovals(store, channels=[channel], directory=StoreDirectory(store), keys={"1": b"k" * 32})
+
+
 def inbox_of(folder: Path, origin: str, prefix: str) -> Any:
     """The inbox over the store in a folder, mounted into another application if there is a prefix."""
     store = store_of(folder)
@@ -168,6 +177,7 @@ def inbox_of(folder: Path, origin: str, prefix: str) -> Any:
         scopes=lambda _: {"read", "decide", "grant", "audit"},
         trusted_hosts=[origin.removeprefix("http://")],
         sessions=sessions_of(store),
+        links=MailLinks(approvals_of(store)),
     )
     return Starlette(routes=[Mount(prefix, app=inbox)]) if prefix else inbox
 

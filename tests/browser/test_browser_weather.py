@@ -231,7 +231,7 @@ def test_a_link_from_the_terminal_signs_in_once(desk: Desk, invite: Invite) -> N
     other.expects("status of 410")
     other.presses("Sign in")
     other.reads("This link was used before")
-    visitor.presses("Log out")
+    visitor.presses("Sign out")
     visitor.sees("You are signed out.")
     visitor.opens("/")
     visitor.reads("Sign in to Shop approvals")

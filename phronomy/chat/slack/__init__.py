@@ -15,8 +15,9 @@ __all__ = ["Slack", "SocketMode", "manifest"]
 
 # Who prints the manifest needs no SDK.
 _LAZY = {"Slack": ".slack", "SocketMode": ".socket_mode"}
+_EXTRAS = {"slack_sdk": "slack"}
 
 if not TYPE_CHECKING:  # to a type checker a misspelt name is an error
 
     def __getattr__(name: str) -> object:
-        return lazy_names.load(__name__, name, _LAZY)
+        return lazy_names.load(__name__, name, _LAZY, _EXTRAS)

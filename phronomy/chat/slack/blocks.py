@@ -40,6 +40,11 @@ def reminder_of(card: Card) -> dict[str, Any]:
     return {"text": escape(said)[:2_900], "blocks": [_rich("reminder", [_text(said)])]}
 
 
+def text_of(text: str) -> dict[str, Any]:
+    """Plain text as a message."""
+    return {"text": escape(text[:2_900]), "blocks": [_rich("answer", [_text(text)])]}
+
+
 def view_of(form: Form, metadata: Mapping[str, str]) -> JsonDict:
     """A form as a modal."""
     blocks: list[Any] = [_rich("intro", [_text(form.intro)])] if form.intro else []

@@ -26,10 +26,10 @@ def verify(secret: str, headers: Mapping[str, str], body: bytes, *, now: float) 
     """Refuse what Slack has not signed in the last minutes; names of headers in small letters. Raises `Refused`."""
     timestamp, given = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
     if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
-        raise Refused(401, "no signature of Slack")
+        raise Refused(401, "no signature of Slack", check="signing_secret")
     wanted = sign(secret, timestamp, body)
     # As bytes: the comparison of texts raises on what is not ASCII.
     if not hmac.compare_digest(wanted.encode(), given.encode("utf-8", "surrogatepass")):
-        raise Refused(401, "no signature of Slack")
+        raise Refused(401, "no signature of Slack", check="signing_secret")
     if abs(now - int(timestamp)) > WINDOW:
-        raise Refused(401, "too old")
+        raise Refused(401, "too old", check="the clock of this machine")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from slack_sdk import WebClient
-from slack_sdk.errors import SlackApiError, SlackClientError
+from slack_sdk.errors import SlackApiError
 
 from phronomy.chat.channel import (
     Card,
@@ -25,11 +25,23 @@ from phronomy.chat.channel import (
     Pace,
     RateLimited,
     Received,
+    Said,
     Submitted,
     Work,
 )
 from phronomy.chat.http import HttpRequest, Refused, Response, json_response, text_response
-from phronomy.chat.slack.blocks import PREFIX, escape, message_of, notice_view, reminder_of, values_in, view_of
+from phronomy.chat.slack.blocks import (
+    PREFIX,
+    escape,
+    message_of,
+    notice_view,
+    reminder_of,
+    text_of,
+    values_in,
+    view_of,
+)
+from phronomy.chat.slack.client import Client
+from phronomy.chat.slack.events import spoken
 from phronomy.chat.slack.signature import verify
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.json_text import JsonError, parse
@@ -39,6 +51,7 @@ _log = logging.getLogger("phronomy")
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _ID: Final = re.compile(r"[A-Z][A-Z0-9]{1,40}")
+_TEAM: Final = re.compile(r"[TE][A-Z0-9]{1,40}")
 _TS: Final = re.compile(r"\d{1,12}\.\d{1,8}")
 _GONE: Final = frozenset({"message_not_found", "cant_update_message"})
 _TEMPORARY: Final = frozenset({"internal_error", "fatal_error", "service_unavailable", "request_timeout"})
@@ -47,18 +60,22 @@ _SENDING: Final = 10
 """Seconds that the outbox waits for Slack: well below the time for which it owns what it sends."""
 _OPENING: Final = 2
 """Seconds for a modal: Slack wants the answer to the click within 3."""
+_LONGEST_WAIT: Final = 3_600.0
+"""Seconds after which Slack is asked again, whatever it says."""
 
 
 class Slack:
     """Slack as a channel of `ChatApprovals`. It needs `pip install 'phronomy[slack]'`.
 
     `signing_secret` is that of the app, under "Basic Information". `bot_token` begins with `xoxb-`; its scope is
-    `chat:write`. Slack sends clicks to the path that ends with `name`. With `team_id`, people of other workspaces, who may be
-    in shared channels, have the alias `slack:TEAM:USER`; your own have `slack:USER`. Without it, the workspace in which the message
-    stands counts as your own. `base_url` is that of Slack's Web API, or of a fake in tests. Raises `ConfigurationError`.
+    `chat:write`, and for a `ChatBot` also `app_mentions:read` and `im:history`. Slack sends clicks and messages to the path that ends
+    with `name`. With `team_id`, people of other workspaces, who may be in shared channels, have the alias `slack:TEAM:USER`; your own
+    have `slack:USER`. Without it, the workspace in which the message stands counts as your own. `base_url` is that of Slack's Web API,
+    or of a fake in tests. Raises `ConfigurationError`.
     """
 
     form_limits: FormLimits = FormLimits(fields=90, value=3_000, choices=100)
+    say_limit: int = 3_500
 
     def __init__(
         self,
@@ -72,14 +89,20 @@ class Slack:
         for what, value in (("signing_secret", signing_secret), ("bot_token", bot_token)):
             if not isinstance(value, str) or not value:
                 raise ConfigurationError(f"{what} is text that is not empty: the settings of the Slack app have it")
+        if signing_secret.startswith(("xox", "xapp-")):
+            raise ConfigurationError("signing_secret is a token: the signing secret is under Basic Information")
+        if not bot_token.startswith(("xoxb-", "xoxe.xoxb-")):
+            raise ConfigurationError("bot_token begins with xoxb-: it is under OAuth & Permissions")
+        if team_id is not None and (not isinstance(team_id, str) or not _TEAM.fullmatch(team_id)):
+            raise ConfigurationError("team_id is the id of a workspace, such as T0123456789, and not its name")
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
             raise ConfigurationError(f"the name of a channel is a few small letters, not {quoted(name)}")
         self.name = name
         self._secret = signing_secret
         self._team = team_id
         # The outbox tries again, and knows what it tries: the SDK's own retries could post twice unseen.
-        self._client = WebClient(bot_token, base_url=base_url, timeout=_SENDING, retry_handlers=[])
-        self._quick = WebClient(bot_token, base_url=base_url, timeout=_OPENING, retry_handlers=[])
+        self._client = Client(bot_token, base_url=base_url, timeout=_SENDING, retry_handlers=[])
+        self._quick = Client(bot_token, base_url=base_url, timeout=_OPENING, retry_handlers=[])
 
     def __repr__(self) -> str:
         return f"Slack(name={self.name!r})"
@@ -95,7 +118,7 @@ class Slack:
         """As `Channel.receive`."""
         verify(self._secret, request.headers, request.body, now=now)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-            return _event(request.body)
+            return self._event(request.body)
         try:
             pairs = parse_qsl(request.body.decode(), keep_blank_values=True, max_num_fields=50, errors="strict")
         except ValueError:
@@ -117,6 +140,36 @@ class Slack:
             raise Refused(400, "no interaction of Slack") from None
         return Response()  # such as `view_closed`
 
+    def read_event(self, payload: Any) -> Received | Response:
+        """Read an event whose origin is proven: a message to the bot, or nothing. Raises `Refused`."""
+        try:
+            event = spoken(payload)
+            if event is None:
+                return Response()
+            place = f"{_checked(event.channel)}/{_matching(_TS, event.thread)}"
+            user, team = _checked(event.user), _checked(payload["team_id"])
+            whose = event.team if event.team is not None or event.is_shared else team
+            return Said(
+                alias=self._alias({"user": {"id": user, "team_id": whose}, "team": {"id": team}}),
+                delivery=str(payload["event_id"]),
+                text=event.text,
+                thread=f"{team}/{place}",
+                to=place,
+                reply={"user": user, "channel": event.channel, "thread": event.written_in},
+            )
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise Refused(400, "no event of Slack") from None
+
+    def _event(self, body: bytes) -> Received | Response:
+        """What Slack sends as JSON: at first it asks whether this address is ours, and then come events."""
+        try:
+            found = _json(body.decode())
+        except UnicodeDecodeError:
+            raise Refused(400, "no JSON in UTF-8") from None
+        if found.get("type") == "url_verification" and isinstance(found.get("challenge"), str):
+            return text_response(200, found["challenge"])
+        return self.read_event(found) if found.get("type") == "event_callback" else Response()
+
     def _click(self, payload: Any) -> Received | Response:
         action = payload["actions"][0]
         if not str(action["action_id"]).startswith(PREFIX) or "value" not in action:
@@ -129,7 +182,7 @@ class Slack:
             alias=self._alias(payload),
             delivery=f"{user}:{ts}:{action.get('action_ts', '')}",
             data=str(action["value"]),
-            ref=f"{channel}/{ts}" if is_known else None,
+            ref=_ref(channel, ts, _thread_of(payload)) if is_known else None,
             reply={"user": user, "channel": channel if is_known else "", "trigger": str(payload.get("trigger_id", ""))},
         )
 
@@ -179,10 +232,11 @@ class Slack:
                     channel=reply["channel"],
                     user=reply["user"],
                     text=escape(notice),
+                    **({"thread_ts": reply["thread"]} if reply.get("thread") else {}),
                 )
             except ChannelError as error:
-                # They see that nothing has happened, and click again.
-                _log.warning("%s could not tell somebody what came of a click: %s", self.name, error)
+                # They see that nothing has happened, and try again.
+                _log.warning("%s could not tell somebody what came of what they did: %s", self.name, error)
 
         return Response(after=tell)
 
@@ -206,23 +260,33 @@ class Slack:
         found = self._call(
             "chat.postMessage", self._client, channel=channel, metadata=metadata, **message_of(card), **_PLAIN, **more
         )
-        return f"{found['channel']}/{found['ts']}"
+        return _posted(found, thread)
+
+    def say(self, to: str, text: str, *, key: str) -> str:
+        """Post plain text to a place, as `post` does. Raises `ChannelError`."""
+        channel, _, thread = to.partition("/")
+        metadata = {"event_type": "phronomy_answer", "event_payload": {"key": key}}
+        more = {"thread_ts": thread} if thread else {}
+        found = self._call(
+            "chat.postMessage", self._client, channel=channel, metadata=metadata, **text_of(text), **_PLAIN, **more
+        )
+        return _posted(found, thread)
 
     def update(self, ref: str, card: Card) -> None:
         """As `Channel.update`."""
-        channel, _, ts = ref.partition("/")
+        channel, ts, _ = _parts(ref)
         self._call(
             "chat.update", self._client, channel=channel, ts=ts, **message_of(card), parse="none", link_names=False
         )
 
     def remind(self, ref: str, card: Card) -> None:
         """Reply to a message, so that it is seen in the channel too. Raises `ChannelError`."""
-        channel, _, ts = ref.partition("/")
+        channel, ts, thread = _parts(ref)
         self._call(
             "chat.postMessage",
             self._client,
             channel=channel,
-            thread_ts=ts,
+            thread_ts=thread or ts,  # a reply takes no replies
             reply_broadcast=True,
             **reminder_of(card),
             **_PLAIN,
@@ -237,11 +301,12 @@ class Slack:
     def _call(self, method: str, client: WebClient, **arguments: Any) -> Any:
         """Call a method of the Web API. Raises `ChannelError`, which quotes nothing that was sent."""
         try:
-            return client.api_call(method, json=arguments).data
+            found = client.api_call(method, json=arguments).data
         except SlackApiError as error:
             raise _told(method, error) from None
-        except (SlackClientError, OSError, ValueError) as error:
+        except Exception as error:  # the SDK raises anything on an answer that is not Slack's
             raise ChannelError(f"{method}: {type(error).__name__}") from None
+        return found
 
 
 _PLAIN: Final = {"parse": "none", "link_names": False, "unfurl_links": False, "unfurl_media": False}
@@ -252,7 +317,7 @@ def _told(method: str, error: SlackApiError) -> ChannelError:
     status, headers = getattr(response, "status_code", 200), getattr(response, "headers", {})
     if status == 429:
         given = {str(name).lower(): value for name, value in headers.items()}.get("retry-after", "1")
-        seconds = float(given) if str(given).isdigit() else 1.0
+        seconds = min(float(given), _LONGEST_WAIT) if re.fullmatch(r"[0-9]{1,9}", str(given)) else 1.0
         return RateLimited(f"{method}: Slack asks to wait", seconds=max(seconds, 1.0))
     found = response.get("error") if status < 500 and hasattr(response, "get") else None
     code = found if isinstance(found, str) and re.fullmatch(r"[a-z_]{1,60}", found) else f"status {status}"
@@ -263,15 +328,31 @@ def _told(method: str, error: SlackApiError) -> ChannelError:
     return ChannelRefused(f"{method}: {code}", gone=code in _GONE)
 
 
-def _event(body: bytes) -> Response:
-    """What Slack sends as JSON: at first it asks whether this address is ours."""
+def _posted(found: Any, thread: str) -> str:
+    """The reference to a message that was posted. Raises `ChannelError`."""
     try:
-        found = _json(body.decode())
-    except UnicodeDecodeError:
-        raise Refused(400, "no JSON in UTF-8") from None
-    if found.get("type") == "url_verification" and isinstance(found.get("challenge"), str):
-        return text_response(200, found["challenge"])
-    return Response()
+        return _ref(_checked(found["channel"]), _matching(_TS, found["ts"]), thread)
+    except (KeyError, TypeError, ValueError):
+        raise ChannelError("chat.postMessage: no message came back") from None
+
+
+def _ref(channel: str, ts: str, thread: str) -> str:
+    """A reference to a message: where it stands, and the thread that it is a reply in, if it is one."""
+    return f"{channel}/{ts}/{thread}" if thread and thread != ts else f"{channel}/{ts}"
+
+
+def _parts(ref: str) -> tuple[str, str, str]:
+    channel, ts, thread, *_ = [*ref.split("/"), "", ""]
+    return channel, ts, thread
+
+
+def _thread_of(payload: Any) -> str:
+    """The thread in which the message of a click is a reply; empty if it is none."""
+    for each in (payload["container"], payload.get("message")):
+        found = each.get("thread_ts") if isinstance(each, dict) else None
+        if isinstance(found, str) and _TS.fullmatch(found) is not None:
+            return found
+    return ""
 
 
 def _json(text: str) -> Any:
@@ -286,6 +367,10 @@ def _json(text: str) -> Any:
 
 def _checked(id: object) -> str:
     """An id of Slack, as it has them. Raises `ValueError`."""
-    if not isinstance(id, str) or _ID.fullmatch(id) is None:
+    return _matching(_ID, id)
+
+
+def _matching(pattern: re.Pattern[str], text: object) -> str:
+    if not isinstance(text, str) or pattern.fullmatch(text) is None:
         raise ValueError("no id of Slack")
-    return id
+    return text

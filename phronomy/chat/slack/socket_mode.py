@@ -1,4 +1,4 @@
-"""Socket Mode: clicks over a WebSocket that this process opens, for those without an address that Slack can reach.
+"""Socket Mode: clicks and messages over a WebSocket that this process opens, for those without an address that Slack can reach.
 
 Slack signs nothing here: the proof is the connection itself, which the app token opens. If several processes are connected, each click
 goes to one of them. A click that nobody has acknowledged may come again, to another one, and counts once like any other.
@@ -74,12 +74,13 @@ class SocketMode:
         finish(response)
 
     def _response(self, request: SocketModeRequest) -> Response:
-        if request.type != "interactive":
+        if request.type not in ("interactive", "events_api"):
             return Response()
         try:
-            received = self._slack.read(request.payload)
+            is_event = request.type == "events_api"
+            received = self._slack.read_event(request.payload) if is_event else self._slack.read(request.payload)
         except Refused:
-            _log.warning("an interaction of %s could not be read", self._slack.name)
+            _log.warning("what came over the socket of %s could not be read", self._slack.name)
             return Response()
         if isinstance(received, Response):
             return received

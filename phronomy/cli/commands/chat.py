@@ -9,14 +9,14 @@ import shlex
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from phronomy.agents.agent import Agent
-from phronomy.approvals.answers import answers_to
 from phronomy.cli.apps import Place, new_name, open_place
-from phronomy.cli.commands.decide import Request, edit_in_place, report_vote, settle, show_edited, voted_on
+from phronomy.cli.commands.asking import ask_answer, or_as_json
+from phronomy.cli.commands.decide import Request, report_vote, settle, voted_on
 from phronomy.cli.commands.driving import Hear, drive, telling
 from phronomy.cli.commands.recover import carry_on
 from phronomy.cli.options import By, Here, Reveal, command
@@ -29,14 +29,13 @@ from phronomy.errors import (
     CheckpointAlreadyResumed,
     DecisionError,
     GuardrailRefused,
-    InvalidDecision,
     RunFailed,
     ThreadBusy,
 )
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import JsonError, canonical, clean, parse
+from phronomy.foundation.json_text import canonical, clean
 from phronomy.records.checkpoint import Checkpoint
-from phronomy.records.decisions import Answer, Approve, PendingApproval, Permitted, Reject, Respond
+from phronomy.records.decisions import Answer, PendingApproval
 from phronomy.records.result import Result
 from phronomy.stores.memory import MemoryStore
 from phronomy.stores.rows import ENDED, Branch
@@ -46,14 +45,6 @@ POLL = 0.2
 """Seconds to wait for a worker that holds the thread's run, and between two looks at it."""
 
 LEAVE = ("/quit", "/exit")
-
-WAYS: Final[dict[Permitted, tuple[str, str]]] = {
-    "approve": ("a", "[a]pprove"),
-    "reject": ("r", "[r]eject"),
-    "edit": ("e", "[e]dit"),
-    "respond": ("s", "re[s]pond"),
-}
-"""What a human types to decide, and how it is offered."""
 
 
 class Stopped(Exception):
@@ -209,7 +200,7 @@ class Chat:
         is_cut = screen.brief(request.draw)
         if not screen.interactive:
             return None
-        answer = self._answer(request, is_cut)
+        answer = ask_answer(request, is_cut)
         if answer is None:
             return None
         try:
@@ -233,69 +224,13 @@ class Chat:
         return any(self.by in vote.ids for vote in item.votes)
 
     def _settled(self, request: Request, answer: Answer) -> Result[object]:
-        """The run after this answer. A text that does not fit, and is JSON, is read as that. Raises as `stream` does."""
-        try:
-            return self._going(lambda hear: settle(request, answer, hear, by=self.by))
-        except InvalidDecision:
-            if (read := _as_json(answer)) is None:
-                raise
-        return self._going(lambda hear: settle(request, read, hear, by=self.by))
+        """The run after this answer. Raises as `stream` does."""
+        return or_as_json(answer, lambda given: self._going(lambda hear: settle(request, given, hear, by=self.by)))
 
     def _say_who(self, result: Result[object], pending: PendingApproval) -> None:
         mine = next((each for each in result.checkpoint.decisions if each.pending_id == pending.id), None)
         if mine is not None:
             self.screen.say(f"({who_decided(mine)})", style="dim")
-
-    def _answer(self, request: Request, is_cut: bool) -> Answer | None:
-        """Asks the human until there is an answer. None: later."""
-        screen, pending, afresh = self.screen, request.pending, True
-        args, draw = pending.args, request.draw
-        can = answers_to(pending)
-        while True:
-            view = ["[v]iew all"] if is_cut else []
-            ways = ", ".join([*(WAYS[kind][1] for kind in WAYS if kind in can), *view])
-            choice = screen.ask(f"{ways} or [l]ater? ", afresh=afresh).lower()
-            afresh = False
-            match choice:
-                case "a" | "approve" if "approve" in can or args != pending.args:
-                    return Approve(args=args) if args != pending.args else Approve()
-                case "r" | "reject" if "reject" in can:
-                    return Reject(reason=screen.ask("Why? The model will read it (Enter for no reason): ") or None)
-                case "s" | "respond" if "respond" in can:
-                    if content := screen.ask("The result, which the model will read: "):
-                        return Respond(content=content)
-                case "e" | "edit" if "edit" in can:
-                    if (edited := self._edited(request, args)) is not None:
-                        args = edited
-                        draw = partial(show_edited, pending=pending, mask=self.mask, args=args)
-                        is_cut = screen.brief(draw)
-                case "v" | "view" if is_cut:
-                    screen.page(draw)
-                case "l" | "later":
-                    return None
-                case _:
-                    keys = [*(WAYS[kind][0] for kind in WAYS if kind in can), *("v" for _ in view)]
-                    screen.say(f"Please answer {', '.join(keys)} or l.")
-
-    def _edited(self, request: Request, args: dict[str, Any]) -> dict[str, object] | None:
-        """The arguments as the human wants them. None: they cannot be edited here."""
-        screen, pending = self.screen, request.pending
-        very = self.mask.tool(pending)
-        tool = very or self.mask.named(pending.tool_name)
-        if tool is None:
-            screen.say(f"The app has no tool {pending.tool_name}, so edited arguments cannot be checked.")
-            return None
-        return edit_in_place(screen, tool, args, self.mask.masked(args, very))
-
-
-def _as_json(answer: Answer) -> Respond | None:
-    """The answer with the value that its text is as JSON. None: it is no such text."""
-    if not isinstance(answer, Respond) or not isinstance(answer.content, str):
-        return None
-    try:
-        return Respond(content=parse(answer.content))
-    except JsonError:
-        return None
 
 
 @command

@@ -11,7 +11,7 @@ from phronomy.cli.commands.decide import confirm
 from phronomy.cli.options import Json, Limit, Next, Where, Yes, command
 from phronomy.cli.screen import Screen
 from phronomy.cli.views import moment
-from phronomy.cli.words import DONE, PENDING, WrongUsage, ahead_of, login_name, time_of
+from phronomy.cli.words import DONE, PENDING, WrongUsage, ahead_of, hint_of_alias, login_name, time_of
 from phronomy.errors import InvalidField
 from phronomy.people.directory import StoreDirectory
 from phronomy.records.people import Deputy, Person
@@ -60,6 +60,8 @@ def add(
         )
     except InvalidField as error:
         raise WrongUsage(str(error)) from None
+    for each in filter(None, map(hint_of_alias, person.aliases)):
+        screen.complain(each)
     with open_place(None if json else screen, where, makes=True) as place:
         StoreDirectory(place.store).add(person, replace=replace)
     if json:

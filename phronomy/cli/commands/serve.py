@@ -21,6 +21,8 @@ from phronomy.cli.screen import Screen
 from phronomy.cli.words import DONE, WrongUsage, explained, login_name, needs_inbox
 from phronomy.errors import ConfigurationError, InvalidDecision
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.records.checkpoint import Checkpoint
+from phronomy.records.decisions import SAID
 from phronomy.records.principals import Principal
 from phronomy.runs.recovery import Recovery
 from phronomy.stores.base import Store
@@ -56,6 +58,10 @@ class Login:
     @property
     def principal(self) -> Principal:
         """Whom the link signs in. Raises `WrongUsage`."""
+        if self.who == "":
+            raise WrongUsage(
+                "--as is empty: give the id of whom the link signs in, or leave it out for your login name"
+            )
         try:
             return Principal(
                 id=login_name() if self.who is None else self.who, roles=tuple(dict.fromkeys(self.role or ()))
@@ -232,12 +238,19 @@ def _show_link(screen: Screen, url: str, who: str, path: str) -> None:
     screen.verbatim(url + path)
 
 
+def told_of(checkpoint: Checkpoint) -> str:
+    """What became of a run, with the request that was decided last: its page was what somebody looked at."""
+    last = checkpoint.decisions[-1] if checkpoint.decisions else None
+    decided = f" after {last.pending_id} was {SAID[last.kind]}" if last is not None else ""
+    return f"{checkpoint.run_id}: {checkpoint.status}{decided}"
+
+
 def _worker(screen: Screen, place: Place) -> Worker:
     def heard(done: Recovery[Any]) -> None:
         """Tell what became of a run."""
         if done.error is not None:
             screen.complain(f"{done.run_id}: {explained(done.error, 'serve')}")
         elif done.result is not None:
-            screen.say(f"{done.run_id}: {done.result.status}")
+            screen.say(told_of(done.result.checkpoint))
 
     return Worker(place.worker, deps=place.deps, heard=heard)

@@ -9,7 +9,7 @@ import typer
 from phronomy.chat.slack.manifest import manifest
 from phronomy.cli.options import command
 from phronomy.cli.screen import Screen
-from phronomy.cli.words import DONE, WrongUsage
+from phronomy.cli.words import DONE, WrongUsage, hint_of_path
 
 _LONGEST: Final = 35
 
@@ -28,6 +28,9 @@ def print_manifest(
     name: Annotated[
         str, typer.Option(help="The name of the app in Slack; 35 characters at most.", metavar="TEXT")
     ] = "Approvals",
+    bot: Annotated[
+        bool, typer.Option("--bot", help="People can write to the app: it reads mentions and direct messages.")
+    ] = False,
 ) -> int:
     """Print the manifest of a Slack app, as JSON.
 
@@ -37,9 +40,11 @@ def print_manifest(
         raise WrongUsage("give either --url, to which Slack sends clicks, or --socket")
     if url is not None and not url.startswith("https://"):
         raise WrongUsage("Slack sends clicks to an address that begins with https://")
+    if url is not None and (wrong := hint_of_path(url, "slack")):
+        screen.complain(wrong)
     if not 0 < len(name) <= _LONGEST:
         raise WrongUsage(f"the name of a Slack app has 1 to {_LONGEST} characters")
-    screen.document(manifest(url=url, name=name))
+    screen.document(manifest(url=url, name=name, bot=bot))
     return DONE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
@@ -70,6 +71,8 @@ def issue(
         seconds = None if until == "revoked" else ahead_of(until, now).timestamp() - now
         if seconds is not None and seconds < 1:
             raise WrongUsage(f"--until {until} is over already")
+        if not principal:
+            raise WrongUsage("--as is empty: give the id of whom the program stands for")
         try:
             who = Principal(id=principal, kind="human" if human else "service", roles=tuple(dict.fromkeys(role or ())))
             issued = asyncio.run(
@@ -150,8 +153,13 @@ def _row(token: ApiToken) -> tuple[str, ...]:
         token.tenant or "-",
         ", ".join(sorted(token.scopes)),
         time_of(token.expires_at) if token.expires_at is not None else "until it is revoked",
-        f"{token.used_at:%Y-%m-%d %H}h UTC" if token.used_at is not None else "never",
+        _hour(token.used_at) if token.used_at is not None else "never",
     )
+
+
+def _hour(at: datetime) -> str:
+    """The hour that begins at a time: it is kept in which hour a token was used, and no more."""
+    return f"{at:%Y-%m-%d %H:00} to {at.hour + 1:02}:00 UTC"
 
 
 SUBCOMMANDS: Final = {"issue": issue, "list": list_tokens, "revoke": revoke}

@@ -30,7 +30,7 @@ def work(
     here: Here,
     once: Annotated[bool, typer.Option("--once", help="Carry out what there is to do now, and end.")] = False,
     poll: Annotated[
-        float, typer.Option(help="Seconds between two looks into the store.", metavar="SECONDS", min=0.01)
+        float, typer.Option(help="Seconds between two looks into the store.", metavar="SECONDS", min=0.01, max=86_400)
     ] = 1.0,
     concurrency: Annotated[int, typer.Option(help="So many runs at the same time, at most.", metavar="N", min=1)] = 8,
     grace: Annotated[

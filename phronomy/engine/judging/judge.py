@@ -225,7 +225,7 @@ def at_least(
         judgement = judgement.evolve(asked_by=(*judgement.asked_by, rule.of))
     if not stricter(other, answer):
         return judgement, answer
-    return judgement.evolve(reason=f"asked for by {rule.told}"), other
+    return judgement.evolve(reason=f"{rule.told[0].upper()}{rule.told[1:]} asks for an approval."), other
 
 
 def levels_of(tool: Tool, own: bool, rules: Sequence[Rule]) -> Sequence[Review]:

@@ -5,6 +5,7 @@ Whether a decision counts is judged in the store alone. What is lost on the way 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, assert_never
 
 from starlette.responses import Response
@@ -14,7 +15,7 @@ from phronomy.foundation.json_text import JsonDict, JsonValue, object_of, parse
 from phronomy.inbox import service
 from phronomy.inbox.api import inputs, schemas
 from phronomy.inbox.api.requests import BASE, answer, as_json, decision_view, person_of
-from phronomy.inbox.idempotency import body_digest, key_of, read_key, remembered, scoped, sent_under
+from phronomy.inbox.idempotency import body_digest, key_of, read_key, remembered, scoped
 from phronomy.inbox.problems import Problem, problem_of
 from phronomy.inbox.routes import Route
 from phronomy.records.decisions import SAID, Answer, Approve, Reject, Respond, Skip
@@ -35,16 +36,17 @@ async def decide(visit: Visit) -> Response:
     visit.inbox.limits.decision(visit.identity)
     body = visit.json(inputs.DecisionBody)
     pending_id = visit.params["id"]
-    key = scoped(visit.identity, _ONE, key_of(visit))
-    sent = body_digest(pending_id, body.model_dump(mode="json"))
-    async with remembered(visit.store, key, about=pending_id, body=sent):
-        given = await _answer_of(visit, pending_id, body)
-        try:
-            shown = await service.decide(
-                visit.store, visit.identity, pending_id, given, digest=body.digest, key=key, channel=CHANNEL
-            )
-        except CheckpointAlreadyResumed as error:
-            raise await already_decided(visit, pending_id, error) from None
+    # The store keeps the key with the decision, in one write, and so tells a repetition from a second answer.
+    key = _key_of_one(visit, pending_id, key_of(visit))
+    given = await _answer_of(visit, pending_id, body)
+    try:
+        shown = await service.decide(
+            visit.store, visit.identity, pending_id, given, digest=body.digest, key=key, channel=CHANNEL
+        )
+    except CheckpointAlreadyResumed as error:
+        if error.decision is not None and error.decision.key == key:
+            raise Problem("key-reused") from None
+        raise await already_decided(visit, pending_id, error) from None
     visit.about.append(pending_id)
     return answer(decision_view(visit.store, shown))
 
@@ -75,7 +77,7 @@ async def decide_several(visit: Visit) -> Response:
     visit.inbox.limits.decision(visit.identity, len(body.requests))
     key = key_of(visit)
     whole = scoped(visit.identity, _SEVERAL, key)
-    async with remembered(visit.store, whole, about="", body=body_digest(body.model_dump(mode="json"))):
+    async with remembered(visit.store, whole, body=body_digest(body.model_dump(mode="json"))):
         given: Answer = Approve() if body.answer == "approve" else Reject(reason=body.reason, then=body.then)
         refused: dict[str, Problem] = {}
         for each in body.requests:
@@ -112,25 +114,24 @@ async def decide_several(visit: Visit) -> Response:
 
 
 async def decision_by_key(visit: Visit) -> Response:
-    """What became of a decision that was sent under this key."""
-    store = visit.store
-    key = scoped(visit.identity, _ONE, read_key(visit.params["key"]))
-    sent = await sent_under(store, key)
-    if sent is None:
-        raise Problem("not-found", "Nothing was sent under this key in the last week, or it was refused.")
+    """Whether a decision was recorded under this key, and what became of it."""
+    store, pending_id = visit.store, visit.params["id"]
+    key = _key_of_one(visit, pending_id, read_key(visit.params["key"]))
     recorded = False
-    async for record in store.aaudit(pending_id=sent.about):
+    async for record in store.aaudit(pending_id=pending_id):
         recorded = recorded or record.key == key
     decision = None
     if recorded:
-        try:
-            decision = decision_view(store, await service.show(store, visit.identity, sent.about))
-        except UnknownPending:  # its run is deleted since
-            decision = None
-    return answer(schemas.KeyView(request=sent.about, recorded=recorded, decision=decision))
+        with suppress(UnknownPending):  # its run is deleted since
+            decision = decision_view(store, await service.show(store, visit.identity, pending_id))
+    return answer(schemas.KeyView(recorded=recorded, decision=decision))
 
 
 # Pieces
+
+
+def _key_of_one(visit: Visit, pending_id: str, key: str) -> str:
+    return scoped(visit.identity, _ONE, key, pending_id)
 
 
 async def _answer_of(visit: Visit, pending_id: str, body: inputs.DecisionBody) -> Answer:
@@ -275,10 +276,10 @@ DECISIONS: Final = (
     ),
     Route(
         method="GET",
-        path=f"{BASE}/decisions/by-key/{{key:path}}",
+        path=f"{BASE}/requests/{{id}}/decision/by-key/{{key:path}}",
         handler=decision_by_key,
         scope="decide",
-        summary="What became of a decision, by its idempotency key",
+        summary="Whether a decision was recorded under an idempotency key, and what became of it",
         answer=schemas.KeyView,
         problems=("invalid",),
     ),

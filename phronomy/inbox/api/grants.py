@@ -13,7 +13,7 @@ from phronomy.inbox.api.requests import BASE, answer, maybe, person_of, tag_of, 
 from phronomy.inbox.idempotency import begun_once, body_digest, key_of, scoped
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
-from phronomy.inbox.service import check_digest
+from phronomy.inbox.service import check_grant
 
 if TYPE_CHECKING:
     from phronomy.inbox.visit import Visit
@@ -44,9 +44,9 @@ async def give_grant(visit: Visit) -> Response:
         raise Problem("invalid", "A time has a time zone.", errors=[{"pointer": "/until", "detail": "no zone"}])
     key = scoped(visit.identity, _ROUTE, key_of(visit))
     sent = body_digest(body.model_dump(mode="json"))
-    async with begun_once(visit.store, key, about=body.request, body=sent) as once:
+    async with begun_once(visit.store, key, body=sent) as once:
         if once.made is None:
-            await check_digest(visit.store, visit.identity, body.request, body.digest)
+            await check_grant(visit.store, visit.identity, body.request, body.digest)
             given = await visit.store.agrant_like(
                 body.request,
                 digest=body.digest,
@@ -79,7 +79,7 @@ async def sign_grant(visit: Visit) -> Response:
     """Sign a grant, as one more of those who give it."""
     id = visit.params["id"]
     key = scoped(visit.identity, _SIGNATURES, key_of(visit))
-    async with begun_once(visit.store, key, about=id, body=body_digest(id)) as once:
+    async with begun_once(visit.store, key, body=body_digest(id)) as once:
         # Signed under this key before, the grant has another tag than the one that was seen.
         if once.made is None:
             await _as_seen(visit)

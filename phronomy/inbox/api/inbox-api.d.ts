@@ -176,7 +176,7 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/v1/decisions/by-key/{key}": {
+    "/api/v1/requests/{id}/decision/by-key/{key}": {
         parameters: {
             query?: never;
             header?: never;
@@ -184,7 +184,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What became of a decision, by its idempotency key
+         * Whether a decision was recorded under an idempotency key, and what became of it
          * @description Needs the scope `decide`.
          */
         get: operations["decision_by_key"];
@@ -991,11 +991,9 @@ export interface components {
         };
         /**
          * KeyView
-         * @description What was sent under an idempotency key. `recorded` says whether the store has the decision.
+         * @description A decision by its idempotency key. `recorded` says whether the store has one under it; `decision` is None without its run.
          */
         KeyView: {
-            /** Request */
-            request: string;
             /** Recorded */
             recorded: boolean;
             /** @default null */
@@ -3134,6 +3132,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                id: string;
                 key: string;
             };
             cookie?: never;

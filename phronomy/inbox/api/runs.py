@@ -170,7 +170,7 @@ async def start_run(visit: Visit) -> Response:
     if agent is None:
         raise Problem("invalid", errors=[{"pointer": "/agent", "detail": "this server has no such agent"}])
     key = scoped(visit.identity, "runs", key_of(visit))
-    async with begun_once(visit.store, key, about=body.agent, body=body_digest(body.model_dump(mode="json"))) as once:
+    async with begun_once(visit.store, key, body=body_digest(body.model_dump(mode="json"))) as once:
         if once.made is None:
             stream = agent.astream(
                 body.input, thread_id=body.thread, label=body.label, requester=visit.identity.principal
@@ -191,7 +191,7 @@ async def cancel_run(visit: Visit) -> Response:
     branch, _ = await visit.store.ahead(run_id)
     key = scoped(visit.identity, "runs/cancel", key_of(visit))
     sent = body_digest(run_id, body.model_dump(mode="json"))
-    async with begun_once(visit.store, key, about=run_id, body=sent) as once:
+    async with begun_once(visit.store, key, body=sent) as once:
         if once.made is None:
             agent = agent_of(visit, branch.agent)
             if agent is None:

@@ -228,9 +228,8 @@ class DecisionView(Given):
 
 
 class KeyView(Given):
-    """What was sent under an idempotency key. `recorded` says whether the store has the decision."""
+    """A decision by its idempotency key. `recorded` says whether the store has one under it; `decision` is None without its run."""
 
-    request: str
     recorded: bool
     decision: DecisionView | None = None
 

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 KIND: Final = "inbox-failures"
 _VERSION: Final = 1
 
-Way: TypeAlias = Literal["login", "link", "token"]
-"""What somebody has tried: to sign in elsewhere, a one-time link, an API token."""
+Way: TypeAlias = Literal["login", "link", "mail", "token"]
+"""What somebody has tried: to sign in elsewhere, a one-time link, the link of a mail, an API token."""
 
 _TRIES: Final = 8
 """So many times a count is written anew that somebody else has changed at the same moment."""
@@ -157,8 +157,9 @@ class Limits:
     """The limits of an inbox. `failures` are those of logins, links and tokens, by address, in all processes together.
 
     By each process: `logins` starts of a login a minute and address; `decisions`, `checks` (looks at an answer before it counts) and
-    `grants` (given or revoked) a minute and person; `streams` of events at the same time a person. The pages and the API count as
-    one, and a batch counts each of its requests. Raises `ConfigurationError`.
+    `grants` (given or revoked) a minute and person; `streams` of events at the same time a person; `links`, how often one link of a
+    mail is opened or pressed a minute. The pages and the API count as one, and a batch counts each of its requests. Raises
+    `ConfigurationError`.
     """
 
     def __init__(
@@ -171,6 +172,7 @@ class Limits:
         checks: int = 120,
         grants: int = 60,
         streams: int = 5,
+        links: int = 60,
     ) -> None:
         self.failures: Failures = failures if failures is not None else Failures(store)
         self._logins = Rate(logins, 60.0)
@@ -179,10 +181,15 @@ class Limits:
         self._checks = Rate(checks, 60.0)
         self._grants = Rate(grants, 60.0)
         self._streams = AtOnce(streams)
+        self._links = Rate(links, 60.0)
 
     def login(self, request: Request) -> None:
         """Count the start of a login. Raises `Problem` (`slow-down`)."""
         self._logins.take(network_of(address_of(request)))
+
+    def link(self, token_id: str) -> None:
+        """Count a look at the page of a mail's link, or a press of its button. Raises `Problem` (`slow-down`)."""
+        self._links.take(token_id)
 
     def decision(self, identity: Identity, count: int = 1) -> None:
         """Count decisions, whether they will be recorded or not. Raises `Problem` (`slow-down`, `invalid`)."""

@@ -132,17 +132,17 @@ class Sessions:
             )
         if same_site not in ("lax", "strict"):
             raise ConfigurationError(f"Sessions: same_site is 'lax' or 'strict', not {quoted(same_site)}")
-        self._store = store
+        self.store: Store = store
         self._idle = idle
         self._absolute = absolute
         # Somebody who is seen all the time is noted as seen well before they would be taken for idle.
         self._slide = min(_SEEN, idle / 4)
-        self._secure = secure
-        self._same_site: Literal["lax", "strict"] = same_site
+        self.secure: bool = secure
+        self.same_site: Literal["lax", "strict"] = same_site
         self.cookie: str = cookie
 
     def __repr__(self) -> str:
-        return f"Sessions({self._store!r})"
+        return f"Sessions({self.store!r})"
 
     async def begin(
         self,
@@ -156,14 +156,14 @@ class Sessions:
 
         The oldest of theirs ends if they have `MOST`. Raises `StoreError`.
         """
-        _, listed = await look_up(self._store, tenant, principal)
+        _, listed = await look_up(self.store, tenant, principal)
         if replaces is not None:
             await self.end(replaces)
         before = await self.of(principal.id, tenant=tenant)
         for each in before[: max(0, len(before) - MOST + 1)]:
             await self.end(each.key)
         secret = secrets.token_urlsafe(32)
-        now = self._store.clock()
+        now = self.store.clock()
         row = _Row(
             principal=principal.without_claims(),
             tenant=tenant,
@@ -174,7 +174,7 @@ class Sessions:
         )
         key = _key(secret)
         # First the note: a session without one would not end when its owner signs out everywhere.
-        await self._store.aput_document(
+        await self.store.aput_document(
             Document(
                 kind=NOTE,
                 key=f"{self._of(principal.id, tenant)}/{key}",
@@ -182,16 +182,16 @@ class Sessions:
                 expires_at=now + self._absolute,
             )
         )
-        await self._store.aput_document(self._document(key, row))
+        await self.store.aput_document(self._document(key, row))
         return secret
 
     def set_cookie(self, response: Response, secret: str) -> None:
         """Have a browser keep the secret of a session."""
-        response.set_cookie(self.cookie, secret, path="/", secure=self._secure, httponly=True, samesite=self._same_site)
+        response.set_cookie(self.cookie, secret, path="/", secure=self.secure, httponly=True, samesite=self.same_site)
 
     def clear_cookie(self, response: Response) -> None:
         """Have a browser forget the secret of a session."""
-        response.delete_cookie(self.cookie, path="/", secure=self._secure, httponly=True, samesite=self._same_site)
+        response.delete_cookie(self.cookie, path="/", secure=self.secure, httponly=True, samesite=self.same_site)
 
     async def identify(self, request: Request) -> Identity | None:
         """Who has the session that a request names; None if there is none, or it is over.
@@ -212,21 +212,21 @@ class Sessions:
 
     async def _found(self, key: str) -> Identity | None:
         """Who has the session with this key. Raises `Behind` if it was changed while they were looked up."""
-        found = await self._store.aget_document(KIND, key)
+        found = await self.store.aget_document(KIND, key)
         if found is None or (row := _read(found)) is None:
             return None
-        now = self._store.clock()
+        now = self.store.clock()
         if self._is_over(row, now):
             await self.end(key)
             return None
-        principal, listed = await look_up(self._store, row.tenant, row.principal)
+        principal, listed = await look_up(self.store, row.tenant, row.principal)
         if row.listed and not listed:  # removed from the directory
             await self.end(key)
             return None
         # Before anything is done with the roles of the directory: if this breaks off, nobody was let in.
         if listed != row.listed or now - row.seen >= self._slide:
             noted = self._document(key, replace(row, seen=max(now, row.seen), listed=listed))
-            await self._store.aput_document(replace(noted, version=found.version))
+            await self.store.aput_document(replace(noted, version=found.version))
         return Identity(
             principal=principal,
             tenant=row.tenant,
@@ -238,26 +238,26 @@ class Sessions:
 
     async def end(self, key: str) -> None:
         """End a session at once, in all processes. Nothing happens if it is over. Raises `StoreError`."""
-        await self._store.adelete_document(KIND, key)
+        await self.store.adelete_document(KIND, key)
 
     async def of(self, principal_id: str, *, tenant: str | None = None) -> tuple[SessionInfo, ...]:
         """The sessions of somebody in a tenant, oldest first, under whichever id they have signed in. Raises `StoreError`.
 
         `principal_id` is their id, or one by which the directory knows them.
         """
-        of = store_of(self._store, tenant)
+        of = store_of(self.store, tenant)
         person = await apart(of, person_known_as, of, principal_id)
         ids = {principal_id} if person is None else {principal_id, person.id, *person.aliases}
         found: list[SessionInfo] = []
-        now = self._store.clock()
+        now = self.store.clock()
         for id in ids:
             for note in await self._notes(self._of(id, tenant)):
                 key = note.key.rpartition("/")[2]
-                document = await self._store.aget_document(KIND, key)
+                document = await self.store.aget_document(KIND, key)
                 row = _read(document) if document is not None else None
                 if row is None or self._is_over(row, now):
                     if document is None and now - _began(note) >= _FRESH:
-                        await self._store.adelete_document(NOTE, note.key)
+                        await self.store.adelete_document(NOTE, note.key)
                     continue
                 found.append(_info(key, row))
         return tuple(sorted(found, key=lambda each: each.began_at))
@@ -267,7 +267,7 @@ class Sessions:
         found: list[Document] = []
         after = f"{of}/"
         while True:
-            page = await self._store.aselect_documents(NOTE, after=after, limit=_BATCH)
+            page = await self.store.aselect_documents(NOTE, after=after, limit=_BATCH)
             theirs = [each for each in page if each.key.startswith(f"{of}/")]
             found += theirs
             if len(theirs) < _BATCH:  # what follows is of others
@@ -276,7 +276,7 @@ class Sessions:
 
     def _of(self, principal_id: str, tenant: str | None) -> str:
         """The hash of a person: an id is somebody else's in another tenant."""
-        who = json.dumps([store_of(self._store, tenant).tenant, principal_id])
+        who = json.dumps([store_of(self.store, tenant).tenant, principal_id])
         return hashlib.sha256(who.encode()).hexdigest()
 
     async def end_all(self, principal_id: str, *, tenant: str | None = None) -> int:

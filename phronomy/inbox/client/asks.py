@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import BaseModel
 
@@ -220,15 +220,16 @@ def _typed(problem: Problem, path: str) -> PhronomyError:
             return problem
 
 
-def unreachable(ask: Ask[Any], tries: int) -> Problem:
-    """What is raised when no answer has come at all."""
+def unreachable(url: str, ask: Ask[Any], tries: int) -> Problem:
+    """What is raised when no answer has come at all from the inbox at this address."""
+    times = "once" if tries == 1 else f"{tries} times"
+    told = f"The server at {told_address(url)} did not answer, asked {times}."
     if ask.key is None:
-        return Problem("unavailable", f"The server did not answer, {tries} times.")
+        return Problem("unavailable", told)
     key = ask.key.strip('"')
     return Problem(
         "unavailable",
-        f"The server did not answer, {tries} times. Whether anything was recorded is not known: send it again with the same"
-        " key, or ask what was sent under it.",
+        f"{told} Whether anything was recorded is not known: send it again with the same key, or ask what was sent under it.",
         key=key,
     )
 
@@ -302,5 +303,14 @@ class EventLines:
 def address(url: str) -> str:
     """The address of an inbox, without a slash at its end. Raises `ConfigurationError`."""
     if not isinstance(url, str) or not url.startswith(("https://", "http://")):
-        raise ConfigurationError("the url of an inbox begins with https://, such as https://example.org/inbox")
+        raise ConfigurationError(
+            "the url of an inbox begins with https://, such as https://example.org/inbox; or with http://, such as"
+            " http://127.0.0.1:8484, on one's own machine"
+        )
     return url.rstrip("/")
+
+
+def told_address(url: str) -> str:
+    """The address for messages: without a password, a query or a fragment."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -150,7 +150,7 @@ class InboxClient(_Client):
                 response = self._http.request(**self._sent(ask))
             pause = self._again(ask, tries, response)
             if pause is None and response is None:
-                raise asks.unreachable(ask, tries)
+                raise asks.unreachable(self._url, ask, tries)
             if pause is None and response is not None:
                 return self._read(ask, response)
             time.sleep(pause or 0.0)
@@ -223,9 +223,11 @@ class InboxClient(_Client):
         """What edited arguments come to. Nothing is changed."""
         return self.send(asks.check(shown, args))
 
-    def sent(self, key: str) -> schemas.KeyView:
-        """What became of a decision that was sent under this key."""
-        return self.send(asks.asked(f"/decisions/by-key/{asks.part(key)}", schemas.KeyView))
+    def sent(self, request: str, key: str) -> schemas.KeyView:
+        """Whether a decision about the request with this id was recorded under a key, and what became of it."""
+        return self.send(
+            asks.asked(f"/requests/{asks.part(request)}/decision/by-key/{asks.part(key)}", schemas.KeyView)
+        )
 
     def audit(
         self,
@@ -372,7 +374,7 @@ class AsyncInboxClient(_Client):
                 response = await self._http.request(**self._sent(ask))
             pause = self._again(ask, tries, response)
             if pause is None and response is None:
-                raise asks.unreachable(ask, tries)
+                raise asks.unreachable(self._url, ask, tries)
             if pause is None and response is not None:
                 return self._read(ask, response)
             await asyncio.sleep(pause or 0.0)
@@ -448,9 +450,11 @@ class AsyncInboxClient(_Client):
         """What edited arguments come to. Nothing is changed."""
         return await self.send(asks.check(shown, args))
 
-    async def sent(self, key: str) -> schemas.KeyView:
-        """What became of a decision that was sent under this key."""
-        return await self.send(asks.asked(f"/decisions/by-key/{asks.part(key)}", schemas.KeyView))
+    async def sent(self, request: str, key: str) -> schemas.KeyView:
+        """Whether a decision about the request with this id was recorded under a key, and what became of it."""
+        return await self.send(
+            asks.asked(f"/requests/{asks.part(request)}/decision/by-key/{asks.part(key)}", schemas.KeyView)
+        )
 
     def audit(
         self,

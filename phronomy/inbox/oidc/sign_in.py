@@ -165,11 +165,24 @@ class OIDC:
         )
 
     def check_inbox(self, site: Site) -> None:
-        """Refuse an inbox whose address people could not come back to with safety. Raises `ConfigurationError`."""
+        """Refuse an inbox that people could not come back to, or whose session their browsers would not bring along.
+
+        Raises `ConfigurationError`.
+        """
         if site.public_url is None or not is_safe_url(site.public_url, loopback=True):
             raise ConfigurationError(
                 "OIDC: Inbox(public_url=...) is needed, with https: the provider sends people back there."
                 " On one's own machine, http://localhost and http://127.0.0.1 will do"
+            )
+        if site.sessions.secure and not site.public_url.startswith("https:"):
+            raise ConfigurationError(
+                f"OIDC: nobody could sign in at {site.public_url}: without TLS, clients drop the secure cookie of the"
+                ' session. Give Inbox(sessions=Sessions(store, cookie="phronomy", secure=False))'
+            )
+        if site.sessions.same_site == "strict":
+            raise ConfigurationError(
+                "OIDC: people come back from the site of the provider, and with same_site='strict' browsers would not bring"
+                " the cookie of the new session along. Leave same_site of the Sessions at 'lax'"
             )
 
     async def _begin(self, visit: Visit) -> Response:
@@ -246,7 +259,11 @@ class OIDC:
             or not compare_digest(attempt.state.encode(), state.encode())
             or (attempt.way, attempt.issuer, attempt.client_id) != (self.start, self.issuer, self._client_id)
         ):
-            raise Problem("sign-in-failed", "This browser has not begun this sign-in, or has finished it before.")
+            # Cookies are of the host: whoever has begun under another name of this server has none here.
+            raise Problem(
+                "sign-in-failed",
+                f"This browser has not begun this sign-in at {visit.inbox.public_url}, or has finished it before.",
+            )
         if attempt.until <= visit.inbox.store.clock():
             raise Problem("sign-in-failed", "The attempt has taken more than ten minutes.")
         if not await attempts.use(visit.inbox.store, attempt):

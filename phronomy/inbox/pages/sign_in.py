@@ -36,6 +36,7 @@ async def login(visit: Visit) -> Response:
         to=return_path(asked.get("to")),
         link=_link(visit),
         signed_out=asked.get("said") == "out",
+        ended=asked.get("said") == "ended",
         announced=asked.get("said") == "printed",
     )
 

@@ -15,6 +15,7 @@ from phronomy.inbox.pages.records.grants import GRANTS
 from phronomy.inbox.pages.records.history import HISTORY
 from phronomy.inbox.pages.records.runs import RUNS
 from phronomy.inbox.pages.sign_in import SIGN_IN
+from phronomy.inbox.pages.typed import typed_before
 from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.waiting import WAITING
 from phronomy.inbox.problems import TYPES, Problem
@@ -24,10 +25,21 @@ if TYPE_CHECKING:
     from phronomy.inbox.visit import Visit
 
 
-def problem_page(visit: Visit, problem: Problem, log_id: str) -> Response:
-    """The page about a problem."""
+async def problem_page(visit: Visit, route: Route | None, problem: Problem, log_id: str) -> Response:
+    """The page about a problem, with what somebody had typed into the form that met it."""
+    kind = TYPES[problem.type]
+    given = await typed_before(visit, route, problem)
     return render(
-        visit, "problem.html", problem=problem, kind=TYPES[problem.type], log_id=log_id, status=problem.status
+        visit,
+        "problem.html",
+        problem=problem,
+        kind=kind,
+        lead=kind.on_page if problem.detail == kind.advice else problem.detail,
+        typed=given.typed,
+        too_long=given.too_long,
+        back=given.back,
+        log_id=log_id,
+        status=problem.status,
     )
 
 

@@ -116,8 +116,8 @@ def media_type(headers: Mapping[str, str]) -> str:
     return kind if kind in _MEDIA_TYPES else ""
 
 
-def seconds_of(text: str | None) -> float | None:
-    """The seconds that `Retry-After` asks to wait, as a number or a date (RFC 9110, 10.2.3)."""
+def seconds_of(text: str | None, *, now: float | None = None) -> float | None:
+    """The seconds that `Retry-After` asks to wait, as a number or a date (RFC 9110, 10.2.3); a date counts from `now`."""
     if not text:
         return None
     with suppress(ValueError):
@@ -125,7 +125,7 @@ def seconds_of(text: str | None) -> float | None:
     from email.utils import parsedate_to_datetime  # noqa: PLC0415  # rare, and half of the email package
 
     try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+        return max(0.0, parsedate_to_datetime(text).timestamp() - (time.time() if now is None else now))
     except (ValueError, OverflowError):
         return None
 

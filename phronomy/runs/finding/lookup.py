@@ -66,7 +66,7 @@ from phronomy.stores.derived.adoption import adopt
 from phronomy.stores.log.log import as_sealed, row_entry, rows_of
 from phronomy.stores.log.row_delta import outcome_from
 from phronomy.stores.memory import MemoryStore
-from phronomy.stores.rows import ENDED, OPEN, Append, Behind, Branch, Claim
+from phronomy.stores.rows import ENDED, OPEN, Append, Behind, Branch, Claim, Occupied
 
 # Beginning
 
@@ -81,6 +81,12 @@ class Beginning:
     metadata: Mapping[str, Any] | None
     label: str | None
     requester: str | Principal | None = None
+    # A run that is begun once: under this id, if there is none yet, and left to whoever drives it.
+    run_id: str | None = None
+
+
+class AlreadyBegun(Exception):
+    """There is a run under the id that was given. Nothing was written."""
 
 
 def requested_by(given: str | Principal | None) -> Principal | None:
@@ -93,7 +99,10 @@ def requested_by(given: str | Principal | None) -> Principal | None:
 
 
 def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runner:
-    """A runner of a new run whose input is stored. Raises `Occupied` if the thread is not free, `ConfigurationError`."""
+    """A runner of a new run whose input is stored.
+
+    Raises `Occupied` if the thread is not free, `AlreadyBegun`, `ConfigurationError`.
+    """
     thread_id = beginning.thread_id
     if thread_id is not None:
         if not isinstance(thread_id, str) or not thread_id:
@@ -118,7 +127,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
         idle = idle + 1 if seen == (last := parent.id if parent is not None else None) else 0
         if idle > IDLE:
             raise contradiction(thread_id)
-        seen, run_id = last, new_id("run")
+        seen, run_id = last, beginning.run_id or new_id("run")
         try:
             first = spec.first(beginning.input, parent, beginning.history)
             state = chain.begin(
@@ -138,12 +147,24 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
         except (JsonError, ValueError) as error:
             raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
         try:
-            return _create(store, spec, deps, parent, state)
+            return _create(store, spec, deps, parent, state, left=beginning.run_id is not None)
         except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
             continue
+        except (Occupied, StoreError):
+            # The store refuses a second run of one id. It is what keeps the thread busy, or has ended already.
+            if beginning.run_id is not None and store.branches(run_id=run_id):
+                raise AlreadyBegun(run_id) from None
+            raise
 
 
-def _create(store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint) -> Runner:
+_LEFT: Final = "nobody yet"
+_MOMENT: Final = 1e-6
+"""Who holds a run that is left to whoever drives it, and for how many seconds. None at all would be the store's own lease."""
+
+
+def _create(
+    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool
+) -> Runner:
     branch = Branch.of(state)
     if parent is not None:
         origin = next((item for item in store.branches(run_id=parent.run_id) if item.id == parent.branch_id), None)
@@ -152,13 +173,13 @@ def _create(store: Store, spec: Spec, deps: object, parent: Checkpoint | None, s
         place = Branch.of(state, parent_branch=origin.id, parent_seq=origin.seq, seq=origin.seq)
         # The newest run of a thread is found by this time. A clock that was set back must not hide a run behind the one before it.
         branch = replace(place, changed_at=origin.changed_at)  # it is later, whatever the clock here says
-    owner = new_owner()
+    owner = _LEFT if left else new_owner()
     change = Append(
         branch_id=branch.id,
         seq=branch.seq,
         entries=(row_entry(parent, state, {}),),
         take=owner,
-        lease=store.lease,
+        lease=_MOMENT if left else store.lease,
         head=state.id,
         status="running",
         announce=bool(spec.announcements),
@@ -311,6 +332,8 @@ def open_head(
     # What was just read is good enough. If somebody wrote since, the first write of ours is refused, and all is read again.
     branch, head = seen if seen is not None and seen[0].head == seen[1].id else store.head(branch_id)
     runner = Runner(spec, Ledger(store, branch, head), head, deps=deps)
+    # Whoever has begun it drove nothing, and told nobody that it began.
+    runner.begins = branch.owner == _LEFT
     # By the clock of the store, for all workers alike.
     live = branch.is_held(store.clock())
     # Whoever opens a run whose worker is gone deals with what that worker left, before anything else is decided (law 5). It is

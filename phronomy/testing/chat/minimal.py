@@ -10,7 +10,7 @@ import hmac
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from phronomy.chat.channel import (
@@ -24,12 +24,13 @@ from phronomy.chat.channel import (
     Pace,
     RateLimited,
     Received,
+    Said,
     Submitted,
     Work,
 )
 from phronomy.chat.http import HttpRequest, Refused, Response, json_response
 from phronomy.foundation.json_text import JsonError, parse
-from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, delivered
+from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, Written, delivered
 
 _SECRET: Final = b"a secret of tests"
 
@@ -39,6 +40,7 @@ class MinimalChannel:
 
     name: Final = "minimal"
     form_limits: FormLimits = FormLimits(fields=10, value=1_000, choices=10)
+    say_limit: int = 400
 
     def __init__(self, platform: MinimalPlatform) -> None:
         self._platform = platform
@@ -55,7 +57,13 @@ class MinimalChannel:
             said: Any = parse(request.body.decode())
             if said["kind"] == "hello":
                 return json_response({"hello": said["hello"]})
-            alias, delivery, data = f"minimal:{said['user']}", str(said["id"]), str(said["data"])
+            alias, delivery = f"minimal:{said['user']}", str(said["id"])
+            if said["kind"] == "message":
+                thread, reply = str(said["thread"]), {"user": str(said["user"])}
+                return Said(
+                    alias=alias, delivery=delivery, text=str(said["text"]), thread=thread, to=thread, reply=reply
+                )
+            data = str(said["data"])
             ref = str(said["ref"])
             if said["kind"] == "click":
                 return Click(alias=alias, delivery=delivery, data=data, ref=ref, reply={"user": str(said["user"])})
@@ -80,7 +88,11 @@ class MinimalChannel:
 
     def post(self, to: str, card: Card, *, key: str) -> str:
         """As `Channel.post`."""
-        return self._platform.post(card)
+        return self._platform.post(to, card)
+
+    def say(self, to: str, text: str, *, key: str) -> str:
+        """As `TalkingChannel.say`."""
+        return self._platform.say(to, text)
 
     def update(self, ref: str, card: Card) -> None:
         """As `Channel.update`."""
@@ -100,6 +112,8 @@ class MinimalPlatform:
     """A chat platform in memory, with one room."""
 
     place: Final = "minimal:room"
+    signs: Final = "requests"
+    forms_are_answers: Final = False
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock if clock is not None else Clock()
@@ -107,6 +121,7 @@ class MinimalPlatform:
         self.forms: dict[str, tuple[Form, str]] = {}
         self.reminded: list[str] = []
         self._shown: dict[str, Shown] = {}
+        self._places: dict[str, str] = {}
         self._told: list[tuple[str, str]] = []
         self._troubles: list[Trouble] = []
         self._handler: Answering | None = None
@@ -127,12 +142,21 @@ class MinimalPlatform:
             raise ChannelRefused("no", gone=trouble == "gone")
         return trouble == "dropped"
 
-    def post(self, card: Card) -> str:
+    def post(self, to: str, card: Card) -> str:
         """Post a message."""
+        return self._add(to, lambda ref: _shown(ref, card, 0))
+
+    def say(self, to: str, text: str) -> str:
+        """Post a text."""
+        assert 0 < len(text) <= MinimalChannel.say_limit
+        return self._add(to, lambda ref: Shown(ref=ref, text=_escape(text)))
+
+    def _add(self, to: str, made: Callable[[str], Shown]) -> str:
         is_lost = self.meet_trouble()
         with self._lock:
             ref = f"m{len(self._shown) + 1}"
-            self._shown[ref] = _shown(ref, card, 0)
+            self._shown[ref] = made(ref)
+            self._places[ref] = to
         if is_lost:
             raise ChannelError("no answer")
         return ref
@@ -155,8 +179,18 @@ class MinimalPlatform:
         return f"minimal:{by}"
 
     def messages(self) -> list[Shown]:
-        """The messages, oldest first."""
-        return list(self._shown.values())
+        """The messages of the room, oldest first."""
+        return self.conversation("room")
+
+    def write(self, by: str, text: str, *, thread: str | None = None) -> Written:
+        """What a person writes to the bot; the whole platform has as many threads as anybody begins."""
+        thread = thread if thread is not None else f"thread {self._count + 1}"
+        sent = self._signed({"kind": "message", "user": by, "text": text, "thread": thread})
+        return Written(sent=sent, thread=thread)
+
+    def conversation(self, thread: str) -> list[Shown]:
+        """What the bot has posted in a thread, oldest first."""
+        return [shown for ref, shown in self._shown.items() if self._places[ref] == thread]
 
     def reminders(self) -> list[str]:
         """The texts of reminders."""
@@ -168,7 +202,10 @@ class MinimalPlatform:
 
     def deliver(self, sent: Sent) -> Response:
         """Send a request to the handler, and let it finish."""
-        return delivered(self._handler, sent)
+        response = delivered(self._handler, sent)
+        if response.status == 200 and (said := json.loads(sent.body))["kind"] == "message":
+            self._note(said["user"], response)
+        return response
 
     def click(self, shown: Shown, action: Action, by: str) -> Response:
         """Press a button."""
@@ -223,8 +260,12 @@ def signature(at: str, body: bytes) -> str:
     return hmac.new(_SECRET, at.encode("utf-8", "surrogatepass") + b"." + body, hashlib.sha256).hexdigest()
 
 
+def _escape(text: str) -> str:
+    return re.sub(r"([@\[])", r"\\\1", text)
+
+
 def _shown(ref: str, card: Card, edits: int) -> Shown:
     lines = [card.title, card.status, *(f"{line.name}: {line.value}" for line in card.lines), *card.notes]
-    text = re.sub(r"([@\[])", r"\\\1", "\n".join(lines))
+    text = _escape("\n".join(lines))
     buttons: dict[str, str] = {each.action: each.data for each in card.buttons}
     return Shown(ref=ref, text=text, buttons=buttons, link=card.link, edits=edits)

@@ -52,6 +52,14 @@ class Sent:
     body: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a person has written to the bot: the request of the platform, and the thread of the chat, as the platform names it."""
+
+    sent: Sent
+    thread: str
+
+
 def delivered(handler: Answering | None, sent: Sent) -> Response:
     """The answer of a handler to a request, once it has done what follows it."""
     assert handler is not None, "connect the platform first"
@@ -75,6 +83,10 @@ class Platform(Protocol):
     channel: Channel
     place: str
     clock: Clock
+    signs: Literal["requests", "origin"]
+    """What the platform proves: each request with its time and its body, or only who sends it."""
+    forms_are_answers: bool
+    """Whether a form is the answer to a click itself, so that no call to the platform can fail that opens it."""
 
     def connect(self, handler: Answering) -> None:
         """Have clicks sent to this handler."""
@@ -126,4 +138,16 @@ class Platform(Protocol):
 
     def close(self) -> None:
         """Shut it down."""
+        ...
+
+
+class TalkingPlatform(Platform, Protocol):
+    """A fake chat platform on which people write to a bot."""
+
+    def write(self, by: str, text: str, *, thread: str | None = None) -> Written:
+        """The request that a message to the bot makes, signed now; `deliver` sends it. Without a thread it begins a new one."""
+        ...
+
+    def conversation(self, thread: str) -> list[Shown]:
+        """What the bot has posted in a thread, texts and requests, oldest first."""
         ...

@@ -17,12 +17,13 @@ from urllib.parse import parse_qs, urlencode
 from phronomy.chat.channel import Action, Channel
 from phronomy.chat.http import Response
 from phronomy.chat.slack.signature import sign
-from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, delivered
+from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, Written, delivered
 
 SECRET: Final = "8f742231b10e8888abcd99yyyzzz85a5"
 TOKEN: Final = "xoxb-of-tests"
 APP_TOKEN: Final = "xapp-of-tests"
-"""The signing secret, the bot token and the app token of the fake app."""
+BOT: Final = "U00000000BOT"
+"""The signing secret, the bot token and the app token of the fake app, and the id of its bot."""
 
 _TRIGGER: Final = 3.0
 _TEXT: Final = 13_200
@@ -37,6 +38,8 @@ class FakeSlack:
 
     team: Final = "T0000000001"
     place: Final = "slack:C0000000001"
+    signs: Final = "requests"
+    forms_are_answers: Final = False
 
     def __init__(self, clock: Clock | None = None, *, rates: bool = False) -> None:
         self.clock: Clock = clock if clock is not None else Clock()
@@ -123,21 +126,30 @@ class FakeSlack:
 
     def messages(self) -> list[Shown]:
         """The messages of the channel, oldest first, without replies in threads."""
+        return [self._shown(key) for key, found in self._messages.items() if "thread_ts" not in found]
+
+    def conversation(self, thread: str) -> list[Shown]:
+        """What the bot has posted in a thread, such as `C0000000001/1800000000.000001`, oldest first."""
+        channel, _, ts = thread.partition("/")
         return [
-            Shown(
-                ref="/".join(key),
-                text=_seen(found),
-                buttons=_buttons(found),
-                link=_link(found),
-                edits=self._edits.get(key, 0),
-            )
-            for key, found in self._messages.items()
-            if "thread_ts" not in found
+            self._shown(key)
+            for key, found in [*self._messages.items()]
+            if key[0] == channel and found.get("thread_ts") == ts
         ]
 
     def reminders(self) -> list[str]:
-        """The texts of the replies in threads."""
-        return [_seen(found) for found in self._messages.values() if "thread_ts" in found]
+        """The texts of the replies in threads which the channel sees too."""
+        return [_seen(found) for found in self._messages.values() if found.get("reply_broadcast")]
+
+    def _shown(self, key: tuple[str, str]) -> Shown:
+        found = self._messages[key]
+        return Shown(
+            ref="/".join(key),
+            text=_seen(found),
+            buttons=_buttons(found),
+            link=_link(found),
+            edits=self._edits.get(key, 0),
+        )
 
     def told(self, by: str) -> list[str]:
         """What a person alone was told."""
@@ -151,6 +163,71 @@ class FakeSlack:
         """What goes wrong with the next calls of the Web API."""
         self._troubles += troubles
 
+    def write(self, by: str, text: str, *, thread: str | None = None, alone: bool = False, **changes: Any) -> Written:
+        """The event of a message that mentions the bot, or, with `alone`, of a direct message. `changes` are fields of the event.
+
+        Nothing is sent: `deliver` sends it once, and `persist` as Slack does.
+        """
+        with self._lock:
+            self._count += 1
+            number = self._count
+        ts = f"{int(self.clock.now)}.{500_000 + number:06d}"
+        channel = thread.partition("/")[0] if thread is not None else "D" + by[1:] if alone else self._place
+        escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        event: dict[str, Any] = {
+            "type": "message" if channel[0] == "D" else "app_mention",
+            "user": by,
+            "team": self.team,
+            "text": escaped if channel[0] == "D" else f"<@{BOT}> {escaped}",
+            "ts": ts,
+            "channel": channel,
+            "event_ts": ts,
+        }
+        event |= {"channel_type": "im"} if channel[0] == "D" else {}
+        event |= {"thread_ts": thread.partition("/")[2]} if thread is not None else {}
+        return Written(
+            sent=self.event({**event, **changes}), thread=thread if thread is not None else f"{channel}/{ts}"
+        )
+
+    def event(self, event: Mapping[str, Any], *, id: str | None = None, retry: int = 0) -> Sent:
+        """An event of the Events API, signed now. `retry` is the number of the retry, from 1."""
+        with self._lock:
+            self._count += 1
+            number = self._count
+        payload = {
+            "type": "event_callback",
+            "token": "none",
+            "team_id": self.team,
+            "api_app_id": "A0000000001",
+            "event": dict(event),
+            "event_id": id or f"Ev{number:09d}",
+            "event_time": int(self.clock.now),
+            "authorizations": [{"enterprise_id": None, "team_id": self.team, "user_id": BOT, "is_bot": True}],
+            "is_ext_shared_channel": False,
+        }
+        return self._again(json.dumps(payload).encode(), retry)
+
+    def persist(self, written: Written) -> int:
+        """Send an event as Slack does: up to three times more, while the answer is no 200. Returns how often it was sent."""
+        for retry in range(4):
+            sent = written.sent if not retry else self._again(written.sent.body, retry)
+            try:
+                if self.deliver(sent).status == 200:
+                    return retry + 1
+            except OSError:  # no answer
+                continue
+        return 4
+
+    def _again(self, body: bytes, retry: int) -> Sent:
+        sent = self.signed(body)
+        headers = {**sent.headers, "Content-Type": "application/json"}
+        headers |= {"X-Slack-Retry-Num": str(retry), "X-Slack-Retry-Reason": "http_error"} if retry else {}
+        return Sent(path=sent.path, headers=headers, body=body)
+
+    @property
+    def _place(self) -> str:
+        return self.place.partition(":")[2]
+
     def sign(self, shown: Shown, action: Action, by: str, *, team: str | None = None) -> Sent:
         """The request that a click makes, signed now."""
         channel, _, ts = shown.ref.partition("/")
@@ -158,12 +235,14 @@ class FakeSlack:
         trigger = f"trigger.{self._count}"
         self._triggers[trigger] = (self.clock.now + _TRIGGER, by)
         value = shown.buttons[action]
+        found = self._messages.get((channel, ts), {})
+        thread = {"thread_ts": found["thread_ts"]} if "thread_ts" in found else {}
         payload = {
             "type": "block_actions",
             "user": {"id": by, "username": f"somebody-{by}", "team_id": team or self.team},
             "team": {"id": self.team, "domain": "tests"},
             "api_app_id": "A0000000001",
-            "container": {"type": "message", "message_ts": ts, "channel_id": channel},
+            "container": {"type": "message", "message_ts": ts, "channel_id": channel, **thread},
             "channel": {"id": channel, "name": "general"},
             "trigger_id": trigger,
             "response_url": "https://hooks.slack.com/actions/none",
@@ -265,7 +344,7 @@ class FakeSlack:
         if method == "views.open":
             return self._open(arguments)
         channel = str(arguments.get("channel"))
-        if channel != self.place.partition(":")[2]:
+        if channel != self._place and not channel.startswith("D"):
             raise _Wrong("channel_not_found")
         if method == "chat.postEphemeral":
             self._told.append((arguments["user"], _unescaped(arguments["text"])))
@@ -283,6 +362,8 @@ class FakeSlack:
         if self._rates and self.clock.now - self._posted.get(channel, 0.0) < 1.0:
             raise _Limited
         self._posted[channel] = self.clock.now
+        if "thread_ts" in self._messages.get((channel, str(arguments.get("thread_ts"))), {}):
+            raise _Wrong("cannot_reply_to_message")  # it is a reply itself
         key = (channel, f"{int(self.clock.now)}.{len(self._messages) + 1:06d}")
         self._messages[key] = arguments
         return {"channel": channel, "ts": key[1], "message": {}}
@@ -441,4 +522,4 @@ def _unescaped(text: str) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-__all__ = ["APP_TOKEN", "SECRET", "TOKEN", "FakeSlack"]
+__all__ = ["APP_TOKEN", "BOT", "SECRET", "TOKEN", "FakeSlack"]

@@ -41,7 +41,10 @@ class FakeSocket:
         self._loop.close()
 
     def deliver(self, sent: Sent) -> dict[str, Any]:
-        """Send an interaction, as `FakeSlack.sign` makes it, over the socket; returns the payload of the acknowledgement."""
+        """Send what `FakeSlack` has signed over the socket: a click or an event. Returns the payload of the acknowledgement."""
+        if sent.body.startswith(b"{"):
+            event = json.loads(sent.body)
+            return self.send({"type": "events_api", "payload": event, "accepts_response_payload": False})
         payload = json.loads(parse_qs(sent.body.decode())["payload"][0])
         return self.send({"type": "interactive", "payload": payload, "accepts_response_payload": True})
 

@@ -21,7 +21,7 @@ from phronomy.inbox.pages.values import raw, shown, values_of
 from phronomy.inbox.pages.view import aside, render
 from phronomy.inbox.pages.waiting import next_after, path_of, query_of, votes_of
 from phronomy.inbox.pages.words import THEN, answer_schema, heading, on_expiry, on_no, on_yes, verb
-from phronomy.inbox.service import Shown, changes_between, is_risky, show
+from phronomy.inbox.service import Shown, allows_grants, changes_between, is_risky, show
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import PendingApproval
 from phronomy.stores.derived.standing import Way
@@ -101,6 +101,7 @@ async def request_shown(
         choices=choices,
         before=await rejected_before(visit, found) if state.waits else None,
         then=THEN,
+        grants=visit.may("grant") and await allows_grants(visit.store, found.request),
         problem=kept.problem,
         errors=kept.errors,
         typed=kept.given.typed if kept.given is not None else {},

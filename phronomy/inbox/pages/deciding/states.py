@@ -124,7 +124,9 @@ def _waiting(visit: Visit, shown: Shown) -> State:
     if standing.why_not == "voted":
         return State(name="voted", title="Your vote is in", text="Others have to follow.", tone="good", follows=True)
     if not standing.answers:
-        text = standing.said or WHY_NOT[standing.why_not or "not_offered"]
+        # Whom the request asks for is told once: below, with how the votes stand.
+        asked = f"Asked for: {'; '.join(shown.who)}."
+        text = (standing.said or "").removesuffix(asked).strip() or WHY_NOT[standing.why_not or "not_offered"]
         return State(name="may_not", title="You can read this, not decide it", text=text, follows=True)
     if not visit.may("decide"):
         text = "You are signed in to read. Ask whoever runs this server for the right to decide."

@@ -23,7 +23,7 @@ from phronomy.inbox.pages.view import render
 from phronomy.inbox.pages.waiting import path_of
 from phronomy.inbox.problems import Problem
 from phronomy.inbox.routes import Route
-from phronomy.inbox.service import check_digest
+from phronomy.inbox.service import NO_GRANTS, allows_grants, check_grant, is_approval
 from phronomy.records.decisions import PendingApproval
 from phronomy.records.grants import MOST_USES, NEEDED, Grant, GrantScope, is_spent
 from phronomy.stores.derived.grants import is_live
@@ -135,7 +135,7 @@ async def grant_form(visit: Visit) -> Response:
         found = await visit.store.arequest(visit.params["id"])
     except UnknownPending:
         return gone(visit)
-    return _form_page(visit, found, {}, {})
+    return await _form_page(visit, found, {}, {})
 
 
 async def give(visit: Visit) -> Response:
@@ -149,15 +149,15 @@ async def give(visit: Visit) -> Response:
     typed = {name: form.get(name) or "" for name in ("scope", "exactly", "condition", "uses", "until", "reason")}
     terms, errors = terms_of(visit, found.approval, typed)
     if terms is None:
-        return _form_page(visit, found, typed, errors, HTTPStatus.UNPROCESSABLE_ENTITY)
+        return await _form_page(visit, found, typed, errors, HTTPStatus.UNPROCESSABLE_ENTITY)
     until = end_of(terms.until)
     key = scoped(visit.identity, "page-grants", read_key(form.needed("key")))
     digest = form.needed("digest")
     sent = body_digest(found.approval.id, digest, terms.model_dump(mode="json"))
     try:
-        async with begun_once(visit.store, key, about=found.approval.id, body=sent) as once:
+        async with begun_once(visit.store, key, body=sent) as once:
             if once.made is None:
-                await check_digest(visit.store, visit.identity, found.approval.id, digest)
+                await check_grant(visit.store, visit.identity, found.approval.id, digest)
                 given = await visit.store.agrant_like(
                     found.approval.id,
                     digest=digest,
@@ -172,7 +172,7 @@ async def give(visit: Visit) -> Response:
                 )
                 once.made = given.id
     except (GrantRefused, RequestExpired) as error:
-        return _form_page(visit, found, typed, {"": str(error)}, HTTPStatus.UNPROCESSABLE_ENTITY)
+        return await _form_page(visit, found, typed, {"": str(error)}, HTTPStatus.UNPROCESSABLE_ENTITY)
     return RedirectResponse(visit.url("/grants?said=given"), status_code=HTTPStatus.SEE_OTHER)
 
 
@@ -231,7 +231,7 @@ def _day(text: str) -> date | None:
         return None
 
 
-def _form_page(
+async def _form_page(
     visit: Visit, found: Request, typed: Mapping[str, str], errors: Mapping[str, str], status: int = 200
 ) -> Response:
     item = found.approval
@@ -252,9 +252,10 @@ def _form_page(
         errors=errors,
         scopes=scopes,
         conditions=sorted(review.conditions) if review is not None else [],
-        # A tool of this process is known: one that allows no grants asks people all the same.
-        in_vain=tool is not None and tool.gate != "never" and (review is None or not review.standing),
-        can=item.why == "approval" and not (item.external or item.between_steps),
+        can=await allows_grants(visit.store, found),
+        why_not=f"For such calls grants do not count: {NO_GRANTS}."
+        if is_approval(item)
+        else "Of this, nothing can be granted: it is no request to approve a call that runs here.",
         most=MOST_USES,
         key=new_key(),
         back_path=path_of(item.id),

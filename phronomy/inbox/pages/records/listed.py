@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, time
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
-from pydantic import BaseModel, field_validator
+from pydantic import BaseModel, ConfigDict, field_validator
 
 ROWS = 50
 """Rows of a page."""
 
 
 class Listed(BaseModel):
-    """The filters of a list, as the address has them. What is empty is not there. `after` is the place where a page begins."""
+    """The filters of a list, as the address has them. What is empty is not there. `after` is the place where a page begins.
+
+    An unknown filter is refused: who is shown more than they asked for takes it for what they asked for.
+    """
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     after: str | None = None
 

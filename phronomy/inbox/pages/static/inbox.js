@@ -444,7 +444,8 @@
       $("#keys-switch").hidden = false;
       keys.checked = keysOn();
     }
-    $("#keys-note").hidden = !keysOn();
+    const note = $("#keys-note"); // whoever is not signed in has no use for the keys
+    if (note) note.hidden = !keysOn();
   };
 
   document.addEventListener("click", async (event) => {
