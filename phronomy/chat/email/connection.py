@@ -19,6 +19,8 @@ _MOST: Final = 65_536
 class Connection(smtplib.SMTP):
     """A connection of `smtplib`, watched by a deadline. It is made by the constructor, as there."""
 
+    file: Any | None
+
     def __init__(self, deadline: Deadline, host: str, port: int, **options: Any) -> None:
         self._deadline = deadline
         super().__init__(host, port, **options)
