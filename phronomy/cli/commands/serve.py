@@ -251,6 +251,6 @@ def _worker(screen: Screen, place: Place) -> Worker:
         if done.error is not None:
             screen.complain(f"{done.run_id}: {explained(done.error, 'serve')}")
         elif done.result is not None:
-            screen.say(told_of(done.result.checkpoint))
+            screen.verbatim(told_of(done.result.checkpoint))  # on one line, for whoever searches the output
 
     return Worker(place.worker, deps=place.deps, heard=heard)
