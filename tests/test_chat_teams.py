@@ -37,9 +37,9 @@ from phronomy.people import Person, StoreDirectory
 from phronomy.stores.base import Store
 from phronomy.testing import ScriptedModel, call
 from phronomy.testing.chat import Clock, FakeTeams, Shown
+from phronomy.testing.chat.loopback import Loopback
 from phronomy.testing.chat.teams import APP_ID, APP_PASSWORD, TENANT
 from phronomy.testing.chat.teams.client import acted_on, check_activity, check_card
-from phronomy.testing.chat.teams.server import Server
 
 STRANGER = "U000STRANGER"
 
@@ -547,7 +547,7 @@ def test_a_message_that_teams_does_not_name_is_not_sent_again_and_is_known_once_
     "answer", [{"id": "x" * 300_000}, {"id": float("nan")}, [], "text", None, {"error": "<script>"}]
 )
 def test_an_answer_that_is_none_of_teams_is_read_no_further(answer: Any, caplog: pytest.LogCaptureFixture) -> None:
-    server = Server(lambda method, path, headers, body: (400 if "conversations" in path else 200, {}, answer))
+    server = Loopback(lambda method, path, headers, body: (400 if "conversations" in path else 200, {}, answer))
     try:
         connector = Connector(
             app_id=APP_ID,
@@ -569,7 +569,7 @@ def test_an_answer_that_is_none_of_teams_is_read_no_further(answer: Any, caplog:
 
 
 def test_nobody_at_the_address_is_an_error_of_the_platform() -> None:
-    server = Server(lambda method, path, headers, body: None)
+    server = Loopback(lambda method, path, headers, body: None)
     cloud = Cloud(login_url=server.url)
     server.close()
     connector = Connector(app_id=APP_ID, app_password="p", tenant_id=TENANT, service_url="https://x/", cloud=cloud)

@@ -282,7 +282,7 @@ def test_the_certificate_is_that_of_the_name_though_the_address_is_connected_to(
     with FakeReceiver() as receiver:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(path)
-        receiver._server.socket = context.wrap_socket(receiver._server.socket, server_side=True)
+        receiver._server.secure(context)
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
         resolved(monkeypatch, ["127.0.0.1"], ["127.0.0.1"])
         url = receiver.url.replace("http://127.0.0.1", "https://{}.example")

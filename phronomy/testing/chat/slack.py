@@ -10,13 +10,13 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode
 
 from phronomy.chat.channel import Action, Channel
 from phronomy.chat.http import Response
 from phronomy.chat.slack.signature import sign
+from phronomy.testing.chat.loopback import Loopback
 from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, Written, delivered
 
 SECRET: Final = "8f742231b10e8888abcd99yyyzzz85a5"
@@ -57,41 +57,12 @@ class FakeSlack:
         self._count = 0
         self._channel: Channel | None = None
         self.socket_url: str | None = None
-        outer = self
-
-        class Web(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", "0")))
-                answer = outer._answer(self.path.rpartition("/")[2], self.headers, body)
-                if answer is None:  # the connection is lost after the work is done
-                    self.close_connection = True
-                    return
-                status, headers, found = answer
-                text = json.dumps(found).encode()
-                self.send_response(status)
-                for name, value in {
-                    **headers,
-                    "content-type": "application/json",
-                    "content-length": str(len(text)),
-                }.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(text)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Web)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
+        self._server = Loopback(lambda _, path, headers, body: self._answer(path.rpartition("/")[2], headers, body))
 
     @property
     def base_url(self) -> str:
         """The address of the Web API."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/api/"
+        return f"{self._server.url}/api/"
 
     @property
     def channel(self) -> Channel:
@@ -110,9 +81,7 @@ class FakeSlack:
 
     def close(self) -> None:
         """Shut the server down."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
     # What people do and see
 

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from standardwebhooks import Webhook, WebhookVerificationError
@@ -21,6 +20,7 @@ from phronomy.chat.http import Response
 from phronomy.chat.webhooks import Endpoint, Webhooks
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.suspicious_letters import escaped
+from phronomy.testing.chat.loopback import Answer, Loopback
 from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, delivered
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -89,34 +89,12 @@ class FakeReceiver:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._verifier = _Clocked(SECRET, self.clock)
-        outer = self
-
-        class Web(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", "0")))
-                answer = outer._answer(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
-                self.close_connection = True
-                if answer is None:  # the connection is lost
-                    return
-                self.send_response(answer[0])
-                for name, value in {**answer[1], "content-length": "0"}.items():
-                    self.send_header(name, value)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Say nothing."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Web)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
+        self._server = Loopback(lambda _, path, headers, body: self._served(path, headers, body))
 
     @property
     def url(self) -> str:
         """The address of the endpoint."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}{_PATH}"
+        return f"{self._server.url}{_PATH}"
 
     @property
     def endpoint(self) -> Endpoint:
@@ -141,9 +119,7 @@ class FakeReceiver:
     def close(self) -> None:
         """Shut the server down."""
         self._closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
     def script(self, *answers: tuple[int, Mapping[str, str]] | str) -> None:
         """How the next requests are answered: a status with headers, or a word.
@@ -257,6 +233,10 @@ class FakeReceiver:
         if reply.get("notice") is not None:
             self._told.append((by, reply["notice"]))
         return reply
+
+    def _served(self, path: str, headers: Mapping[str, str], body: bytes) -> Answer | None:
+        answer = self._answer(path, headers, body)
+        return (answer[0], {**answer[1], "connection": "close"}, None) if answer is not None else None
 
     def _answer(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str]] | None:
         got = Got(headers=headers, body=body, is_proven=self._is_proven(headers, body))

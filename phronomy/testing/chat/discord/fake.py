@@ -9,9 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -22,6 +20,7 @@ from phronomy.chat.http import Response
 from phronomy.testing.chat.discord.api import ANSWERING, APPLICATION_ID, BOT_TOKEN, CHANNEL, GUILD, Api, channel_of
 from phronomy.testing.chat.discord.limits import Wrong
 from phronomy.testing.chat.discord.markup import acted_on, buttons_of, rendered, seen
+from phronomy.testing.chat.loopback import Loopback
 from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, Written
 
 PUBLIC_KEY: Final = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
@@ -60,14 +59,12 @@ class FakeDiscord:
         self._key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(_SEED))
         self._handler: Answering | None = None
         self._channel: Discord | None = None
-        self._server = _Server(("127.0.0.1", 0), _web(self.api))
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
+        self._server = Loopback(lambda *request: self.api.answer(*request))  # noqa: PLW0108  # tests answer otherwise
 
     @property
     def base_url(self) -> str:
         """The address of the API."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}/api/v10"
+        return f"{self._server.url}/api/v10"
 
     @property
     def channel(self) -> Discord:
@@ -91,9 +88,7 @@ class FakeDiscord:
 
     def close(self) -> None:
         """Shut the server down."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
     # What people see
 
@@ -345,42 +340,6 @@ def _given(part: dict[str, Any], value: str) -> dict[str, Any]:
         assert not value or value in [each["value"] for each in part["options"]], "a choice is one of the options"
         return {**found, "values": [value] if value else []}
     return {**found, "value": value}
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that have gone away."""
-
-
-def _web(api: Api) -> type[BaseHTTPRequestHandler]:
-    class Web(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", "0")))
-            answer = api.answer(self.command, self.path, self.headers, body)
-            if answer is None:  # the connection is lost after the work is done
-                self.close_connection = True
-                return
-            status, headers, found = answer
-            text = b"" if found is None else found.encode() if isinstance(found, str) else json.dumps(found).encode()
-            self.send_response(status)
-            kind = {"content-type": "text/plain" if isinstance(found, str) else "application/json"} if text else {}
-            for name, value in {**headers, **kind}.items():
-                self.send_header(name, value)
-            if status != 204:
-                self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    return Web
 
 
 def _is_quote(message: dict[str, Any]) -> bool:

@@ -15,9 +15,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from phronomy.chat.channel import FORMS, Action, Channel
 from phronomy.chat.http import Response
+from phronomy.testing.chat.loopback import Loopback
 from phronomy.testing.chat.platform import Answering, Clock, Sent, Shown, Trouble, Written, delivered
 from phronomy.testing.chat.teams import client
-from phronomy.testing.chat.teams.server import Server
 from phronomy.testing.chat.teams.service import APP_ID, APP_PASSWORD, TENANT, Service
 from phronomy.testing.chat.teams.signing import Way, published, token_of
 
@@ -67,7 +67,7 @@ class FakeTeams:
         self._count = 0
         self._channel: Channel | None = None
         self._lock = threading.Lock()
-        self._server = Server(self._answer)
+        self._server = Loopback(self._answer)
 
     # As `Platform`
 

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import ceil
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 from phronomy.errors import Portable
+from phronomy.testing.chat.loopback import Answer, Loopback
 from phronomy.testing.chat.platform import Clock, Trouble
 from phronomy.testing.chat.telegram.entities import CannotParse, read, size
 
@@ -79,24 +79,19 @@ class BotServer:
         self._count = 0
         self._asked = 0
         self._lock = threading.Condition()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-        self._thread.start()
+        self._server = Loopback(self._served)
 
     @property
     def base_url(self) -> str:
         """The address of the Bot API, for `Telegram(base_url=...)`."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return self._server.url
 
     def close(self) -> None:
         """Shut the server down."""
         with self._lock:
             self._asked += 1
             self._lock.notify_all()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
     def fail(self, *troubles: Trouble) -> None:
         """What goes wrong with the next messages, edits and answers to clicks; `"gone"` waits for an edit."""
@@ -146,6 +141,23 @@ class BotServer:
         return self._count
 
     # Methods
+
+    def _served(self, _: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer | None:
+        """The answer to a request of HTTP: of the bot whose token is in the path."""
+        address = urlsplit(path)
+        _, bot, method = [*address.path.split("/", 2), "", ""][:3]
+        found: tuple[int, dict[str, Any]] | None
+        if bot != f"bot{TOKEN}":
+            found = _failed(Wrong(401, "Unauthorized") if bot.startswith("bot") else Wrong(404, "Not Found"))
+        else:
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            try:
+                arguments = _arguments(kind, address.query, body)
+            except ValueError:
+                found = _failed(Wrong(400, "Bad Request: can't parse the request"))
+            else:
+                found = self.answer(method, arguments)
+        return (found[0], {}, found[1]) if found is not None else None
 
     def answer(self, method: str, arguments: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
         """The status and the body of an answer; None if it is lost."""
@@ -418,45 +430,3 @@ def _arguments(kind: str, query: str, body: bytes) -> dict[str, Any]:
         return {**pairs, **found}
     pairs |= dict(parse_qsl(body.decode()))
     return {name: json.loads(value) if name in _STRUCTURES else value for name, value in pairs.items()}
-
-
-def _handler(server: BotServer) -> type[BaseHTTPRequestHandler]:
-    class Web(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-        wbufsize = -1
-
-        def do_GET(self) -> None:
-            self._answer(b"")
-
-        def do_POST(self) -> None:
-            self._answer(self.rfile.read(int(self.headers.get("content-length", "0"))))
-
-        def _answer(self, body: bytes) -> None:
-            address = urlsplit(self.path)
-            _, bot, method = [*address.path.split("/", 2), "", ""][:3]
-            found: tuple[int, dict[str, Any]] | None
-            if bot != f"bot{TOKEN}":
-                found = _failed(Wrong(401, "Unauthorized") if bot.startswith("bot") else Wrong(404, "Not Found"))
-            else:
-                kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
-                try:
-                    arguments = _arguments(kind, address.query, body)
-                except ValueError:
-                    found = _failed(Wrong(400, "Bad Request: can't parse the request"))
-                else:
-                    found = server.answer(method, arguments)
-            if found is None:  # the connection is lost after the work is done
-                self.close_connection = True
-                return
-            text = json.dumps(found[1]).encode()
-            self.send_response(found[0])
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    return Web
