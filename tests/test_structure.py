@@ -95,10 +95,10 @@ MAY_ACT = {
     "phronomy.cli.commands.debug": {"asyncio"},
     "phronomy.cli.commands.discord": {"os", "time"},
     "phronomy.chat.adapters": {"asyncio", "http"},
-    "phronomy.chat.approvals": {"threading"},
-    "phronomy.chat.bot.bot": {"secrets", "threading"},
+    "phronomy.chat.background": {"threading"},
+    "phronomy.chat.bot.bot": {"secrets"},
     "phronomy.chat.http": {"time"},  # how long an answer may take
-    "phronomy.chat.outbox": {"secrets", "threading"},
+    "phronomy.chat.outbox": {"secrets"},
     "phronomy.chat.posts": {"secrets"},
     "phronomy.chat.discord.discord": {"threading", "time"},
     "phronomy.chat.discord.gateway": {"asyncio", "threading"},

@@ -7,11 +7,10 @@ decide is in the request. So any process can answer any click, today's or last m
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from phronomy.chat.cards import card_of, title_of, withdrawn_card
 from phronomy.chat.channel import (
@@ -159,8 +158,6 @@ class ChatApprovals(Announcements):
         self.outbox: Outbox = Outbox(
             self._posts, self._channels, self._card, digest_above=digest_above, inbox_url=self._inbox
         )
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
 
     def __repr__(self) -> str:
         return f"ChatApprovals({self._store!r}, channels={sorted(self._channels)})"
@@ -259,21 +256,12 @@ class ChatApprovals(Announcements):
 
     def start(self, *, poll: float = 1.0) -> Self:
         """Send what is to be posted, in a thread of its own, until `stop`. Also `with approvals:`."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stop = threading.Event()
-            run: Callable[..., Any] = self.outbox.run
-            self._thread = threading.Thread(
-                target=run, args=(self._stop,), kwargs={"poll": poll}, name="phronomy-chat", daemon=True
-            )
-            self._thread.start()
+        self.outbox.start(poll=poll)
         return self
 
     def stop(self) -> None:
         """Stop the thread that `start` has started. What is not sent stays in the outbox."""
-        self._stop.set()
-        self.outbox.wake()
-        if self._thread is not None:
-            self._thread.join()
+        self.outbox.stop()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -16,12 +16,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from phronomy.chat.background import Background, Pass
 from phronomy.chat.cards import digest_card, shown_hash
 from phronomy.chat.channel import Card, Channel, ChannelError, ChannelRefused, Pace, RateLimited, Work
 from phronomy.chat.posts import Post, Posts, Todo
@@ -44,24 +44,6 @@ _MOST_LEFT: Final = 100
 _BATCH: Final = "batch-"
 _ALL: Final = 2_000
 """The most requests for which one message stands."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Pass:
-    """What came of one look into the outbox: messages `sent`, things that are `left`, and when the next of them is due.
-
-    `blocked` are the lanes that take nothing more now. What is left there is not counted one by one.
-    """
-
-    sent: int = 0
-    left: int = 0
-    due: float | None = None
-    blocked: set[str] = field(default_factory=set)
-
-    def leave(self, due: float) -> None:
-        """Something stays to be done, at this time at the earliest."""
-        self.left += 1
-        self.due = due if self.due is None else min(self.due, due)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +110,7 @@ def undelivered(posts: Posts, channel: str | None = None) -> list[Undelivered]:
     ]
 
 
-class Outbox:
+class Outbox(Background):
     """Sends what is to be posted and edited. `ChatApprovals.outbox` is one; have a worker call `run`, or a timer `run_once`."""
 
     def __init__(
@@ -140,29 +122,13 @@ class Outbox:
         digest_above: int | None = None,
         inbox_url: str | None = None,
     ) -> None:
+        super().__init__("phronomy-chat", "the outbox of the chat", posts.store)
         self._posts = posts
         self._channels = channels
         self._card = card
         self._above = digest_above if inbox_url is not None else None
         self._inbox = inbox_url or ""
-        self._bell = threading.Event()
         self._left: set[str] = set()
-
-    def wake(self) -> None:
-        """Have `run` look at once. Safe to call from any thread."""
-        self._bell.set()
-
-    def run(self, stop: threading.Event, *, poll: float = 1.0) -> None:
-        """Send until `stop` is set, and look every `poll` seconds. A store that fails is logged, and looked into again."""
-        while not stop.is_set():
-            self._bell.clear()
-            due: float | None = None
-            try:
-                due = self.run_once().due
-            except Exception as error:
-                _log.error("the outbox of the chat could not be read: %s", type(error).__name__)
-            wait = poll if due is None else min(max(due - self._posts.store.clock(), 0.01), poll)
-            self._bell.wait(wait)
 
     def run_once(self) -> Pass:
         """Send what is due now and what the platforms take now. Raises `StoreError`; what was not sent stays."""

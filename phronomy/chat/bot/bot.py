@@ -14,19 +14,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard
 
 from phronomy.chat.approvals import ChatApprovals
+from phronomy.chat.background import Background, Pass
 from phronomy.chat.bot.speech import FAILED, QUEUED, answer_of, in_parts, waits_for
 from phronomy.chat.channel import Channel, ChannelRefused, RateLimited, Said, TalkingChannel
 from phronomy.chat.deciding import person_behind
 from phronomy.chat.http import Response
 from phronomy.chat.messages import Message, Messages, Note
-from phronomy.chat.outbox import Pass
 from phronomy.chat.posts import post_key
 from phronomy.errors import ConfigurationError, ThreadBusy
 from phronomy.foundation.checks import is_count, is_number
@@ -70,7 +68,7 @@ class _Speech:
     part: int | None = None
 
 
-class ChatBot:
+class ChatBot(Background):
     """Has people talk with an agent in a chat app: `ChatBot(approvals, agent)`. It needs no public state: any process can have one.
 
     `agent` is an agent or a graph, or a function of a message (`Said`) that returns one. Its store is that of the `approvals`, and the
@@ -106,17 +104,14 @@ class ChatBot:
         }
         if not self._channels:
             raise ConfigurationError("no channel of these approvals has the method `say`, so no bot can talk over them")
+        super().__init__("phronomy-bot", "the messages of the chat", approvals.store)
         self.approvals: ChatApprovals = approvals
         self._agent = agent
         self._guests = guests
         self._most = queue
         self._patience = patience
-        self._store = approvals.store
         self._messages = Messages(self._store)
         self._posts = approvals.posts
-        self._bell = threading.Event()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         if isinstance(agent, Runs):
             self._check(agent)
         approvals.bot = self
@@ -158,47 +153,11 @@ class ChatBot:
             if first is not None:
                 first()
             self._look_at(self._messages.queue(message.thread_id), Pass(), called=True)
-            self._bell.set()
+            self.wake()
 
         return replace(response, after=after)
 
     # What goes out
-
-    def start(self, *, poll: float = 1.0) -> Self:
-        """Talk, in a thread of its own, until `stop`. Also `with bot:`."""
-        if self._thread is None or not self._thread.is_alive():
-            self._stop = threading.Event()
-            self._thread = threading.Thread(
-                target=self.run, args=(self._stop,), kwargs={"poll": poll}, name="phronomy-bot", daemon=True
-            )
-            self._thread.start()
-        return self
-
-    def stop(self) -> None:
-        """Stop the thread that `start` has started. What is not said stays in the store."""
-        self._stop.set()
-        self._bell.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def run(self, stop: threading.Event, *, poll: float = 1.0) -> None:
-        """Talk until `stop` is set, and look every `poll` seconds. A store that fails is logged, and looked into again."""
-        while not stop.is_set():
-            self._bell.clear()
-            due: float | None = None
-            try:
-                due = self.run_once().due
-            except Exception as error:
-                _log.error("the messages of the chat could not be read: %s", type(error).__name__)
-            self._bell.wait(poll if due is None else min(max(due - self._store.clock(), 0.01), poll))
 
     def run_once(self) -> Pass:
         """Begin and say what is due now: for timers and serverless functions.
@@ -209,10 +168,6 @@ class ChatBot:
         for queue in self._messages.queues():
             self._look_at(queue, done)
         return done
-
-    def wake(self) -> None:
-        """Have `run` look at once. Safe to call from any thread."""
-        self._bell.set()
 
     # One thread of a chat
 
