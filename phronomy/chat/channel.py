@@ -7,14 +7,16 @@ platform. And it posts and edits messages. It decides nothing, keeps nothing, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from phronomy.chat.http import HttpRequest, Response
-from phronomy.errors import PhronomyError
+from phronomy.errors import ConfigurationError, PhronomyError
 from phronomy.foundation.checks import is_number
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.quoting import quoted
 
 Action: TypeAlias = Literal["approve", "reject", "reason", "edit", "respond", "skip"]
 """What a button is for. `"reason"`, `"edit"` and `"respond"` open a form; `"reason"` rejects with what is written there."""
@@ -62,6 +64,15 @@ class ChannelRefused(ChannelError):
         super().__init__(message)
         self.gone: bool = gone
         self.final: bool = final
+
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,30}")
+
+
+def check_name(name: object, of: str = "a channel") -> None:
+    """Refuse what is no name of a channel, which stands in places, aliases and paths. Raises `ConfigurationError`."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigurationError(f"the name of {of} is a few small letters, not {quoted(name)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

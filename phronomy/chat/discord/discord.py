@@ -29,6 +29,7 @@ from phronomy.chat.channel import (
     Said,
     Submitted,
     Work,
+    check_name,
 )
 from phronomy.chat.discord.commands import API, OPTION
 from phronomy.chat.discord.markdown import parts_of
@@ -92,8 +93,7 @@ class Discord:
             raise ConfigurationError(
                 "bot_token is text of ASCII without spaces: the settings of the Discord app have it"
             )
-        if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
-            raise ConfigurationError(f"the name of a channel is a few small letters, not {quoted(name)}")
+        check_name(name)
         self.name = name
         self.base_url: str = base_url.rstrip("/")
         self._key = read_key(public_key)

@@ -28,6 +28,7 @@ from phronomy.chat.channel import (
     Said,
     Submitted,
     Work,
+    check_name,
 )
 from phronomy.chat.http import HttpRequest, Refused, Response, json_response, text_response
 from phronomy.chat.slack.blocks import (
@@ -45,7 +46,6 @@ from phronomy.chat.slack.events import spoken
 from phronomy.chat.slack.signature import verify
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.json_text import JsonError, parse
-from phronomy.foundation.quoting import quoted
 
 _log = logging.getLogger("phronomy")
 
@@ -95,8 +95,7 @@ class Slack:
             raise ConfigurationError("bot_token begins with xoxb-: it is under OAuth & Permissions")
         if team_id is not None and (not isinstance(team_id, str) or not _TEAM.fullmatch(team_id)):
             raise ConfigurationError("team_id is the id of a workspace, such as T0123456789, and not its name")
-        if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
-            raise ConfigurationError(f"the name of a channel is a few small letters, not {quoted(name)}")
+        check_name(name)
         self.name = name
         self._secret = signing_secret
         self._team = team_id

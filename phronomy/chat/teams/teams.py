@@ -14,7 +14,6 @@ edited too from its first click on.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
@@ -31,6 +30,7 @@ from phronomy.chat.channel import (
     Submitted,
     Viewed,
     Work,
+    check_name,
 )
 from phronomy.chat.http import HttpRequest, Refused, Response, text_response
 from phronomy.chat.teams.activities import (
@@ -110,8 +110,7 @@ class Teams:
                 raise ConfigurationError(
                     f"app_id and the ids of tenants are UUIDs, as Entra ID shows them, not {quoted(was)}"
                 )
-        if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
-            raise ConfigurationError(f"the name of a channel is a few small letters, not {quoted(name)}")
+        check_name(name)
         origin = _origin(service_url)
         if origin is None:
             raise ConfigurationError(f"service_url is an address with https, not {quoted(service_url)}")

@@ -27,6 +27,7 @@ from phronomy.chat.channel import (
     Said,
     Submitted,
     Work,
+    check_name,
 )
 from phronomy.chat.http import HttpRequest, Refused, Response
 from phronomy.chat.telegram.api import NOT_MODIFIED, TOO_OLD, UPDATES, URL, WRONG_URL, BotApi, BotRefused
@@ -44,7 +45,6 @@ from phronomy.chat.telegram.markup import (
 )
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.json_text import JsonError, clean, parse
-from phronomy.foundation.quoting import quoted
 
 _log = logging.getLogger("phronomy")
 _T = TypeVar("_T")
@@ -94,8 +94,7 @@ class Telegram:
             )
         if username is not None and (not isinstance(username, str) or not _USERNAME.fullmatch(username)):
             raise ConfigurationError("username is the name of the bot without @, such as refund_desk_bot")
-        if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", name):
-            raise ConfigurationError(f"the name of a channel is a few small letters, not {quoted(name)}")
+        check_name(name)
         self.name = name
         self.api: BotApi = BotApi(bot_token, base_url)
         self._secret = secret_token

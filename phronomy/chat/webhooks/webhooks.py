@@ -30,6 +30,7 @@ from phronomy.chat.channel import (
     Received,
     Submitted,
     Work,
+    check_name,
 )
 from phronomy.chat.forms import CONTENT, REASON
 from phronomy.chat.http import HttpRequest, Refused, Response
@@ -45,7 +46,6 @@ from phronomy.models.formats.answer import seconds_of
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _BY: Final = re.compile(r"[!-~]{1,200}")
 _HOUR: Final = 3_600.0
 RETRIES: Final = (5.0, 20.0, 120.0, 600.0, 1_800.0, *(hours * _HOUR for hours in (2, 5, 10, 14, 20, 24)))
@@ -114,8 +114,7 @@ class Webhooks:
         retries: Sequence[float] = RETRIES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not _NAME.fullmatch(name):
-            raise ConfigurationError(f"the name of a channel is a few small letters, not {quoted(name)}")
+        check_name(name)
         if not is_number(timeout) or not 0 < timeout <= _OWNED:
             raise ConfigurationError(f"timeout is a number of seconds, {_OWNED:.0f} at most, not {quoted(timeout)}")
         if not retries or not all(is_number(each) and each > 0 for each in retries):
@@ -220,8 +219,7 @@ class Webhooks:
     # Settings
 
     def _side(self, id: str, endpoint: Endpoint) -> _Side:
-        if not isinstance(id, str) or not _NAME.fullmatch(id):
-            raise ConfigurationError(f"the name of an endpoint is a few small letters, not {quoted(id)}")
+        check_name(id, "an endpoint")
         if not is_number(endpoint.seconds) or endpoint.seconds < 0:
             raise ConfigurationError(f"endpoint {id}: seconds is a number from 0")
         secrets, answer_secrets = texts_in(endpoint.secrets), texts_in(endpoint.answer_secrets)
