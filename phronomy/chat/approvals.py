@@ -361,20 +361,19 @@ class ChatApprovals(Announcements):
         found = self._posts.get(post_key(token.pending_id, token.by))
         if found is None or found[0].count:
             return None
+        request = self._request(token.pending_id)
         # With the token that the message has already: whoever looks, and however often, makes no row in the store.
-        card = self._card(found[0], token=(token.digest, received.data[1:]))
-        if not card.buttons:
+        card = self._card_of(request, found[0], (token.digest, received.data[1:]))
+        if request is None or not card.buttons:
             return card
-        item = self._store.request(token.pending_id).approval
-        answers = standing_of(self._store, item, person).answers if person is not None else ()
+        answers = standing_of(self._store, request.approval, person).answers if person is not None else ()
         return replace(card, buttons=tuple(each for each in card.buttons if WAYS[each.action] in answers))
 
     def _open(self, channel: Channel, click: Click, token: Token, action: Action, person: Principal) -> Response:
         """Open a form. That is the one thing which cannot wait in the outbox: platforms take it within seconds alone."""
-        why_not = may_begin(self._store, token, action, person, channel.name)
-        if why_not is not None:
-            return self._decided(channel, click, token, Verdict(notice=why_not), person)
-        request = self._store.request(token.pending_id)
+        request = may_begin(self._store, token, action, person, channel.name)
+        if isinstance(request, str):
+            return self._decided(channel, click, token, Verdict(notice=request), person)
         form = form_for(action, request, click.data, channel.form_limits, self._hide)
         if form is None:
             return channel.acknowledge(click, self._no_form(token))
@@ -387,9 +386,8 @@ class ChatApprovals(Announcements):
     def _submitted(
         self, channel: Channel, submitted: Submitted, token: Token, action: Action, person: Principal
     ) -> Response:
-        try:
-            request = self._store.request(token.pending_id)
-        except UnknownPending:
+        request = self._request(token.pending_id)
+        if request is None:
             return channel.acknowledge(submitted, "This request is over: its run has ended, or was deleted.")
         if action == "edit" and not self._hide.isdisjoint(request.approval.args):
             # There is no such form: some channels take values without having shown one.
@@ -446,11 +444,20 @@ class ChatApprovals(Announcements):
                 todos.append(self._posts.note(key, after))
         return todos
 
-    def _card(self, post: Post, token: tuple[str, str] | None = None) -> Card:
-        """The message of a post, as the store has it now. A `token` that is there already has the digest for which it was made."""
+    def _request(self, pending_id: str) -> Request | None:
+        """A request; None if its run has ended without it, or was deleted."""
         try:
-            request = self._store.request(post.pending_id)
+            return self._store.request(pending_id)
         except UnknownPending:
+            return None
+
+    def _card(self, post: Post) -> Card:
+        """The message of a post, as the store has it now."""
+        return self._card_of(self._request(post.pending_id), post)
+
+    def _card_of(self, request: Request | None, post: Post, token: tuple[str, str] | None = None) -> Card:
+        """The message of a post about a request. A `token` that is there already has the digest for which it was made."""
+        if request is None:
             return withdrawn_card(post.title, post.pending_id)
         item = request.approval
         waits = request.status == "pending"

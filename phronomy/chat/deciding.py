@@ -83,8 +83,8 @@ def refuse_stranger(store: Store, token: Token, action: Action, alias: str, chan
     return f"Nothing was decided: nobody is known here as {escaped(alias[:100])}. Ask whoever runs this to add you."
 
 
-def may_begin(store: Store, token: Token, action: Action, by: Principal, channel: str) -> str | None:
-    """Why somebody may not open a form; None if they may. What is refused is in the audit trail. Raises `StoreError`."""
+def may_begin(store: Store, token: Token, action: Action, by: Principal, channel: str) -> Request | str:
+    """The request for which somebody may open a form, or why they may not. A refusal is in the audit trail. Raises `StoreError`."""
     try:
         request = store.request(token.pending_id)
     except UnknownPending:
@@ -95,7 +95,7 @@ def may_begin(store: Store, token: Token, action: Action, by: Principal, channel
         return "Something else waits here by now. Nothing was decided: see the newer message."
     standing = standing_of(store, request.approval, by)
     if WAYS[action] in standing.answers:
-        return None
+        return request
     if standing.why_not == "voted":
         return "You have voted on this request already."
     if standing.why_not == "not_an_approver":

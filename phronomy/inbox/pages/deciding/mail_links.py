@@ -145,7 +145,7 @@ class MailLinks:
             # Whoever may not decide hears why, and the trail has it. Nobody decides by such a form.
             store = self._approvals.store
             why = await in_store(store, may_begin, store, link.token, way, link.owner, _CHANNEL)
-            if why is None:
+            if not isinstance(why, str):
                 raise Problem("cross-site", _FORGED)
             return await self._shown(link, notice=why, status=HTTPStatus.FORBIDDEN)
         reason = (form.get("reason") or "").replace("\r\n", "\n").replace("\r", "\n")
