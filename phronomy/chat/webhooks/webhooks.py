@@ -54,7 +54,6 @@ RETRIES: Final = (5.0, 20.0, 120.0, 600.0, 1_800.0, *(hours * _HOUR for hours in
 _SLOW_DOWN: Final = frozenset({429, 502, 503, 504})
 _A_WHILE: Final = 5.0
 """Seconds for which nothing is sent to an endpoint that asks for that without saying for how long."""
-_LONGEST_WAIT: Final = 86_400.0
 _OWNED: Final = 40.0
 """The longest timeout: well below the time for which the outbox owns what it sends."""
 _KINDS: Final[Mapping[Work, EventType]] = {
@@ -205,7 +204,7 @@ class Webhooks:
             raise ChannelRefused(f"{told}: the endpoint takes this no more", gone=True, final=True)
         if answer.status in _SLOW_DOWN:
             asked = seconds_of(answer.retry_after, now=now)
-            raise RateLimited(told, seconds=min(_A_WHILE if asked is None else asked, _LONGEST_WAIT))
+            raise RateLimited(told, seconds=_A_WHILE if asked is None else asked)
         if answer.status < 400:
             raise ChannelError(f"{told}: a webhook follows no redirect")
         raise ChannelError(told)
