@@ -4,41 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-from typing import Any, Final
+from typing import Any
 from urllib.parse import parse_qs
 
 from aiohttp import WSMsgType, web
 
+from phronomy.testing.chat.loopback_socket import PATIENCE, LoopbackSocket
 from phronomy.testing.chat.platform import Sent
 from phronomy.testing.chat.slack import FakeSlack
 
-_PATIENCE: Final = 20.0
 
-
-class FakeSocket:
+class FakeSocket(LoopbackSocket):
     """The Socket Mode of a `FakeSlack`. Use it as a context, before a client connects."""
 
     def __init__(self, slack: FakeSlack) -> None:
         self._slack = slack
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._connected = threading.Event()
-        self._socket: web.WebSocketResponse | None = None
+        super().__init__()
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
-        self._runner: web.AppRunner | None = None
         self._count = 0
 
     def __enter__(self) -> FakeSocket:
-        self._thread.start()
-        self._slack.socket_url = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_PATIENCE)
+        self._slack.socket_url = self._open()
         return self
 
     def __exit__(self, *error: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(_PATIENCE)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._close()
 
     def deliver(self, sent: Sent) -> dict[str, Any]:
         """Send what `FakeSlack` has signed over the socket: a click or an event. Returns the payload of the acknowledgement."""
@@ -50,8 +40,8 @@ class FakeSocket:
 
     def send(self, envelope: dict[str, Any]) -> dict[str, Any]:
         """Send an envelope, and wait until it is acknowledged."""
-        assert self._connected.wait(_PATIENCE), "nobody is connected"
-        return asyncio.run_coroutine_threadsafe(self._send(envelope), self._loop).result(_PATIENCE)
+        self._wait_for_client()
+        return self._done(self._send(envelope))
 
     async def _send(self, envelope: dict[str, Any]) -> dict[str, Any]:
         assert self._socket is not None
@@ -59,22 +49,7 @@ class FakeSocket:
         id = f"envelope-{self._count}"
         self._waiting[id] = self._loop.create_future()
         await self._socket.send_json({"envelope_id": id, **envelope})
-        return await asyncio.wait_for(self._waiting[id], _PATIENCE)
-
-    async def _start(self) -> str:
-        app = web.Application()
-        app.router.add_get("/socket", self._serve)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        return f"ws://127.0.0.1:{self._runner.addresses[0][1]}/socket"
-
-    async def _stop(self) -> None:
-        if self._socket is not None:
-            await self._socket.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
+        return await asyncio.wait_for(self._waiting[id], PATIENCE)
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()

@@ -5,11 +5,9 @@ https://docs.discord.com/developers/events/gateway
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 import zlib
-from typing import Any, Final
+from typing import Any
 
 import discord.gateway
 import discord.http
@@ -18,13 +16,13 @@ from yarl import URL
 
 from phronomy.testing.chat.discord.api import APPLICATION_ID, BOT, BOT_TOKEN
 from phronomy.testing.chat.discord.fake import FakeDiscord
+from phronomy.testing.chat.loopback_socket import PATIENCE, LoopbackSocket
 from phronomy.testing.chat.platform import Sent
 
-_PATIENCE: Final = 20.0
 _DISPATCH, _HEARTBEAT, _IDENTIFY, _RESUME, _RECONNECT, _HELLO, _ACK = 0, 1, 2, 6, 7, 10, 11
 
 
-class FakeGateway:
+class FakeGateway(LoopbackSocket):
     """The gateway of a `FakeDiscord`. Use it as a context, before a client connects.
 
     discord.py has no setting for the addresses of Discord: meanwhile, `discord.http.Route.BASE` and
@@ -35,12 +33,8 @@ class FakeGateway:
     def __init__(self, discord: FakeDiscord, *, ready: bool = True) -> None:
         self._is_ready = ready
         self._discord = discord
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._connected = threading.Event()
-        self._socket: web.WebSocketResponse | None = None
+        super().__init__()
         self._deflate: Any = None
-        self._runner: web.AppRunner | None = None
         self._sequence = 0
         self._address = ""
         self._before = ("", URL())
@@ -48,8 +42,7 @@ class FakeGateway:
 
     def __enter__(self) -> FakeGateway:
         self._before = (discord.http.Route.BASE, discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY)
-        self._thread.start()
-        self._address = asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_PATIENCE)
+        self._address = self._open()
         discord.http.Route.BASE = self._discord.base_url
         discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = URL(self._address)
         self._discord.api.gateway_url = self._address
@@ -58,12 +51,9 @@ class FakeGateway:
     def __exit__(self, *error: object) -> None:
         discord.http.Route.BASE, discord.gateway.DiscordWebSocket.DEFAULT_GATEWAY = self._before
         self._discord.api.gateway_url = None
-        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(_PATIENCE)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._close()
 
-    def deliver(self, sent: Sent, *, patience: float = _PATIENCE) -> dict[str, Any]:
+    def deliver(self, sent: Sent, *, patience: float = PATIENCE) -> dict[str, Any]:
         """Send an interaction, as `FakeDiscord.sign` makes it, and wait for the answer, at most so many seconds; this returns it."""
         payload = json.loads(sent.body)
         self.send("INTERACTION_CREATE", payload)
@@ -76,15 +66,15 @@ class FakeGateway:
 
     def send(self, event: str, data: dict[str, Any]) -> None:
         """Send an event."""
-        assert self._connected.wait(_PATIENCE), "nobody is connected"
-        asyncio.run_coroutine_threadsafe(self._dispatch(event, data), self._loop).result(_PATIENCE)
+        self._wait_for_client()
+        self._done(self._dispatch(event, data))
 
     def drop(self) -> None:
         """Ask the client to connect anew, as Discord does now and then, and wait until it has."""
-        assert self._connected.wait(_PATIENCE), "nobody is connected"
+        self._wait_for_client()
         self._connected.clear()
-        asyncio.run_coroutine_threadsafe(self._say({"op": _RECONNECT, "d": None}), self._loop).result(_PATIENCE)
-        assert self._connected.wait(_PATIENCE), "nobody has connected anew"
+        self._done(self._say({"op": _RECONNECT, "d": None}))
+        assert self._connected.wait(PATIENCE), "nobody has connected anew"
 
     async def _dispatch(self, event: str, data: dict[str, Any]) -> None:
         self._sequence += 1
@@ -98,21 +88,6 @@ class FakeGateway:
         else:
             packed = self._deflate.compress(text.encode()) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
             await self._socket.send_bytes(packed)
-
-    async def _start(self) -> str:
-        app = web.Application()
-        app.router.add_get("/gateway", self._serve)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        return f"ws://127.0.0.1:{self._runner.addresses[0][1]}/gateway"
-
-    async def _stop(self) -> None:
-        if self._socket is not None:
-            await self._socket.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     async def _serve(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse()
