@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from phronomy.chat.cards import card_of, title_of, withdrawn_card
@@ -30,6 +30,7 @@ from phronomy.chat.channel import (
     Submitted,
     Viewed,
 )
+from phronomy.chat.contexts import Started
 from phronomy.chat.deciding import (
     WAYS,
     Verdict,
@@ -92,7 +93,7 @@ class Hearing(Protocol):
         ...
 
 
-class ChatApprovals(Announcements):
+class ChatApprovals(Announcements, Started):
     """Posts requests to chat apps, and decides them when somebody clicks. It needs no public state: any process can have one.
 
     `store` is the store of the runs. `channels` are the chat apps, such as `phronomy.chat.slack.Slack`. `directory` says who is behind
@@ -262,14 +263,6 @@ class ChatApprovals(Announcements):
     def stop(self) -> None:
         """Stop the thread that `start` has started. What is not sent stays in the outbox."""
         self.outbox.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     # What comes in
 

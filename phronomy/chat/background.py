@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import field
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from phronomy.chat.contexts import Started
 from phronomy.foundation.dataclasses import dataclass
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Pass:
         self.due = due if self.due is None else min(self.due, due)
 
 
-class Background:
+class Background(Started):
     """What `run_once` does, again and again, with what is in `store`.
 
     `name` is that of the thread. If the store fails, the log says that `what` could not be read.
@@ -83,11 +83,3 @@ class Background:
         self.wake()
         if self._thread is not None:
             self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()

@@ -11,13 +11,13 @@ import asyncio
 import logging
 import re
 import threading
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import discord
 
 from phronomy.chat.adapters import finish
+from phronomy.chat.contexts import Connected
 from phronomy.chat.http import Refused, Response
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.checks import is_number
@@ -37,7 +37,7 @@ _PLACE: Final = re.compile(r"[0-9]{1,20}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_.~=-]{1,2000}")
 
 
-class Gateway:
+class Gateway(Connected):
     """A connection to Discord over which clicks come: `with Gateway(approvals, discord):`. It needs `phronomy[discord-gateway]`.
 
     `discord` is one of the channels of `approvals`; its token opens the connection. The connection is that of discord.py, in a
@@ -89,15 +89,6 @@ class Gateway:
             except RuntimeError:  # the loop has ended already
                 _log.debug("the gateway of %s has ended already", self._discord.name)
         self._thread.join(_CLOSING)
-
-    def __enter__(self) -> Self:
-        self.connect()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _run(self) -> None:
         try:

@@ -8,8 +8,7 @@ https://docs.slack.dev/apis/events-api/using-socket-mode
 from __future__ import annotations
 
 import logging
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from slack_sdk import WebClient
 from slack_sdk.socket_mode import SocketModeClient
@@ -18,6 +17,7 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from phronomy.chat.adapters import finish
+from phronomy.chat.contexts import Connected
 from phronomy.chat.http import Refused, Response
 from phronomy.errors import ConfigurationError
 from phronomy.foundation.json_text import JsonError, parse
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("phronomy")
 
 
-class SocketMode:
+class SocketMode(Connected):
     """A connection to Slack over which clicks come: `with SocketMode(approvals, slack, app_token=...):`.
 
     `slack` is one of the channels of `approvals`. `app_token` begins with `xapp-`; its scope is `connections:write`. The connection is
@@ -55,15 +55,6 @@ class SocketMode:
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
-
-    def __enter__(self) -> Self:
-        self.connect()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _received(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
         response = self._response(request)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from phronomy.chat.adapters import finish
 from phronomy.chat.channel import ChannelError, RateLimited
+from phronomy.chat.contexts import Connected
 from phronomy.chat.http import Refused, Response
 from phronomy.chat.telegram.api import UPDATES, WEBHOOK_IS_SET, BotRefused
 from phronomy.errors import ConfigurationError
@@ -32,7 +32,7 @@ _TRIES: Final = 20
 """So often is tried what cannot be handled, for some eight minutes: then it makes way for others."""
 
 
-class Polling:
+class Polling(Connected):
     """Asks Telegram for updates, in a thread of its own: `with Polling(approvals, telegram):`.
 
     `telegram` is one of the channels of `approvals`. A question stays open for `wait` seconds, 0 to 50, if there is nothing. Have one
@@ -82,15 +82,6 @@ class Polling:
             thread.join(1.0)
         if thread is not None:
             self._confirm()
-
-    def __enter__(self) -> Self:
-        self.connect()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def run_once(self, *, wait: int = 0) -> int:
         """Handle the updates that are there, or that come within `wait` seconds, and return how many. Raises `ChannelError`."""
