@@ -639,6 +639,7 @@ def test_a_compiled_graph_is_as_it_was_compiled(name: str) -> None:
 def test_what_a_call_cannot_be_given_and_nothing_has_begun(
     driver: Driver, method: str, options: dict[str, Any], said: str
 ) -> None:
+    """E35."""
     graph = one().compile()
     with pytest.raises(ConfigurationError, match=said):
         driver.call(graph, method, {}, **options)

@@ -194,6 +194,7 @@ def test_without_a_grace_time_what_runs_ends_and_nothing_new_begins(driver: Driv
 
 
 def test_several_in_flight_are_all_waited_for(driver: Driver, store: Store) -> None:
+    """E15."""
     hall = Hall(driver)
     graph = fan(*((name, hall.slow(name)) for name in "abc")).compile(store=store, max_parallel=2)
     with hall.driving(graph) as driven:
@@ -322,6 +323,7 @@ def now(store: Store, branch_id: str) -> Checkpoint:
 def test_EIN_A16_rerun_with_the_original_inputs_or_completed_and_the_same_answer(
     driver: Driver, store: Store, grace: float | None
 ) -> None:
+    """E14, E15."""
     hall = Hall(driver)
     graph = fan(("a", hall.slow("a")), ("b", hall.slow("b")), a=AGAIN, b=AGAIN).compile(store=store)
     with hall.driving(graph, {"plan": "the same"}) as driven:
