@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from phronomy.observability.events import Event
     from phronomy.observability.telemetry import Telemetry
     from phronomy.runs.wire import to_wire
+    from phronomy.stores.key_value.store import KeyValueStore
     from phronomy.stores.redis.store import RedisStore
     from phronomy.stores.sql.postgres import PostgresStore
     from phronomy.stores.sql.sqlite import SQLiteStore
@@ -159,6 +160,7 @@ _LAZY = {
     "ExternalTool": "phronomy.tools.external",
     "Graph": "phronomy.graph.flow.graph",
     "HandoffState": "phronomy.teams.local",
+    "KeyValueStore": "phronomy.stores.key_value.store",
     "LiteLLMModel": "phronomy.models.litellm",
     "LocalState": "phronomy.teams.local",
     "MCPServer": "phronomy.mcp.server",
@@ -264,6 +266,7 @@ __all__ = [
     "InvalidField",
     "InvalidUpdate",
     "JsonSchemaOutput",
+    "KeyValueStore",
     "LeaseLost",
     "LimitExceeded",
     "Limits",

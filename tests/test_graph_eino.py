@@ -506,8 +506,20 @@ def test_another_branch_holds_the_new_stop_and_the_old_is_as_it_was(desk: Works)
     assert desk.resume(b).status == "completed"
 
 
+def test_a_graph_goes_on_elsewhere_in_one_call(desk: Works) -> None:
+    """E7, EIN-A20: with `write_to`, B holds the new stop, and A is as it was."""
+    desk.draw = lambda: desk.chain("a", "b", "c")
+    desk.options = {"interrupt_before": ["b", "c"]}
+    a = desk.invoke().checkpoint
+    before = desk.branch(a.branch_id)
+    b = desk.resume(a, write_to="B").checkpoint
+    assert (b.branch_id, b.status, asked(b)) == ("B", "suspended", [("", "c", "breakpoint")])
+    assert (desk.branch(a.branch_id), desk.done) == (before, ["a", "b"])
+    assert desk.resume(b).status == "completed"
+
+
 def test_a_new_run_reads_no_stop_whatever_the_order_of_arguments(desk: Works) -> None:
-    """EIN-A21, EIN-V5: `invoke` begins, `resume` goes on, and arguments by keyword have no order; no option forces either. E6, E7."""
+    """EIN-A21, EIN-V5, E6, E7: `invoke` begins, `resume` goes on, and arguments by keyword have no order."""
     desk.draw = lambda: desk.chain("a", "b")
     desk.options = {"interrupt_before": ["b"]}
     old = desk.invoke({"plan": "old"}, thread_id="t").checkpoint
@@ -515,6 +527,7 @@ def test_a_new_run_reads_no_stop_whatever_the_order_of_arguments(desk: Works) ->
         {"thread_id": "t", "on_pending": "supersede", "label": "new"},
         {"label": "new", "on_pending": "supersede", "thread_id": "t"},
         {"on_pending": "supersede", "thread_id": "t", "label": "new"},
+        {"on_pending": "ignore", "thread_id": "t", "label": "new"},
         {"label": "new"},
     ):
         new = desk.invoke({"plan": "new"}, **options).checkpoint

@@ -173,6 +173,7 @@ MAY_ACT = {
     "phronomy.stores.base": {"time"},
     "phronomy.stores.memory": {"os", "time"},
     "phronomy.stores.sql.postgres": {"time"},
+    "phronomy.stores.key_value.store": {"time", "urllib"},
     "phronomy.stores.redis.store": {"time", "urllib"},
     "phronomy.stores.sql.sqlite": {"os", "sqlite3", "threading", "time"},
     "phronomy.testing.scene": {"asyncio", "os", "signal", "threading"},
@@ -229,6 +230,8 @@ LAZY = {
     },  # which backend
     "phronomy.stores": {
         "phronomy.stores.sql.postgres",
+        "phronomy.stores.key_value.books",
+        "phronomy.stores.key_value.store",
         "phronomy.stores.redis.store",
         "phronomy.stores.sql.sqlite",
     },  # reading URLs

@@ -26,7 +26,7 @@ from phronomy.tools.context import Deps
 Trust: TypeAlias = Literal["store", "bearer"]
 # What the next message of a thread does to a run that has not ended. By default it gives nothing up: an approval that somebody thinks
 # about must not be lost because the customer writes once more.
-OnPending: TypeAlias = Literal["refuse", "supersede_failed", "supersede"]
+OnPending: TypeAlias = Literal["refuse", "supersede_failed", "supersede", "ignore"]
 
 
 # Type checkers alone read these two. While a program runs, an agent compares what it is given with its own attributes, and refuses a

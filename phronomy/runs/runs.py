@@ -34,6 +34,7 @@ from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import Drift, drift_of
 from phronomy.runs.finding.dry_run import adry_run, dry_run
 from phronomy.runs.finding.lookup import Beginning
+from phronomy.runs.on_class import OnClass
 from phronomy.runs.options import CallOptions, OnPending
 from phronomy.runs.recovery import Recovery
 from phronomy.runs.stream import AsyncStream, Stream
@@ -71,6 +72,7 @@ class Runs(Deciding[Deps, Output]):
 
     # Running
 
+    @OnClass
     def invoke(
         self,
         input: Input,
@@ -89,7 +91,8 @@ class Runs(Deciding[Deps, Output]):
         `messages` replaces them. `metadata` and `label` are stored with the run, and so is the `requester`, the person
         or program that asked for it; whoever decides sees them. Raises `ThreadBusy` if the thread has
         a run that has not ended. `on_pending="supersede"` supersedes that run first; `"supersede_failed"` does so only
-        if it stopped on a failure. Raises `RunFailed` or a subclass, such as `ModelError`, if the run fails: resume the
+        if it stopped on a failure. `"ignore"` starts without any of the thread's messages, beside a run that has not
+        ended: the thread is not read. Raises `RunFailed` or a subclass, such as `ModelError`, if the run fails: resume the
         checkpoint of the error.
         """
         spec, deps = self._for_call(options, "invoke")
@@ -109,6 +112,7 @@ class Runs(Deciding[Deps, Output]):
                 watch.hear(moment)
         return results.answer_of(runner)
 
+    @OnClass
     async def ainvoke(
         self,
         input: Input,
@@ -137,6 +141,7 @@ class Runs(Deciding[Deps, Output]):
                 watch.hear(moment)
         return results.answer_of(runner)
 
+    @OnClass
     def resume(
         self,
         checkpoint: Checkpoint | str,
@@ -148,19 +153,23 @@ class Runs(Deciding[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """Continue a run from a checkpoint, or from the id of a checkpoint, with the decisions that it waits for.
 
         `approved` decides the first pending call. `decisions` decides any number of calls, by pending id, or by the id
         of a call if only one call has it. If nothing is pending, no decision is needed. `input` is a message for the
-        agent; the model reads it after the results of the calls. If several people decide the same approval, one wins,
-        and the others get `CheckpointAlreadyResumed`. Raises `DecisionError` or `CheckpointError`, with nothing
+        agent; the model reads it after the results of the calls. With `write_to`, the id of a new branch, the run goes on
+        in that branch, as in a fork, and the checkpoint's own branch does not change. If several people decide the same
+        approval, one wins, and the others get `CheckpointAlreadyResumed`. Raises `DecisionError` or `CheckpointError`, with nothing
         changed; `AgentChanged` if the agent has changed, unless `accept_changes`; `RunBusy` if nothing is decided and
         another worker holds the run; `RunFailed`.
         """
         spec, deps = self._for_call(options, "resume")
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
+        choice = Choice(
+            approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
+        )
         runner = self._open(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
             return runner
@@ -169,6 +178,7 @@ class Runs(Deciding[Deps, Output]):
                 watch.hear(moment)
         return results.answer_of(runner)
 
+    @OnClass
     async def aresume(
         self,
         checkpoint: Checkpoint | str,
@@ -180,11 +190,14 @@ class Runs(Deciding[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Result[Output]:
         """The async twin of `resume`."""
         spec, deps = self._for_call(options, "aresume")
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
+        choice = Choice(
+            approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
+        )
         runner = await self._aopen(spec, deps, checkpoint, choice)
         if isinstance(runner, Result):
             return runner
@@ -254,6 +267,7 @@ class Runs(Deciding[Deps, Output]):
                             break
         return results.answer_of(runner)
 
+    @OnClass
     def stream(
         self,
         at: Input | Checkpoint,
@@ -271,6 +285,7 @@ class Runs(Deciding[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> Stream[Output]:
         """Run as `invoke` does, or from a checkpoint as `resume` does, and yield each event as it happens.
@@ -283,7 +298,9 @@ class Runs(Deciding[Deps, Output]):
         beginning = Beginning(
             input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label, requester=requester
         )
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
+        choice = Choice(
+            approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
+        )
 
         def run(stream: Stream[Output]) -> Generator[Event]:
             runner = self._start(spec, deps, at, beginning, on_pending, choice)
@@ -299,6 +316,7 @@ class Runs(Deciding[Deps, Output]):
 
         return Stream(run)
 
+    @OnClass
     def astream(
         self,
         at: Input | Checkpoint,
@@ -316,6 +334,7 @@ class Runs(Deciding[Deps, Output]):
         by: str | Principal | None = None,
         channel: str | None = None,
         accept_changes: bool = False,
+        write_to: str | None = None,
         **options: Unpack[CallOptions[Deps]],
     ) -> AsyncStream[Output]:
         """The async twin of `stream`."""
@@ -323,7 +342,9 @@ class Runs(Deciding[Deps, Output]):
         beginning = Beginning(
             input=at, thread_id=thread_id, history=messages, metadata=metadata, label=label, requester=requester
         )
-        choice = Choice(approved, reason, decisions, as_principal(by), channel, accept_changes, input)
+        choice = Choice(
+            approved, reason, decisions, as_principal(by), channel, accept_changes, input, write_to=write_to
+        )
 
         async def run(stream: AsyncStream[Output]) -> AsyncGenerator[Event]:
             runner = await self._astart(spec, deps, at, beginning, on_pending, choice)

@@ -98,8 +98,8 @@ def requested_by(given: str | Principal | None) -> Principal | None:
         raise ConfigurationError("requester is a Principal, or its id as text that is not empty") from None
 
 
-def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runner:
-    """A runner of a new run whose input is stored.
+def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afresh: bool = False) -> Runner:
+    """A runner of a new run whose input is stored. With `afresh`, its thread is not looked at.
 
     Raises `Occupied` if the thread is not free, `AlreadyBegun`, `ConfigurationError`.
     """
@@ -119,7 +119,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
     idle = 0
     while True:
         try:
-            parent = store.latest(thread_id) if thread_id is not None else None
+            parent = store.latest(thread_id) if thread_id is not None and not afresh else None
         except CheckpointNotFound:  # it was taken away between two looks
             parent = None
         # Somebody was first, says the store. If nothing has changed after many looks, nobody was: without a bound this would go on
@@ -147,7 +147,8 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning) -> Runne
         except (JsonError, ValueError) as error:
             raise ConfigurationError(f"the run cannot begin: {explain(error)}") from None
         try:
-            return _create(store, spec, deps, parent, state, left=beginning.run_id is not None)
+            exclusive = thread_id is not None and not afresh
+            return _create(store, spec, deps, parent, state, left=beginning.run_id is not None, exclusive=exclusive)
         except (Behind, CheckpointNotFound):  # the thread's last end is another since we looked, or was taken away
             continue
         except (Occupied, StoreError):
@@ -163,7 +164,7 @@ _MOMENT: Final = 1e-6
 
 
 def _create(
-    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool
+    store: Store, spec: Spec, deps: object, parent: Checkpoint | None, state: Checkpoint, *, left: bool, exclusive: bool
 ) -> Runner:
     branch = Branch.of(state)
     if parent is not None:
@@ -188,7 +189,7 @@ def _create(
     try:
         # The first row and the claim are one write. With two, a crash in between would leave a run that has begun, and of which
         # nobody knows that its worker is lost.
-        store.create(branch, change, exclusive=state.thread_id is not None)
+        store.create(branch, change, exclusive=exclusive)
     # It may have been written before the signal came. If it was, its thread would be busy until the lease is over.
     except (KeyboardInterrupt, SystemExit):
         with suppress(Exception):  # it may be there already; then it must not keep its thread busy
