@@ -24,6 +24,7 @@ MODULES = [
     "phronomy.workers",
     "phronomy.people",
     "phronomy.tokens",
+    "phronomy.long_term_store",
     "phronomy.inbox",
     "phronomy.chat",
     "phronomy.chat.discord",
@@ -215,6 +216,7 @@ PAGES = {
     "stores": Page("Stores", ("stores",), ("stores.base.AsyncPrimitives",)),
     "workers": Page("Workers", ("workers",)),
     "people": Page("People and tokens", ("people", "records.people", "records.principals", "tokens")),
+    "long-term-store": Page("The long-term store", ("long_term_store", "records.long_term_entries")),
     "inbox": Page("The inbox", ("inbox",)),
     "chat": Page(
         "Chat apps",

@@ -204,6 +204,7 @@ OTHER: dict[str, Any] = {
     "elapsed": 7,
     "state": {"k": 1},
     "requester": {"id": "rita"},
+    "scopes": ("invoices:read",),
     "journal": ({"type": "output_refused", "error": "e"},),
     "nested": (checkpoint(path="1.0"),),
 }

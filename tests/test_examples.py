@@ -952,6 +952,34 @@ def test_graph_review(alone: Reader, typed: str, end: str) -> None:
     assert said == ["To be sent: The office is closed on Monday.", f"Send? [y, n, or a better text] {end}"]
 
 
+def test_scopes(alone: Reader) -> None:
+    status, said, complaints = alone.run("scopes.py")
+    assert (status, complaints) == (0, "")
+    assert said == [
+        "otto: There is no tool named 'cancel_invoice'. The tools are: find_invoice.",
+        "rita: cancel_invoice waits for an approval",
+        "(invoice 7 is cancelled)",
+        "rita, with fewer scopes: There is no tool named 'cancel_invoice' any more. Nothing was run.",
+        "audit: reject cancel_invoice by scopes",
+        "audit: approve cancel_invoice by lead",
+        "audit: approve cancel_invoice by lead",
+        "audit: reject cancel_invoice by scopes",
+    ]
+
+
+def test_long_term_store(alone: Reader) -> None:
+    status, said, complaints = alone.run("long_term_store.py", typed="y\n")
+    assert (status, complaints) == (0, "")
+    entry = r'\[{"key":"diet","text":"no nuts","at":"[^"]+"}\]'
+    assert re.fullmatch(
+        rf"Keep 'no nuts' under 'diet'\? \[y/N\] ann: recall found {entry}\n"
+        r'ann: the instructions end with {"key":"diet","text":"no nuts"}\n'
+        r"bob: recall found \[\]\nbob: the instructions end with Plan a dinner for the guest.\n"
+        r"exported: 1 entry, deleted: 1\nleft: nothing",
+        "\n".join(said),
+    )
+
+
 def test_graph_feedback_goes_on_where_it_was_left(alone: Reader) -> None:
     """The first process ends at a prompt; the second asks for the same slogan, and what was wished for is kept."""
     prompt = "What is wrong with it? [nothing] "

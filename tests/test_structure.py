@@ -251,6 +251,7 @@ LAZY = {
 
 RECORDS = {
     "phronomy.errors",
+    "phronomy.foundation.checks",
     "phronomy.foundation.dataclasses",
     "phronomy.foundation.deferred_records",
     "phronomy.foundation.json_text",
@@ -264,6 +265,7 @@ RECORDS = {
     "phronomy.records.moves",
     "phronomy.records.principals",
     "phronomy.records.record",
+    "phronomy.records.scopes",
     "phronomy.rules.added_messages",
     "phronomy.rules.limits",
     "phronomy.rules.open_calls",

@@ -159,7 +159,7 @@ def begun(spec: Spec, parent: Checkpoint, path: str, at: datetime, first: Mappin
     )
     # A fork that runs its calls anew has a salt. Without it the runs inside would have the keys of the old branch, and the provider
     # would do nothing.
-    return run.evolve(salt=parent.salt, requester=parent.requester)
+    return run.evolve(salt=parent.salt, requester=parent.requester, scopes=parent.scopes)
 
 
 def hand_down(runner: Runner, child: Runner) -> None:

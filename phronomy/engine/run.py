@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from phronomy.approvals.policy import Rule
 from phronomy.concurrency.pieces import Heard, Inner, Piece
 from phronomy.engine.ledger import Ledger, now
+from phronomy.engine.scopes import refused_calls
 from phronomy.engine.shared import Shared
 from phronomy.engine.spec import Holding, Spec, Telling
 from phronomy.engine.stop_points import Armed, after_call, armed, before
@@ -22,6 +23,7 @@ from phronomy.models.base import Delta
 from phronomy.records import chain
 from phronomy.records.audit import refusals, votes_by_grant
 from phronomy.records.calls import (
+    Call,
     CallFailed,
     CallSettled,
     CallStarted,
@@ -104,6 +106,9 @@ class Runner:
         self._around = within.policies if within is not None else ()
         self.hides_input: bool = within is not None and _hides_input(within, base.path)
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
+        # What the run began with, and no more than whoever drives it gives, nor than a run around it has.
+        given = spec.scopes if within is None else within.scopes
+        self.scopes: frozenset[str] = frozenset(base.scopes) if given is None else given.intersection(base.scopes)
         self.ledger = ledger
         self.shared: Shared = ledger.shared
         self.deps = deps
@@ -193,8 +198,18 @@ class Runner:
     def definitions(self) -> tuple[dict[str, Any], ...]:
         """What the model is told of the tools."""
         if self._definitions is None:
-            self._definitions = tuple([tool.definition() for tool in self.spec.tools.values()])
+            self._definitions = tuple([tool.definition() for tool in self.tools.values()])
         return self._definitions
+
+    @property
+    def tools(self) -> Mapping[str, Tool]:
+        """The tools that are there for the run: those whose scopes it has."""
+        return {name: tool for name, tool in self.spec.tools.items() if tool.scopes <= self.scopes}
+
+    def tool(self, call: Call) -> Tool | None:
+        """The tool that a call is for now; None if there is none, or none for a run of these scopes."""
+        tool = self.spec.tool(call)
+        return tool if tool is not None and tool.scopes <= self.scopes else None
 
     @property
     def in_flight(self) -> bool:
@@ -234,8 +249,8 @@ class Runner:
             self.record(halted)
         turn_open = bool(self.state.calls)
         # The audit line is made with the state before the outcome: there the request still stands that was decided.
-        before = self.state
-        self._go_on_from(self.spec.apply(before, outcome))
+        before, spec = self.state, self.spec  # a handoff changes the latter
+        self._go_on_from(spec.apply(before, outcome))
         if isinstance(outcome, (Decided, Ending)):
             told = self.ledger.audited(before, outcome)
             if told and isinstance(outcome, Decided) and outcome.decision.grant is not None:
@@ -246,6 +261,9 @@ class Runner:
             self.audit += self.ledger.audited_vote(before, outcome)
         elif isinstance(outcome, Judged):
             self.audit += [trail_row(each) for each in refusals(before, outcome)]
+        if isinstance(outcome, (Judged, CallFailed)):
+            refused = refused_calls(spec, self.scopes, before, outcome, self.ledger.store)
+            self.audit += [trail_row(each) for each in refused]
         # After the fold, which raises if the outcome is not legal. What is refused must not come into the log by the next write.
         self.unsaved.append(outcome)
         # What is only journaled needs no checkpoint yet (law 7). A failure does: it goes out to the caller, with a checkpoint that

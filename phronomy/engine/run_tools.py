@@ -229,7 +229,7 @@ def failed(
         at = now(runner.ledger.store)
         return CallUnknown(id=call.id, reason=reason, elapsed=elapsed, pending_id=new_id("pend"), requested_at=at)
     following: Next = "model"
-    fallback = runner.spec.tool(call.evolve(fallback=call.fallback + 1))
+    fallback = runner.tool(call.evolve(fallback=call.fallback + 1))
     # A tool that is not idempotent is tried again only for the errors that it names: it says by that they come before any effect.
     if call.attempt <= tool.retries and (tool.idempotent or isinstance(error, tool.retry_on)):
         following = "retry"

@@ -161,6 +161,11 @@ class Spec(Protocol):
         """The guardrails that look at the calls of its tools and at their results."""
         ...
 
+    @property
+    def scopes(self) -> frozenset[str] | None:
+        """The scopes that the caller gives the runs; None: those that a run has."""
+        ...
+
     def inside(self) -> Sequence[Spec]:
         """The specs of the runs that may be inside runs of this one."""
         ...

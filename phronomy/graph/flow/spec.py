@@ -95,6 +95,7 @@ class GraphSpec:
     limits: Limits = Limits(turns=None)
     output_retries: None = None
     policy: tuple[Rule, ...] = ()
+    scopes: frozenset[str] | None = None
     # What the drivers ask
 
     @property

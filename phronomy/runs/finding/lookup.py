@@ -57,6 +57,7 @@ from phronomy.records.moves import Wait
 from phronomy.records.principals import Principal, as_principal
 from phronomy.records.record import explain
 from phronomy.records.result import Result
+from phronomy.records.scopes import scopes_at_begin
 from phronomy.records.validation import checked
 from phronomy.runs.finding.decisions import Choice
 from phronomy.runs.finding.drift import drift_of
@@ -113,6 +114,9 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afres
     if not isinstance(beginning.metadata, Mapping | None):
         raise ConfigurationError(f"metadata is a mapping, not {type(beginning.metadata).__name__}")
     requester = requested_by(beginning.requester)
+    # Read before the principal is recorded: that has none.
+    of_requester = beginning.requester.scopes if isinstance(beginning.requester, Principal) else None
+    scopes = scopes_at_begin(spec.scopes, of_requester)
     # A thread is looked at without a lock, and the store refuses the first write if it has gone on since. Then it is looked at
     # again.
     seen: str | None = ""
@@ -142,6 +146,7 @@ def begin(store: Store, spec: Spec, deps: object, beginning: Beginning, *, afres
                 label=label,
                 metadata=dict(beginning.metadata or {}),
                 requester=requester,
+                scopes=scopes,
                 **first,
             )
         except (JsonError, ValueError) as error:
