@@ -374,6 +374,10 @@ class Runner:
         """The state as the next checkpoint of the chain."""
         id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
         sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
+        # Lists find checkpoints of the outermost run alone: a run inside has none that could be gone on with by itself.
+        flow = self.home.flow if self.root else None
+        if flow is not None and (label := flow.label_of(self.base, sealed)) is not None:
+            sealed = sealed.evolve(label=label)
         for note in self.notes:
             sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
         return sealed

@@ -218,6 +218,10 @@ class Flow(Protocol):
         """The calls that are not wanted any more, whatever becomes of them, by id, and why."""
         ...
 
+    def label_of(self, before: Checkpoint, after: Checkpoint) -> str | None:
+        """The label of a checkpoint that follows another; None if it gets none."""
+        ...
+
     def point_of(self, call: Call) -> Point | None:
         """Where a call is that `stops` speaks of."""
         ...
