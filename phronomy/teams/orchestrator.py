@@ -23,7 +23,7 @@ from phronomy.errors import CheckpointError, ConfigurationError, GraphError
 from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_series
 from phronomy.foundation.dataclasses import dataclass
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonText, canonical
 from phronomy.foundation.quoting import quoted_name
 from phronomy.graph.flow.graph import OF_NODES, Graph, GraphOptions
 from phronomy.graph.flow.node import Inside, is_name, refuse_unknown
@@ -43,6 +43,7 @@ from phronomy.runs.options import CallOptions
 from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.stops.breakpoints import Hold
 from phronomy.stores.base import Store
+from phronomy.stores.log.text_patch import ObjectText
 from phronomy.stores.native import in_store
 from phronomy.stores.rows import Lineage
 from phronomy.teams.local import LocalState, Past, pending_handoffs, told_of
@@ -128,6 +129,11 @@ class OrchestratorSpec(GraphSpec):
         node.inner.spec.first(given, None, None)  # what it cannot begin with is refused here, before anything is stored
         update = {"member": member, "input": given, "output": None, "facts": facts, "turns": turns}
         return {**super().first(update, parent, history), "original_input": given}
+
+    def facts_in(self, state: Checkpoint) -> JsonText | None:
+        """The facts of the thread, for the contexts of all that runs inside."""
+        text = ObjectText.read(channels_of(state)).members.get("facts")
+        return None if text is None else JsonText(text)
 
     def plan(self, state: Checkpoint) -> Move:
         """What comes next."""
