@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from drivers import Driver
+from orchestrator_scenes import SPENT
 from pattern_scenes import bosses, plain, says
 
 from phronomy import (
@@ -27,11 +28,12 @@ from phronomy import (
     sequential,
     supervisor,
 )
+from phronomy.testing import say
 
 
 def labels(store: Store, **wanted: Any) -> list[str | None]:
     """The labels of checkpoints in the store, the oldest first."""
-    return [info.label for info in reversed(store.list(labeled=True, **wanted))]
+    return [info.label for info in store.list(labeled=True, **wanted)]
 
 
 def patterns(driver: Driver, store: Store, given: Labels) -> dict[str, Pattern[Any]]:
@@ -135,12 +137,15 @@ def test_only_the_outermost_pattern_labels(driver: Driver, store: Store) -> None
 def test_what_came_between_two_checkpoints(driver: Driver, store: Store) -> None:
     """D50: steps and tokens, nodes that completed, facts; the time that is left; another kind is an error."""
     step = plain("c", [], driver)
-    pattern = dag({"a": says("a", "A"), "b": says("b", "B"), "c": DagNode(step, ["a", "b"])}, store=store)
+    pattern = dag(
+        {"a": says("a", say("A", usage=SPENT)), "b": says("b", say("B", usage=SPENT)), "c": DagNode(step, ["a", "b"])},
+        store=store,
+    )
     result = driver.invoke(pattern, "x")
     history = store.history(result.checkpoint.id)
     difference = pattern.diff(history[0], history[-1])
     assert (difference.turns, difference.completed) == (3, ("a", "b", "c"))
-    assert difference.tokens == result.checkpoint.usage.total_tokens > 0
+    assert difference.tokens == result.checkpoint.usage.total_tokens == 20
     half = next(each for each in history if pattern.progress(each).done == 2)
     elapsed = half.evolve(elapsed=3000)
     assert (pattern.progress(elapsed).seconds_left, pattern.progress(elapsed).units) == (1.5, 2)

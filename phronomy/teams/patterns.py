@@ -18,13 +18,14 @@ from phronomy.foundation import spelling
 from phronomy.foundation.checks import is_async, is_count, is_number, is_series
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.quoting import quoted_name, quoted_word
-from phronomy.graph.flow.graph import Graph, GraphOptions, NodeOptions
+from phronomy.graph.flow.graph import Graph, NodeOptions
 from phronomy.graph.flow.node import refuse_unknown
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.state.state import StateSchema
 from phronomy.graph.state.streams import is_generator
 from phronomy.records.checkpoint import Checkpoint
 from phronomy.teams import schemes
+from phronomy.teams.guarding import Rails, TeamOptions
 from phronomy.teams.labels import Labels
 from phronomy.teams.pattern import PatternSpec, PatternState, Ways, known_of, used_by, wave_of
 from phronomy.teams.schemes import Edge, Known, Scheme
@@ -81,8 +82,8 @@ class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annot
         self.priority = priority
 
 
-class PatternOptions(GraphOptions, total=False):
-    """The options of a pattern: those of a graph, and `labels` for its checkpoints (see `Labels`)."""
+class PatternOptions(TeamOptions, total=False):
+    """The options of a pattern: those of a team, and `labels` for its checkpoints (see `Labels`)."""
 
     labels: Labels | None
 
@@ -137,7 +138,7 @@ class Pattern(Graph[Deps, Any]):
         options = dict(options)
         self._scheme = scheme
         self._labels = _checked_labels(scheme, options.pop("labels", None), options.get("name", scheme.kind))
-        nodes = {name: steps[name] for name in scheme.names}
+        nodes = Rails.taken(options).over({name: steps[name] for name in scheme.names})
         ways = Ways(nodes=scheme.names, edges={}, scheme=scheme)
         super().__init__(_SCHEMA, nodes, ways, {"name": scheme.kind, "max_steps": None, **options})
 
@@ -229,7 +230,7 @@ def parallel(
     *steps: object,
     merge: Callable[[dict[str, Any]], object] | None = None,
     min_success: int | None = None,
-    **options: Unpack[GraphOptions],
+    **options: Unpack[TeamOptions],
 ) -> Pattern:
     """A pattern: all steps run in parallel, each with the input. The output is a dict of their outputs, by name.
 
@@ -244,7 +245,7 @@ def parallel(
     return Pattern(schemes.Parallel(names=tuple(nodes), least=min_success, merge=merge), nodes, options)
 
 
-def race(*steps: object, min_success: int = 1, **options: Unpack[GraphOptions]) -> Pattern:
+def race(*steps: object, min_success: int = 1, **options: Unpack[TeamOptions]) -> Pattern:
     """A pattern: all steps run in parallel, each with the input.
 
     The first one to succeed wins, and the others are cancelled. The output is that of the winner. With `min_success=n`
@@ -374,7 +375,7 @@ def reflect(
 
 
 def _where(kind: str, options: Mapping[str, object]) -> str:
-    refuse_unknown(f"pattern {kind}", options, (*GraphOptions.__annotations__, "labels"))
+    refuse_unknown(f"pattern {kind}", options, PatternOptions.__annotations__)
     return f"pattern {options.get('name', kind)!r}"
 
 
