@@ -126,12 +126,16 @@ if TYPE_CHECKING:
     from phronomy.stores.redis.store import RedisStore
     from phronomy.stores.sql.postgres import PostgresStore
     from phronomy.stores.sql.sqlite import SQLiteStore
+    from phronomy.teams.debate import debate
+    from phronomy.teams.goal import GoalNode, Relaxation, goal
+    from phronomy.teams.labels import LabelContext, Labels
     from phronomy.teams.local import HandoffState, LocalState, MemberState
     from phronomy.teams.orchestrator import Orchestrator, TeamState
     from phronomy.teams.pattern import PatternState
     from phronomy.teams.patterns import (
         DagNode,
         Pattern,
+        PatternDiff,
         PatternProgress,
         Step,
         dag,
@@ -157,19 +161,24 @@ _LAZY = {
     "END": "phronomy.graph.signals",
     "Event": "phronomy.observability.events",
     "ExternalTool": "phronomy.tools.external",
+    "GoalNode": "phronomy.teams.goal",
     "Graph": "phronomy.graph.flow.graph",
     "HandoffState": "phronomy.teams.local",
+    "LabelContext": "phronomy.teams.labels",
+    "Labels": "phronomy.teams.labels",
     "LiteLLMModel": "phronomy.models.litellm",
     "LocalState": "phronomy.teams.local",
     "MCPServer": "phronomy.mcp.server",
     "MemberState": "phronomy.teams.local",
     "Orchestrator": "phronomy.teams.orchestrator",
     "Pattern": "phronomy.teams.patterns",
+    "PatternDiff": "phronomy.teams.patterns",
     "PatternProgress": "phronomy.teams.patterns",
     "PatternState": "phronomy.teams.pattern",
     "Pause": "phronomy.graph.signals",
     "PostgresStore": "phronomy.stores.sql.postgres",
     "RedisStore": "phronomy.stores.redis.store",
+    "Relaxation": "phronomy.teams.goal",
     "Replan": "phronomy.graph.signals",
     "ResponsesModel": "phronomy.models.responses",
     "SQLiteStore": "phronomy.stores.sql.sqlite",
@@ -180,6 +189,8 @@ _LAZY = {
     "TeamState": "phronomy.teams.orchestrator",
     "Telemetry": "phronomy.observability.telemetry",
     "dag": "phronomy.teams.patterns",
+    "debate": "phronomy.teams.debate",
+    "goal": "phronomy.teams.goal",
     "parallel": "phronomy.teams.patterns",
     "race": "phronomy.teams.patterns",
     "reflect": "phronomy.teams.patterns",
@@ -243,6 +254,7 @@ __all__ = [
     "Escalate",
     "Event",
     "ExternalTool",
+    "GoalNode",
     "Grant",
     "GrantRefused",
     "Graph",
@@ -264,6 +276,8 @@ __all__ = [
     "InvalidField",
     "InvalidUpdate",
     "JsonSchemaOutput",
+    "LabelContext",
+    "Labels",
     "LeaseLost",
     "LimitExceeded",
     "Limits",
@@ -292,6 +306,7 @@ __all__ = [
     "OutputError",
     "Pass",
     "Pattern",
+    "PatternDiff",
     "PatternProgress",
     "PatternState",
     "Pause",
@@ -311,6 +326,7 @@ __all__ = [
     "RefusePatterns",
     "RegistrationError",
     "Reject",
+    "Relaxation",
     "Replan",
     "RequestExpired",
     "Respond",
@@ -350,7 +366,9 @@ __all__ = [
     "Waiting",
     "create_checkpoint_id",
     "dag",
+    "debate",
     "diff",
+    "goal",
     "guardrail",
     "interrupt",
     "match_breakpoint",

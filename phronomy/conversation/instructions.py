@@ -87,12 +87,16 @@ class PromptTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InstructionsContext(Generic[Deps]):
-    """What a function that makes instructions can read about the run. `messages` are the messages so far."""
+    """What a function that makes instructions can read about the run. `messages` are the messages so far.
+
+    `facts` are the facts of the thread, if the agent works in an `Orchestrator`; else they are empty.
+    """
 
     run_id: str
     thread_id: str | None
     deps: Deps = field(repr=False)
     messages: tuple[Message, ...] = field(repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 Instructions: TypeAlias = str | PromptTemplate | Callable[..., object] | None

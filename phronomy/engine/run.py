@@ -17,7 +17,7 @@ from phronomy.engine.usage import over_above
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonText, canonical, plain_object
 from phronomy.models.base import Delta
 from phronomy.records import chain
 from phronomy.records.audit import refusals, votes_by_grant
@@ -102,6 +102,7 @@ class Runner:
         # `home` is the agent that the run began with, whose limits, policies and rules of handoffs hold for all of it. `spec`, in
         # `_look`, is the agent that has the conversation now.
         self.home = spec
+        self._within = within
         self._around = within.policies if within is not None else ()
         self.hides_input: bool = within is not None and _hides_input(within, base.path)
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
@@ -174,6 +175,18 @@ class Runner:
         self.state = state
         if handed_over:
             self._look()
+
+    @property
+    def facts_text(self) -> JsonText | None:
+        """The facts of the team that the run belongs to, the innermost of several; None if there is none."""
+        own = self.home.flow.facts_in(self.state) if self.home.flow is not None else None
+        return own if own is not None or self._within is None else self._within.facts_text
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts as a fresh dict; empty if there is no team."""
+        text = self.facts_text
+        return {} if text is None else plain_object(text)
 
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
@@ -383,6 +396,10 @@ class Runner:
         """The state as the next checkpoint of the chain."""
         id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
         sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
+        # Lists find checkpoints of the outermost run alone: a run inside has none that could be gone on with by itself.
+        flow = self.home.flow if self.root else None
+        if flow is not None and (label := flow.label_of(self.base, sealed)) is not None:
+            sealed = sealed.evolve(label=label)
         for note in self.notes:
             sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
         return sealed
