@@ -22,6 +22,7 @@ from phronomy.models.base import Delta
 from phronomy.records import chain
 from phronomy.records.audit import refusals, votes_by_grant
 from phronomy.records.calls import (
+    Call,
     CallFailed,
     CallSettled,
     CallStarted,
@@ -135,6 +136,9 @@ class Runner:
         self.dirty: bool = fresh
         self.audit: list[AuditRow] = []
         self.late: tuple[str, ...] = ()
+        self.again: dict[str, Runner] = {}  # the runs inside calls that have failed, and are to go on in another attempt
+        self.timeout: float | None = None
+        self.since: int = 0
         self.notes: tuple[Mapping[str, str], ...] = ()  # what hooks want whoever goes on to know
         self.raised: dict[str, Exception] = {}
         self.halted: bool = False
@@ -195,12 +199,17 @@ class Runner:
     @property
     def bounds_inside(self) -> tuple[Runner, ...]:
         """The runs whose limits bound what the runs inside this one use: itself, and those around it."""
-        return (self, *self.bounds) if is_bounding(self.home.limits) else self.bounds
+        return (self, *self.bounds) if is_bounding(self.home.limits) or self.timeout is not None else self.bounds
+
+    def work_within(self, tool: Tool | None, call: Call) -> None:
+        """Hold to the timeout of the call that this run is inside, from where the present attempt began (law 13)."""
+        self.timeout, self.since = tool.timeout if tool is not None else None, call.worked
 
     def plan(self) -> Move:
-        """What comes next; a failure where that is more than a run around this one may use."""
+        """What comes next; a failure where that is more than a run around this one, or an attempt at its call, may use."""
         move = self.spec.plan(self.state)
-        return over_above(self.bounds, move) or move if self.bounds else move
+        around = self.bounds if self.timeout is None else (self, *self.bounds)
+        return over_above(around, move) or move if around else move
 
     @property
     def definitions(self) -> tuple[dict[str, Any], ...]:

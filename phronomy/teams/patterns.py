@@ -38,7 +38,7 @@ class Step(spelling.Given, elsewhere=spelling.where_made("Step", NodeOptions.__a
 
     `transform` is a plain function that changes the input of the step. The other options are those of a node:
     `requires_approval` (True, a predicate of the step's input, or an `Approval`), `approval_timeout`, `on_expiry`,
-    `risk`, and for functions `idempotent`, `retries`, `retry_wait`, `retry_on`, `timeout` and `on_failure`.
+    `risk`, `retries`, `retry_wait` and `timeout`, and for functions `idempotent`, `retry_on` and `on_failure`.
     """
 
     run: Any
