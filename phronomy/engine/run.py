@@ -136,7 +136,9 @@ class Runner:
         self.dirty: bool = fresh
         self.audit: list[AuditRow] = []
         self.late: tuple[str, ...] = ()
-        self.again: dict[str, Runner] = {}  # the runs inside calls that have failed, and are to go on in another attempt
+        self.again: dict[
+            str, Runner
+        ] = {}  # the runs inside calls that have failed, and are to go on in another attempt
         self.timeout: float | None = None
         self.since: int = 0
         self.notes: tuple[Mapping[str, str], ...] = ()  # what hooks want whoever goes on to know
