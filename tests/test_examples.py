@@ -1089,3 +1089,19 @@ def test_research_and_write_resumes_the_next_day(alone: Reader, typed: str, end:
     article = "Bees are in decline, because meadows are."
     done = alone.run("research_and_write.py", typed=typed)
     assert done == (0, [article, f"Publish? [y, n, or a better text] {end}"], "")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("typed", "end"),
+    [
+        ("y\n", "Published: Yes, because people rest."),
+        ("Yes, on some Fridays.\n", "Published: Yes, on some Fridays."),
+        ("n\n", "rejected: nothing was published"),
+    ],
+    ids=["as it is", "edited", "no"],
+)
+def test_the_winner_of_a_debate_is_decided_on_the_next_day(alone: Reader, typed: str, end: str) -> None:
+    assert alone.run("debate.py") == (0, ["suspended after paper:step-1"], "")
+    done = alone.run("debate.py", typed=typed)
+    assert done == (0, ["Yes, because people rest.", f"Publish? [y, n, or a better text] {end}"], "")

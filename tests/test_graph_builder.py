@@ -408,9 +408,8 @@ def test_an_option_that_a_node_cannot_have(options: dict[str, Any], said: str) -
         *(
             ({"input": "plan", "output": "log", option: value}, f"is a run of its own, and {option} is for functions")
             for option, value in {
-                "timeout": 3,
-                "retries": 2,
                 "idempotent": True,
+                "retry_on": (OSError,),
                 "fallback": nothing,
                 "on_failure": "human",
                 "destinations": ["a"],

@@ -90,7 +90,8 @@ class PromptTemplate:
 class InstructionsContext(Generic[Deps]):
     """What a function that makes instructions can read about the run.
 
-    `messages` are the messages so far. `requester` is who asked for the run; None if nobody said.
+    `messages` are the messages so far. `requester` is who asked for the run; None if nobody said. `facts` are the facts of
+    the thread, if the agent works in an `Orchestrator`; else they are empty.
     """
 
     run_id: str
@@ -99,6 +100,7 @@ class InstructionsContext(Generic[Deps]):
     messages: tuple[Message, ...] = field(repr=False)
     requester: Principal | None = None
     _store: Any = field(default=None, repr=False)
+    facts: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 Instructions: TypeAlias = str | PromptTemplate | Callable[..., object] | None

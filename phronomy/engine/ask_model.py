@@ -154,6 +154,7 @@ def instructions_context(runner: Runner) -> InstructionsContext[object]:
         messages=state.messages,
         requester=state.requester,
         _store=runner.ledger.store,
+        facts=runner.facts,
     )
 
 

@@ -18,7 +18,7 @@ from phronomy.engine.usage import over_above
 from phronomy.errors import CheckpointError, IllegalOutcome
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.ids import new_id
-from phronomy.foundation.json_text import canonical
+from phronomy.foundation.json_text import JsonText, canonical, plain_object
 from phronomy.models.base import Delta
 from phronomy.records import chain
 from phronomy.records.audit import refusals, votes_by_grant
@@ -103,6 +103,7 @@ class Runner:
         # `home` is the agent that the run began with, whose limits, policies and rules of handoffs hold for all of it. `spec`, in
         # `_look`, is the agent that has the conversation now.
         self.home = spec
+        self._within = within
         self._around = within.policies if within is not None else ()
         self.hides_input: bool = within is not None and _hides_input(within, base.path)
         self.bounds: tuple[Runner, ...] = () if within is None else within.bounds_inside
@@ -139,6 +140,11 @@ class Runner:
         self.dirty: bool = fresh
         self.audit: list[AuditRow] = []
         self.late: tuple[str, ...] = ()
+        self.again: dict[
+            str, Runner
+        ] = {}  # the runs inside calls that have failed, and are to go on in another attempt
+        self.timeout: float | None = None
+        self.since: int = 0
         self.notes: tuple[Mapping[str, str], ...] = ()  # what hooks want whoever goes on to know
         self.raised: dict[str, Exception] = {}
         self.halted: bool = False
@@ -176,6 +182,18 @@ class Runner:
         if handed_over:
             self._look()
 
+    @property
+    def facts_text(self) -> JsonText | None:
+        """The facts of the team that the run belongs to, the innermost of several; None if there is none."""
+        own = self.home.flow.facts_in(self.state) if self.home.flow is not None else None
+        return own if own is not None or self._within is None else self._within.facts_text
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts as a fresh dict; empty if there is no team."""
+        text = self.facts_text
+        return {} if text is None else plain_object(text)
+
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that have a say about a call of this tool. What a graph runs is gated by the options of its nodes."""
         # The node of a graph is gated where it is put into the graph. A policy with a pattern for tools that happened to fit the
@@ -187,12 +205,17 @@ class Runner:
     @property
     def bounds_inside(self) -> tuple[Runner, ...]:
         """The runs whose limits bound what the runs inside this one use: itself, and those around it."""
-        return (self, *self.bounds) if is_bounding(self.home.limits) else self.bounds
+        return (self, *self.bounds) if is_bounding(self.home.limits) or self.timeout is not None else self.bounds
+
+    def work_within(self, tool: Tool | None, call: Call) -> None:
+        """Hold to the timeout of the call that this run is inside, from where the present attempt began (law 13)."""
+        self.timeout, self.since = tool.timeout if tool is not None else None, call.worked
 
     def plan(self) -> Move:
-        """What comes next; a failure where that is more than a run around this one may use."""
+        """What comes next; a failure where that is more than a run around this one, or an attempt at its call, may use."""
         move = self.spec.plan(self.state)
-        return over_above(self.bounds, move) or move if self.bounds else move
+        around = self.bounds if self.timeout is None else (self, *self.bounds)
+        return over_above(around, move) or move if around else move
 
     @property
     def definitions(self) -> tuple[dict[str, Any], ...]:
@@ -392,6 +415,10 @@ class Runner:
         """The state as the next checkpoint of the chain."""
         id = self.ledger.checkpoint_id(self.state.path, self.state.step + 1)
         sealed = chain.seal(self.state, id=id, at=now(self.ledger.store))
+        # Lists find checkpoints of the outermost run alone: a run inside has none that could be gone on with by itself.
+        flow = self.home.flow if self.root else None
+        if flow is not None and (label := flow.label_of(self.base, sealed)) is not None:
+            sealed = sealed.evolve(label=label)
         for note in self.notes:
             sealed = sealed.evolve(metadata=canonical({**sealed.metadata, **note}))
         return sealed

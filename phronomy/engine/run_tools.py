@@ -103,11 +103,12 @@ def execute(runner: Runner, id: str, drive: Drive) -> Outcome:
     # Behind the gate: a result that is taken over from another branch counts as a run of the call, and needs the same approval.
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
-    if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return run_apart(runner, call, tool, nested, drive)
+    nested = runner.spec.nested(runner.state, call)
     # A first attempt never waits. The wait is before the lease is looked at, since it may be longer than what is left of it.
-    if call.attempt > 1:
+    if call.attempt > 1 and (nested is None or tool.retries):
         time.sleep(backoff(tool.retry_wait, call.attempt - 1))
+    if nested is not None:
+        return run_apart(runner, call, tool, nested, drive)
     # The last check before the body. All checks above were true when they were made; a process may have been frozen since, and
     # another worker may have taken the run for lost and asked a human about this very call (law 5).
     runner.ledger.ensure_held()
@@ -141,10 +142,11 @@ async def aexecute(runner: Runner, id: str, drive: ADrive) -> Outcome:
     context = admit(runner, call, tool)
     if (elsewhere := done_elsewhere(runner, call, tool, context)) is not None:
         return elsewhere
-    if (nested := runner.spec.nested(runner.state, call)) is not None:
-        return await arun_apart(runner, call, tool, nested, drive)
-    if call.attempt > 1:
+    nested = runner.spec.nested(runner.state, call)
+    if call.attempt > 1 and (nested is None or tool.retries):
         await asyncio.sleep(backoff(tool.retry_wait, call.attempt - 1))
+    if nested is not None:
+        return await arun_apart(runner, call, tool, nested, drive)
     await runner.ledger.aensure_held()
     started = clock.monotonic()
     try:

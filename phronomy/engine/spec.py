@@ -10,6 +10,7 @@ from phronomy.approvals.policy import Handled, Rule
 from phronomy.conversation.instructions import CompiledInstructions
 from phronomy.conversation.memory import Memory
 from phronomy.conversation.output import OutputMode, OutputType
+from phronomy.foundation.json_text import JsonText
 from phronomy.guardrails.guardrail import Guardrail
 from phronomy.models.base import Model
 from phronomy.models.settings import ModelSettings
@@ -221,6 +222,14 @@ class Flow(Protocol):
 
     def over(self, state: Checkpoint) -> Mapping[str, str]:
         """The calls that are not wanted any more, whatever becomes of them, by id, and why."""
+        ...
+
+    def facts_in(self, state: Checkpoint) -> JsonText | None:
+        """The facts of the team whose run it is; None if it is no team's."""
+        ...
+
+    def label_of(self, before: Checkpoint, after: Checkpoint) -> str | None:
+        """The label of a checkpoint that follows another; None if it gets none."""
         ...
 
     def point_of(self, call: Call) -> Point | None:

@@ -326,6 +326,7 @@ def _context(runner: Runner, point: Point, facts: dict[str, Any]) -> BreakpointC
         path=state.path,
         run_id=state.run_id,
         thread_id=state.thread_id,
+        facts=runner.facts,
         **facts,
     )
 

@@ -117,7 +117,8 @@ class Call(Record):
     approval lets the call run.
 
     `waiting` has the requests of its nested run or its body. `stopped` says that the call has waited before, or that
-    its nested run failed. `usage` is what the nested run has used, as far as this run knows. `point` and `label` belong
+    its nested run failed. `usage` is what the nested run has used, as far as this run knows, and `worked` the milliseconds
+    that it had worked when the present attempt began. `point` and `label` belong
     to the breakpoint at which the call waits. `asked_by` names who asks for the approval. `note` is what the body
     stores for its next run when it asks a question; it is shown to nobody. `brief` is what a human is shown beside the
     arguments, while the call is open. `votes` are the votes on its request, as long as they do not decide
@@ -157,6 +158,7 @@ class Call(Record):
     brief: Brief | None = Field(default=None, exclude_if=is_absent)  # nor this
     votes: tuple[Vote, ...] = Field(default=(), exclude_if=not_)  # nor this
     reminded: int = Field(default=0, ge=0, exclude_if=not_)  # nor this
+    worked: int = Field(default=0, ge=0, exclude_if=not_)  # nor this
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -351,7 +353,8 @@ class CallSettled(Record):
 class CallFailed(Record):
     """An attempt failed. `next` says what follows; `fallback` names the tool for it; the request fields serve `human`.
 
-    `elapsed` is in milliseconds. `inside` says that a run inside the call has stopped, and is to go on; `usage` is what it has cost.
+    `elapsed` is in milliseconds. `inside` says that a run inside the call has stopped, and is to go on; `usage` is what it has cost,
+    and `worked` the milliseconds that it has worked.
     """
 
     type: Literal["failed"] = "failed"
@@ -364,6 +367,7 @@ class CallFailed(Record):
     pending_id: str | None = None
     requested_at: Time | None = None
     usage: Usage = Field(default=NO_USAGE, exclude_if=is_nothing)
+    worked: int = Field(default=0, ge=0, exclude_if=not_)
 
 
 class CallUnknown(Record):

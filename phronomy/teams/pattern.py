@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
@@ -17,11 +17,12 @@ from phronomy.errors import CheckpointError, ConfigurationError, NodeFailed
 from phronomy.foundation.cached_property import cached
 from phronomy.foundation.dataclasses import dataclass
 from phronomy.foundation.json_text import JsonText
-from phronomy.graph.flow.routes import Going, Routes
+from phronomy.graph.flow.routes import Going as Waves
+from phronomy.graph.flow.routes import Routes
 from phronomy.graph.flow.spec import GraphSpec
 from phronomy.graph.flow.waves import AFTER, calls_of, channels_of, is_at_start
 from phronomy.graph.signals import START, Send
-from phronomy.graph.state.channels import append
+from phronomy.graph.state.channels import append, merge
 from phronomy.graph.state.joins import arrivals_in, given_in, state_with
 from phronomy.records.calls import Advanced, Call, CallResult, CallSettled, Outcome
 from phronomy.records.checkpoint import AgentRef, Checkpoint
@@ -29,7 +30,8 @@ from phronomy.records.messages import Usage
 from phronomy.records.moves import Done, Fail, Finish, Move, Stop
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.transitions import current
-from phronomy.teams.schemes import KEPT, Known, Over, Scheme, StepFailed, Turn, TurnKind
+from phronomy.teams.labels import Labels
+from phronomy.teams.schemes import KEPT, Going, Known, Over, Scheme, StepFailed, Turn, TurnKind
 from phronomy.teams.steps import FunctionStep, RunStep, as_json
 
 _NAMED: Final[Mapping[str, TurnKind]] = {
@@ -47,13 +49,15 @@ class PatternState(BaseModel):
     `pattern` is the kind of the pattern, `input` its input, and `output` the output so far. `turns` are the results of
     the steps, in order. Each has the `step`, its `output`, the `kind` of its end, and `why` if it has no output. The
     kinds are `completed`, `skipped` (a human skipped it, and its input was passed on), `failed`, `left_out` (not
-    needed, or not possible) and `cancelled` (other steps were faster).
+    needed, or not possible) and `cancelled` (other steps were faster). `noted` has what the pattern itself has found:
+    for a debate the `winner` so far, for a goal `satisfaction`, `achieved` and `rounds`.
     """
 
     pattern: str
     input: Any = Field(default=None, repr=False)
     output: Any = Field(default=None, repr=False)
     turns: Annotated[list[dict[str, Any]], append] = Field(default=[], repr=False)
+    noted: Annotated[dict[str, Any], merge] = Field(default={}, repr=False)
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -67,7 +71,9 @@ class PatternState(BaseModel):
 
     @property
     def winners(self) -> tuple[str, ...]:
-        """The names of the steps that have completed; in a race, these have won."""
+        """The names of the steps that have completed; in a race, these have won. In a debate, the winner so far."""
+        if self.pattern == "debate":
+            return tuple(filter(None, [self.noted.get("winner")]))
         return tuple(dict.fromkeys(turn["step"] for turn in self.turns if turn["kind"] == "completed"))
 
 
@@ -116,6 +122,7 @@ class PatternSpec(GraphSpec):
     """The rules of a pattern's runs."""
 
     scheme: Scheme
+    labels: Labels | None = None
 
     @property
     def pattern(self) -> str:
@@ -146,6 +153,12 @@ class PatternSpec(GraphSpec):
     def advance(self, state: Checkpoint, deps: object) -> Advancing:
         """Prepares the step from a settled wave to the next one."""
         return Advance(self, state)
+
+    def label_of(self, before: Checkpoint, after: Checkpoint) -> str | None:
+        """The label of a checkpoint, if a unit has finished in it that gets one."""
+        if self.labels is None:
+            return None
+        return self.labels.of(self.name, self.scheme, known_of(before, self.scheme), known_of(after, self.scheme))
 
     def lost(self, state: Checkpoint) -> list[str]:
         """As for a graph; and that it is a pattern of another kind now."""
@@ -258,7 +271,7 @@ def known_of(state: Checkpoint, scheme: Scheme) -> Known:
             raise CheckpointError(
                 f"turn {place} of the checkpoint is of step {turn.step!s:.80}, where that of {here} is due"
             )
-    return Known(found.get("input"), found.get("output"), turns)
+    return Known(found.get("input"), found.get("output"), turns, found.get("noted", {}), state.elapsed)
 
 
 def is_unneeded(call: Call) -> bool:
@@ -309,7 +322,7 @@ class Advance:
         read = [self._read(call) for call in wave]
         turns = [turn for turn, _, _ in read]
         if (ended := self._ended(wave, read)) is not None:
-            return Advanced(state=self._with(turns, KEPT), status=ended[0], reason=ended[1], at=at)
+            return Advanced(state=self._with(Going(turns=turns)), status=ended[0], reason=ended[1], at=at)
         known = known_of(state, spec.scheme)
         known = known._replace(turns=[*known.turns, *turns])
         try:
@@ -321,11 +334,11 @@ class Advance:
             raise NodeFailed(
                 f"run {state.run_id}: pattern {spec.name!r} cannot go on: {told}", failures=failures
             ) from (error.__cause__)
-        text = self._with([*turns, *going.turns], going.output)
+        text = self._with(going._replace(turns=[*turns, *going.turns]))
         gates = self._gates(wave, read)
-        if not sends and is_at_start(state):
+        if not sends and going.output is KEPT and is_at_start(state):
             raise NodeFailed(f"run {state.run_id}: no step of pattern {spec.name!r} can begin", failures={})
-        calls = calls_of(spec, state.turn + 2, JsonText(text), Going((), sends), gates)
+        calls = calls_of(spec, state.turn + 2, JsonText(text), Waves((), sends), gates)
         return Advanced(state=text, calls=calls, at=at)
 
     def _read(self, call: Call) -> tuple[Turn, str, str | None]:
@@ -379,12 +392,14 @@ class Advance:
             raise StepFailed({name: f"its transform raised {type(error).__name__}"}) from error
         return Send(name, JsonText(f'{{"arg":{text}}}'))
 
-    def _with(self, turns: Iterable[Turn], output: object) -> JsonText:
-        """The state with these turns, and this output."""
+    def _with(self, going: Going) -> JsonText:
+        """The state with what is new: turns, notes, perhaps another output."""
         schema, state = self._spec.schema, self._state
-        update: dict[str, object] = {"turns": [turn._asdict() for turn in turns]}
-        if output is not KEPT:
-            update["output"] = json.loads(as_json(output, f"the output of pattern {self._spec.name!r}"))
+        update: dict[str, object] = {"turns": [turn._asdict() for turn in going.turns]}
+        if going.noted:
+            update["noted"] = dict(going.noted)
+        if going.output is not KEPT:
+            update["output"] = json.loads(as_json(going.output, f"the output of pattern {self._spec.name!r}"))
         channels = schema.reduce(channels_of(state), [(START, schema.update(START, update))])
         before = state.__dict__["state"]
         return state_with(channels, arrivals_in(before), given_in(before))

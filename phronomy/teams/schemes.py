@@ -1,7 +1,7 @@
 """The schemes that choose the next steps of a pattern: one for each kind, a pure function of the turns so far.
 
 A scheme is asked when every step of a wave has settled. Some call functions of the user's, which may raise; the driver deals with that.
-Nothing is kept between two questions: all that a scheme counts is in the turns, and so in the checkpoint.
+Nothing is kept between two questions: all that a scheme counts is in the turns and in its notes, and so in the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ was not needed, or not possible · another was faster."""
 
 KEPT: Final[object] = object()
 """The output stays what it is."""
+
+NO_NOTES: Final[Mapping[str, Any]] = {}
 
 
 class StepFailed(Exception):
@@ -48,19 +50,28 @@ class Turn(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The input of the run, its output so far, and the turns of its steps, in order."""
+    """The input of the run, its output so far, and the turns of its steps, in order.
+
+    `noted` are the notes of the scheme, and `elapsed` is the active time of the run in milliseconds.
+    """
 
     input: object
     output: object
     turns: Sequence[Turn]
+    noted: Mapping[str, Any] = NO_NOTES
+    elapsed: int = 0
 
 
 class Going(NamedTuple):
-    """The next move of a pattern: the steps of the next wave with their inputs (none: the end), the output so far, and more turns."""
+    """The next move of a pattern: the steps of the next wave with their inputs (none: the end), the output so far, and more turns.
+
+    `noted` are new notes, by name: they are stored with the run.
+    """
 
     steps: Sequence[tuple[str, object]] = ()
     output: object = KEPT
     turns: Sequence[Turn] = ()
+    noted: Mapping[str, Any] = NO_NOTES
 
 
 class Over(NamedTuple):
@@ -75,7 +86,18 @@ class Scheme:
     """The rule of a kind of pattern, which chooses the next steps. `names` are its steps, in order."""
 
     kind: ClassVar[str]
+    unit: ClassVar[str | None] = None
+    """What its progress is counted in: `step`, `round`, `iter` or `node`; None if it has only one wave."""
+
     names: tuple[str, ...]
+
+    def units(self, known: Known) -> int:
+        """The number of finished units."""
+        return len(known.turns)
+
+    def facts(self, known: Known) -> dict[str, object]:
+        """The facts that its steps have found; only those of a goal do."""
+        return {}
 
     @property
     def acts(self) -> bool:
@@ -132,6 +154,7 @@ class Sequential(Scheme):
     """One step after another, each with what the one before gave."""
 
     kind = "sequential"
+    unit = "step"
 
     @property
     def last(self) -> tuple[str, ...]:
@@ -235,6 +258,7 @@ class RoundRobin(Scheme):
     """The steps take turns, each with what the one before gave."""
 
     kind = "round_robin"
+    unit = "step"
     rounds: int | None = None
     until: Callable[[Any], object] | None = None
 
@@ -276,6 +300,7 @@ class Dag(Scheme):
     """Runs each step once all steps that it needs have finished."""
 
     kind = "dag"
+    unit = "node"
     edges: Mapping[str, Edge]
     on_error: Literal["fail", "skip_downstream", "continue"] = "fail"
     merge: Callable[[dict[str, Any]], object] | None = None
@@ -293,6 +318,9 @@ class Dag(Scheme):
     @property
     def last(self) -> tuple[str, ...]:
         return self.sinks if len(self.sinks) == 1 and self.merge is None else ()
+
+    def units(self, known: Known) -> int:
+        return sum(turn.kind != "left_out" for turn in known.turns)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         through = {turn.step: turn for turn in known.turns}
@@ -362,6 +390,7 @@ class Supervisor(Scheme):
     """A manager says who works next, and on what, until it has the answer. The manager is the first of the steps."""
 
     kind = "supervisor"
+    unit = "round"
     about: Mapping[str, str] = field(default_factory=dict)
     rounds: int = 10
 
@@ -375,6 +404,9 @@ class Supervisor(Scheme):
 
     def expected(self, place: int) -> Sequence[str]:
         return self.names[1:] if place % 2 else self.names[:1]
+
+    def units(self, known: Known) -> int:
+        return sum(turn.step != self.names[0] for turn in known.turns)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         manager = self.names[0]
@@ -406,7 +438,7 @@ class Supervisor(Scheme):
         return {"task": known.input, "workers": dict(self.about), "done": done}
 
     def limit(self, known: Known, opens: Iterable[str]) -> tuple[str, int] | None:
-        used = sum(turn.step != self.names[0] for turn in known.turns)
+        used = self.units(known)
         return ("max_rounds", self.rounds) if used >= self.rounds and set(opens) - {self.names[0]} else None
 
     def drawn(self) -> Iterator[tuple[str, str, str | None, bool]]:
@@ -433,6 +465,7 @@ class Reflect(Scheme):
     """A writer drafts, a critic judges, and the writer drafts again, until it passes. They are the two steps."""
 
     kind = "reflect"
+    unit = "iter"
     rounds: int = 2
     threshold: float | None = None
     on_exhausted: Literal["accept_last", "accept_best", "fail"] = "accept_last"
@@ -447,6 +480,9 @@ class Reflect(Scheme):
 
     def expected(self, place: int) -> Sequence[str]:
         return (self.names[place % 2],)
+
+    def units(self, known: Known) -> int:
+        return sum(turn.step == self.names[1] for turn in known.turns)
 
     def next(self, known: Known, wave: Sequence[Turn]) -> Going:
         writer, critic = self.names
@@ -492,7 +528,7 @@ class Reflect(Scheme):
         return passed is True or high, value, as_text(found.get("feedback") or "")
 
     def limit(self, known: Known, opens: Iterable[str]) -> tuple[str, int] | None:
-        used = sum(turn.step == self.names[1] for turn in known.turns)
+        used = self.units(known)
         return ("max_rounds", self.rounds) if used >= self.rounds and self.names[0] in opens else None
 
     def drawn(self) -> Iterator[tuple[str, str, str | None, bool]]:

@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 
 from phronomy.concurrency.workers import ToolCancelled
 from phronomy.foundation.dataclasses import dataclass
+from phronomy.foundation.json_text import JsonText, plain_object
 from phronomy.records.decisions import Reject
 from phronomy.records.principals import Principal
 
@@ -57,7 +58,13 @@ class ToolContext(Generic[Deps]):
     scopes: frozenset[str] = frozenset()
     _store: Any = field(default=None, repr=False, compare=False)
     _state: Any = field(default=None, repr=False, compare=False)
+    _facts: JsonText | None = field(default=None, repr=False)
     _cancel: threading.Event = field(default_factory=threading.Event, repr=False)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The facts of the thread, if the agent works in an `Orchestrator`; else empty. It is a copy each time."""
+        return {} if self._facts is None else plain_object(self._facts)
 
     @property
     def cancelled(self) -> bool:

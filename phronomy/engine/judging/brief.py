@@ -177,4 +177,5 @@ def tool_context(runner: Runner, call: Call, tool: Tool, digest: str | None = No
         # well.
         _cancel=runner.shared.signal(path_inside(state.path, call.id)),
         _state=state.__dict__["state"],
+        _facts=runner.facts_text,
     )

@@ -201,6 +201,14 @@ class GraphSpec:
         """Every call of a graph is wanted."""
         return {}
 
+    def facts_in(self, state: Checkpoint) -> JsonText | None:  # teams have some
+        """A graph has a state, and no facts."""
+        return None
+
+    def label_of(self, before: Checkpoint, after: Checkpoint) -> str | None:  # patterns have some
+        """A graph gives its checkpoints no labels."""
+        return None
+
     def point_of(self, call: Call) -> Point | None:
         """The point at which `interrupt_before` or `interrupt_after` stops a call; none where a node, or somebody, paused the run."""
         if not call.name.startswith(AFTER):
