@@ -92,7 +92,7 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
                     # and a crash in it must not take this result along. The last result waits for the checkpoint that it leads to.
                     runner.record(outcome)
                     if runner.in_flight:
-                        while not runner.commit(seal=False):
+                        while not runner.commit(seal=runner.seals_in_flight):
                             continue
                         try:
                             if left is None:
@@ -147,7 +147,7 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
                         continue
                     runner.record(outcome)
                     if runner.in_flight:
-                        while not await runner.acommit(seal=False):
+                        while not await runner.acommit(seal=runner.seals_in_flight):
                             continue
                         try:
                             if left is None:
@@ -192,7 +192,7 @@ def take_in(runner: Runner) -> None:
     for outcome in runner.crew.results():
         if not isinstance(outcome, PASSING):
             runner.record(outcome)
-            while not runner.commit(seal=False):
+            while not runner.commit(seal=runner.seals_in_flight):
                 continue
 
 
@@ -202,5 +202,5 @@ async def atake_in(runner: Runner) -> None:
     async for outcome in runner.acrew.results():
         if not isinstance(outcome, PASSING):
             runner.record(outcome)
-            while not await runner.acommit(seal=False):
+            while not await runner.acommit(seal=runner.seals_in_flight):
                 continue

@@ -229,6 +229,11 @@ class Runner:
         return any(crew is not None and crew.is_busy for crew in (self.crew, self.acrew))
 
     @property
+    def seals_in_flight(self) -> bool:
+        """Whether a checkpoint follows though calls run: what has begun meanwhile is read there by those who have no spec."""
+        return self.dirty and self.home.flow is not None and self.home.flow.is_eager
+
+    @property
     def in_flight(self) -> bool:
         """Whether a call of this chain is running now."""
         return "started" in {call.status for call in self.state.calls}

@@ -583,13 +583,11 @@ def _advanced_in_part(state: Checkpoint, outcome: Advanced) -> Checkpoint:
     taken = [call for call in state.calls if call.id in ids]
     if len(taken) != len(ids) or any(call.result is None for call in taken):
         raise IllegalOutcome(phase(state), "Advanced", "a call that it follows from has not settled")
-    kept = tuple(call for call in state.calls if call.id not in ids)
     advanced = _advanced(state, outcome)
-    ending, calls = advanced.ending, (*kept, *outcome.calls)
-    if ending is None:
-        return advanced.evolve(calls=calls)
-    # A step gave the run up. What has not begun is settled by that, and what runs is waited for.
-    return transitions.fold(advanced.evolve(calls=calls, ending=None), ending)
+    kept = tuple(call for call in state.calls if call.id not in ids)
+    going = advanced.evolve(calls=(*kept, *outcome.calls), ending=None)
+    # If a step gave the run up, what has not begun is settled by that, and what runs is waited for.
+    return going if advanced.ending is None else transitions.fold(going, advanced.ending)
 
 
 def _advanced(state: Checkpoint, outcome: Advanced) -> Checkpoint:
