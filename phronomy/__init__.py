@@ -104,7 +104,7 @@ from phronomy.runs.finding.drift import Drift
 from phronomy.runs.recovery import Recovery
 from phronomy.runs.stream import AsyncStream, Stream
 from phronomy.stops.breakpoints import Breakpoint, BreakpointContext, BreakpointHit, Breakpoints, Hold, match_breakpoint
-from phronomy.stops.interrupts import interrupt
+from phronomy.stops.interrupts import Interruption, interrupt, interruption
 from phronomy.stores import MemoryStore, Store, Waiting, open_store
 from phronomy.tools.approval import Approval
 from phronomy.tools.approvers import Escalate
@@ -275,6 +275,7 @@ __all__ = [
     "InputFilterFailed",
     "InstructionsContext",
     "InstructionsError",
+    "Interruption",
     "InvalidDecision",
     "InvalidField",
     "InvalidUpdate",
@@ -376,6 +377,7 @@ __all__ = [
     "goal",
     "guardrail",
     "interrupt",
+    "interruption",
     "match_breakpoint",
     "open_store",
     "parallel",

@@ -266,6 +266,28 @@ def test_a_run_that_is_skipped_at_its_input_leaves_no_message(driver: Driver, st
     assert [said.text for said in model.requests[-1].messages] == ["first", "one", "second"]
 
 
+def test_a_condition_sees_the_state_of_an_agent(driver: Driver, store: Store) -> None:
+    """D5: what was said, what it cost and what is open; it is a copy, and the state of a graph stays what it was."""
+    seen: list[Any] = []
+
+    def look(context: BreakpointContext) -> bool:
+        seen.append(context.state)
+        context.state["messages"].clear()
+        return False
+
+    agent = desk(store, model=ScriptedModel.by_turn([call("pay", {"n": 7}), "done"]))
+    stops = [
+        Breakpoint("pre_tool_call", when=look),
+        Breakpoint("post_run", when="len(state['messages']) == 4 and state['usage']['requests'] == 2"),
+    ]
+    paused = driver.invoke(agent, "go", breakpoints=stops).checkpoint
+    (state,) = seen
+    assert state["calls"] == [{"name": "pay", "status": "new"}]
+    assert (state["usage"]["requests"], state["handoffs"], state["messages"]) == (1, [], [])
+    assert [hit.type for hit in agent.stopped_at(paused)] == ["post_run"]
+    assert [said.role for said in paused.messages] == ["user", "assistant", "tool", "assistant"]
+
+
 def test_a_cancelled_stop(driver: Driver, store: Store) -> None:
     """D11, DIR-A04: cancelled, with the reason; nothing is retried, nothing goes elsewhere."""
     ran: list[str] = []

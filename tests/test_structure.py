@@ -339,7 +339,8 @@ RENAMED = {
     "anext": "next", "atried": "tried", "ain_time": "in_time", "apieces_in_time": "pieces_in_time",
     "arender": "render", "aholds_at": "holds_at",
     "acontextmanager": "contextmanager", "AsyncGenerator": "Generator", "AsyncIterator": "Iterator",
-    "ADrive": "Drive", "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
+    "ACrew": "Crew", "acrew": "crew", "ADrive": "Drive",
+    "AsyncStream": "Stream", "AOutcomes": "Outcomes", "_alock": "_lock", "asynccontextmanager": "contextmanager",
 }  # fmt: skip
 """What the async twin of something is called, beside the functions of these modules themselves."""
 
@@ -348,7 +349,6 @@ ALONE = {
     "aunderstand",
     "ain_thread",
     "apause",
-    "aside_by_side",
     "in_either",
     "until_gone",
     "whole",

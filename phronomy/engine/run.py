@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from phronomy.approvals.policy import Rule
+from phronomy.concurrency.crew import ACrew, Crew
 from phronomy.concurrency.pieces import Heard, Inner, Piece
 from phronomy.engine.ledger import Ledger, now
 from phronomy.engine.scopes import refused_calls
@@ -143,6 +144,8 @@ class Runner:
         self.again: dict[
             str, Runner
         ] = {}  # the runs inside calls that have failed, and are to go on in another attempt
+        self.crew: Crew[Outcome] | None = None  # the calls under way, where more may begin meanwhile
+        self.acrew: ACrew[Outcome] | None = None
         self.timeout: float | None = None
         self.since: int = 0
         self.notes: tuple[Mapping[str, str], ...] = ()  # what hooks want whoever goes on to know
@@ -233,6 +236,16 @@ class Runner:
         """The tool that a call is for now; None if there is none, or none for a run of these scopes."""
         tool = self.spec.tool(call)
         return tool if tool is not None and tool.scopes <= self.scopes else None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether calls are under way here, besides which more may begin."""
+        return any(crew is not None and crew.is_busy for crew in (self.crew, self.acrew))
+
+    @property
+    def seals_in_flight(self) -> bool:
+        """Whether a checkpoint follows though calls run: what has begun meanwhile is read there by those who have no spec."""
+        return self.dirty and self.home.flow is not None and self.home.flow.is_eager
 
     @property
     def in_flight(self) -> bool:
@@ -342,9 +355,9 @@ class Runner:
         # find it.
         elif (why := self.shared.wanted.why_not(self.state.path)) is not None and self.may_end:
             self.record(Ending(status="cancelled", reason=why, at=now(self.ledger.store)))
-        # Graphs inside stop between their nodes, as the root does. Agents inside are waited for, as tools are: `pause` promises no
-        # more.
-        elif (halted := self.shared.halted) is not None and self.spec.flow is not None and not self.halted:
+        # Runs inside stop at a boundary of their own, as the root does: graphs between their nodes, agents before the model is asked
+        # or calls begin. Whoever pauses a team means all of it.
+        elif (halted := self.shared.halted) is not None and not self.halted:
             self.halted = True
             # It may have ended by the same write.
             with suppress(IllegalOutcome):

@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from phronomy.concurrency.aclosing import aclosing
+from phronomy.concurrency.crew import ACrew, Crew, aside_by_side, side_by_side
 from phronomy.concurrency.leaving import Left, Overran
 from phronomy.concurrency.pieces import Heard, Piece, Piecewise, feeding
 from phronomy.concurrency.retries import backoff
-from phronomy.concurrency.workers import NEVER, ain_thread, aside_by_side, in_place, in_thread, side_by_side, within
+from phronomy.concurrency.workers import NEVER, ain_thread, in_place, in_thread, within
 from phronomy.engine import clock
 from phronomy.engine.judging.brief import tool_context
 from phronomy.engine.ledger import now
@@ -48,8 +49,18 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[
     # Most runs have one call at a time. It runs in the thread of the caller: a debugger, a lock that is held, a context variable
     # are as the caller has them.
     owner, run = listened_to(runner, calls), attempt if is_asked(runner) else execute
-    if len(calls) == 1 and owner is None:
+    crew = runner.crew
+    if len(calls) == 1 and owner is None and (crew is None or not crew.is_busy):
         yield run(runner, calls[0].id, drive)
+        return
+    if is_eager(runner):
+        crew = runner.crew = runner.crew or Crew()
+        crew.begin([partial(run, runner, call.id, drive) for call in calls], owner)
+        for outcome in crew.results():
+            if runner.streams or not isinstance(outcome, Piece | Heard):
+                yield outcome
+            if not isinstance(outcome, Piece | Heard):
+                return  # others run on, and more may begin
         return
     with closing(side_by_side([partial(run, runner, call.id, drive) for call in calls], owner)) as outcomes:
         for outcome in outcomes:
@@ -62,13 +73,28 @@ def run_calls(runner: Runner, calls: Sequence[Call], drive: Drive) -> Generator[
 async def arun_calls(runner: Runner, calls: Sequence[Call], drive: ADrive) -> AsyncGenerator[Outcome | Piece | Heard]:
     """As `run_calls`, in tasks."""
     owner, run = listened_to(runner, calls), aattempt if is_asked(runner) else aexecute
-    if len(calls) == 1 and owner is None:
+    crew = runner.acrew
+    if len(calls) == 1 and owner is None and (crew is None or not crew.is_busy):
         yield await run(runner, calls[0].id, drive)
+        return
+    if is_eager(runner):
+        crew = runner.acrew = runner.acrew or ACrew()
+        crew.begin([run(runner, call.id, drive) for call in calls], owner)
+        async for outcome in crew.results():
+            if runner.streams or not isinstance(outcome, Piece | Heard):
+                yield outcome
+            if not isinstance(outcome, Piece | Heard):
+                return  # others run on, and more may begin
         return
     async with aclosing(aside_by_side([run(runner, call.id, drive) for call in calls], owner)) as outcomes:
         async for outcome in outcomes:
             if runner.streams or not isinstance(outcome, Piece | Heard):
                 yield outcome
+
+
+def is_eager(runner: Runner) -> bool:
+    """Whether more calls may begin while some of a move run."""
+    return runner.spec.flow is not None and runner.spec.flow.is_eager
 
 
 def attempt(runner: Runner, id: str, drive: Drive) -> Outcome:

@@ -220,6 +220,11 @@ class Flow(Protocol):
         """Whether somebody wants to look before the call runs, though its gate lets it."""
         ...
 
+    @property
+    def is_eager(self) -> bool:
+        """Whether calls may follow from some that have settled while others are open."""
+        ...
+
     def over(self, state: Checkpoint) -> Mapping[str, str]:
         """The calls that are not wanted any more, whatever becomes of them, by id, and why."""
         ...

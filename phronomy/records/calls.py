@@ -465,7 +465,8 @@ class OutputRefused(Record):
 class Advanced(Record):
     """What follows from calls that have settled: the state of the run, and the calls that it opens.
 
-    `status` is how the run is to end, if it is.
+    `status` is how the run is to end, if it is. `settled` are the ids of the calls that it follows from, where others are still
+    open; None: from all.
     """
 
     type: Literal["advanced"] = "advanced"
@@ -474,6 +475,7 @@ class Advanced(Record):
     status: Literal["rejected", "cancelled"] | None = None
     reason: Text | None = None
     at: Time
+    settled: tuple[str, ...] | None = Field(default=None, exclude_if=is_absent)
 
 
 class Finished(Record):

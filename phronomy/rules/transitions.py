@@ -131,8 +131,8 @@ def plan_calls(state: Checkpoint, spec: Rules) -> Move:
         return Judge(calls=tuple(new))
     if asking := [*calls.get("answered", ()), *calls.get("asking", ())]:
         return Consult(calls=tuple(asking))
-    if ready := calls.get("ready"):
-        return Run(calls=tuple(ready[: spec.max_parallel]))
+    if (ready := calls.get("ready")) and (free := spec.max_parallel - len(started)) > 0:
+        return Run(calls=tuple(ready[:free]))
     waiting = state.pending
     # A call that failed stops the run with an error only when nothing else can go on. As long as a human has something to decide,
     # the run waits instead: an error would tell the caller that nobody needs to do anything.

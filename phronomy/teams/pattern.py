@@ -27,7 +27,8 @@ from phronomy.graph.state.joins import arrivals_in, given_in, state_with
 from phronomy.records.calls import Advanced, Call, CallResult, CallSettled, Outcome
 from phronomy.records.checkpoint import AgentRef, Checkpoint
 from phronomy.records.messages import Usage
-from phronomy.records.moves import Done, Fail, Finish, Move, Stop
+from phronomy.records.moves import Advance as AdvanceMove
+from phronomy.records.moves import Consult, Done, Fail, Finish, Judge, Move, Run, Stop, Wait
 from phronomy.rules.added_messages import is_ending
 from phronomy.rules.transitions import current
 from phronomy.teams.labels import Labels
@@ -151,8 +152,13 @@ class PatternSpec(GraphSpec):
         return AgentRef(name=self.name, fingerprint=facts)
 
     def advance(self, state: Checkpoint, deps: object) -> Advancing:
-        """Prepares the step from a settled wave to the next one."""
+        """Prepares the step from what has settled to what follows."""
         return Advance(self, state)
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether a step begins as soon as what it needs has settled, whatever else is open."""
+        return self.scheme.is_eager
 
     def label_of(self, before: Checkpoint, after: Checkpoint) -> str | None:
         """The label of a checkpoint, if a unit has finished in it that gets one."""
@@ -188,6 +194,10 @@ class PatternSpec(GraphSpec):
         """What comes next."""
         state = current(state, self.apply)
         move = super().plan(state)
+        if self.is_eager and isinstance(move, Judge | Consult | Run | Wait):
+            if self._is_due(state):
+                return AdvanceMove()
+            move = self._in_order(state, move) if isinstance(move, Run) else move
         failed = tuple(call for call in state.calls if call.status == "failed")
         if failed and not isinstance(move, Done) and not any(call.status == "started" for call in state.calls):
             over = self.is_over(state)
@@ -200,6 +210,25 @@ class PatternSpec(GraphSpec):
             if (limit := self.scheme.limit(known, opens)) is not None:
                 return Fail(limit=limit[0], maximum=limit[1], used=limit[1])
         return move
+
+    def _is_due(self, state: Checkpoint) -> bool:
+        """Whether a step could begin, since all that it needs is through, while others are open. Behind a stop, none does."""
+        settled = {call.name for call in wave_of(state) if call.result is not None}
+        if not settled or is_ending(state) or any(call.status == "failed" for call in state.calls):
+            return False
+        if self.is_over(state) is not None or any(_is_stop(call) and call.result is None for call in state.calls):
+            return False
+        through = settled | {turn.step for turn in known_of(state, self.scheme).turns}
+        return self.scheme.is_due(through, {call.name for call in wave_of(state) if call.result is None})
+
+    def _in_order(self, state: Checkpoint, move: Run) -> Run:
+        """The calls that run next, by the rank of their steps: some may have been waiting longer than others."""
+        if any(_is_stop(call) for call in move.calls):
+            return move
+        ready = sorted(
+            (call for call in state.calls if call.status == "ready"), key=lambda call: self.scheme.rank(call.name)
+        )
+        return Run(calls=tuple(ready[: len(move.calls)]))
 
     def apply(self, state: Checkpoint, outcome: Outcome) -> Checkpoint:
         """The next state, with what is not needed any more settled. Raises `IllegalOutcome`."""
@@ -254,8 +283,12 @@ class PatternSpec(GraphSpec):
 
 
 def wave_of(state: Checkpoint) -> list[Call]:
-    """The calls of the open wave that are steps."""
-    return [call for call in state.calls if not call.gate and not call.name.startswith(AFTER)]
+    """The open calls that are steps, and those that have settled since the last step on."""
+    return [call for call in state.calls if not _is_stop(call)]
+
+
+def _is_stop(call: Call) -> bool:
+    return call.gate or call.name.startswith(AFTER)
 
 
 def known_of(state: Checkpoint, scheme: Scheme) -> Known:
@@ -294,7 +327,7 @@ def _kind_of(call: Call) -> TurnKind | None:
 
 
 class Advance:
-    """The step from a wave in which every step has settled to the next one."""
+    """The step from steps that have settled to what follows: all of a wave, or those of a DAG that others wait for."""
 
     def __init__(self, spec: PatternSpec, state: Checkpoint) -> None:
         self._spec = spec
@@ -318,13 +351,16 @@ class Advance:
     def outcome(self, at: datetime) -> Advanced:
         """The outcome. Raises `NodeFailed` where the pattern cannot go on."""
         spec, state = self._spec, self._state
-        wave = wave_of(state)
+        wave = [call for call in wave_of(state) if call.result is not None]
+        open = frozenset(call.name for call in state.calls if call.result is None)
+        settled = tuple(call.id for call in state.calls if call.result is not None) if open else None
         read = [self._read(call) for call in wave]
         turns = [turn for turn, _, _ in read]
         if (ended := self._ended(wave, read)) is not None:
-            return Advanced(state=self._with(Going(turns=turns)), status=ended[0], reason=ended[1], at=at)
+            text, (status, reason) = self._with(Going(turns=turns)), ended
+            return Advanced(state=text, status=status, reason=reason, at=at, settled=settled)
         known = known_of(state, spec.scheme)
-        known = known._replace(turns=[*known.turns, *turns])
+        known = known._replace(turns=[*known.turns, *turns], open=open)
         try:
             going = spec.scheme.next(known, turns)
             sends = tuple(self._send(name, value, known.input) for name, value in going.steps)
@@ -339,7 +375,7 @@ class Advance:
         if not sends and going.output is KEPT and is_at_start(state):
             raise NodeFailed(f"run {state.run_id}: no step of pattern {spec.name!r} can begin", failures={})
         calls = calls_of(spec, state.turn + 2, JsonText(text), Waves((), sends), gates)
-        return Advanced(state=text, calls=calls, at=at)
+        return Advanced(state=text, calls=calls, at=at, settled=settled)
 
     def _read(self, call: Call) -> tuple[Turn, str, str | None]:
         """Reads the turn of a settled step; its signal, if it gave one, with the reason."""

@@ -59,7 +59,7 @@ class DagNode(Step, elsewhere=spelling.where_made("DagNode", NodeOptions.__annot
 
     Its input is a dict of their outputs by name; if it needs nothing, the input of the pattern. `transform` changes the
     input. `when` is a plain predicate of the same value: if it returns false or raises, the step is left out. Of the
-    steps that are ready at the same time, those with a higher `priority` start first.
+    steps that are ready, those with a higher `priority` start first.
     """
 
     needs: Sequence[str]
@@ -290,7 +290,7 @@ def dag(
     merge: Callable[[dict[str, Any]], object] | None = None,
     **options: Unpack[PatternOptions],
 ) -> Pattern:
-    """A pattern: steps that need the outputs of other steps. All steps that are ready run in parallel, in waves.
+    """A pattern: steps that need the outputs of other steps. A step starts when all that it needs has finished.
 
     `nodes` are `DagNode`s by name, or plain steps that need nothing. The output is that of the last step. If several
     steps are needed by no other step, it is a dict of their outputs, or the result of `merge`. `on_error` says what
@@ -306,6 +306,7 @@ def dag(
     edges = {str(name): _edge(where, str(name), node, nodes) for name, node in nodes.items()}
     _check_order(where, edges)
     made = _nodes(where, nodes, needed=on_error == "fail")
+    options.setdefault("max_steps", None)  # it goes on as often as steps finish, and each does once
     return Pattern(schemes.Dag(names=tuple(made), edges=edges, on_error=on_error, merge=merge), made, options)
 
 

@@ -7,7 +7,7 @@ Nothing is kept between two questions: all that a scheme counts is in the turns 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import pairwise
 from typing import Any, ClassVar, Final, Literal, NamedTuple
@@ -52,7 +52,8 @@ class Turn(NamedTuple):
 class Known(NamedTuple):
     """The input of the run, its output so far, and the turns of its steps, in order.
 
-    `noted` are the notes of the scheme, and `elapsed` is the active time of the run in milliseconds.
+    `noted` are the notes of the scheme, and `elapsed` is the active time of the run in milliseconds. `open` are the steps that have
+    begun, or wait, and have no turn yet.
     """
 
     input: object
@@ -60,6 +61,7 @@ class Known(NamedTuple):
     turns: Sequence[Turn]
     noted: Mapping[str, Any] = NO_NOTES
     elapsed: int = 0
+    open: frozenset[str] = frozenset()
 
 
 class Going(NamedTuple):
@@ -125,6 +127,19 @@ class Scheme:
     def over(self, wave: Mapping[str, TurnKind | None]) -> Over | None:
         """Whether the rest of a wave is superfluous, given the result of each of its steps (None: it has not finished)."""
         return None
+
+    @property
+    def is_eager(self) -> bool:
+        """Whether a step may begin while others of its wave are open."""
+        return False
+
+    def is_due(self, through: Container[str], open: Container[str]) -> bool:
+        """Whether something follows from the steps that are through, while others are open."""
+        return False
+
+    def rank(self, name: str) -> int:
+        """The order in which steps that could begin do: the lowest first."""
+        return 0
 
     def limit(self, known: Known, opens: Iterable[str]) -> tuple[str, int] | None:
         """The limit that keeps the run from opening these steps, with how much of it there is."""
@@ -327,7 +342,8 @@ class Dag(Scheme):
         out: list[Turn] = []
         found: dict[str, object] = {}
         while True:
-            ready = [name for name in self.names if self._is_due(name, through) and name not in found]
+            begun = {*found, *known.open}
+            ready = [name for name in self.names if self._is_due(name, through) and name not in begun]
             for name in ready:
                 value = self._given(name, known, through)
                 if (why := self._against(name, value, through)) is None:
@@ -338,8 +354,9 @@ class Dag(Scheme):
             if not any(name in through for name in ready):
                 break
         if found:
-            going = sorted(found, key=lambda name: -self.edges[name].priority)
-            return Going([(name, found[name]) for name in going], turns=out)
+            return Going([(name, found[name]) for name in sorted(found, key=self.rank)], turns=out)
+        if known.open:
+            return Going(turns=out)
         if not any(turn.gave for turn in through.values()):
             raise StepFailed(_failures(through.values()))
         given = {name: through[name].output for name in self.sinks if through[name].gave}
@@ -348,7 +365,17 @@ class Dag(Scheme):
         one = given.get(self.sinks[0]) if len(self.sinks) == 1 else given
         return Going(output=one, turns=out)
 
-    def _is_due(self, name: str, through: Mapping[str, Turn]) -> bool:
+    @property
+    def is_eager(self) -> bool:
+        return True
+
+    def is_due(self, through: Container[str], open: Container[str]) -> bool:
+        return any(self._is_due(name, through) and name not in open for name in self.names)
+
+    def rank(self, name: str) -> int:
+        return -self.edges[name].priority
+
+    def _is_due(self, name: str, through: Container[str]) -> bool:
         return name not in through and all(each in through for each in self.edges[name].needs)
 
     def _given(self, name: str, known: Known, through: Mapping[str, Turn]) -> object:
