@@ -14,10 +14,12 @@ from contextlib import closing
 
 from phronomy.concurrency.aclosing import aclosing
 from phronomy.concurrency.pieces import Heard, Piece
+from phronomy.engine.judging.due import awaits_world, expiry, lapsed
 from phronomy.engine.perform import aperform, intents_of, perform, reaches_out
 from phronomy.engine.run import Asking, Moment, Runner
 from phronomy.models.base import DELTAS
 from phronomy.records.moves import Done, Wait
+from phronomy.stores.native import in_store
 
 PASSING = (Asking, Piece, Heard, *DELTAS)
 """What comes of a move besides outcomes: it is given on, and nothing is kept of it."""
@@ -31,6 +33,10 @@ def steps(runner: Runner) -> Generator[Moment]:  # noqa: PLR0912  # one loop, re
         runner.absorb()
         move = runner.plan()
         if isinstance(move, (Wait, Done)):
+            # What it is about to wait for may be there already: an event that came early, a run that has ended meanwhile.
+            if awaits_world(runner) and (came := lapsed(runner)):
+                runner.record_all(expiry(runner, came))
+                continue
             # A run that holds at a breakpoint waits in this very call, with its claim. So its write says that it is stored, and not
             # that anybody may take it.
             holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
@@ -103,6 +109,9 @@ async def asteps(runner: Runner) -> AsyncGenerator[Moment]:  # noqa: PLR0912
         runner.absorb()
         move = runner.plan()
         if isinstance(move, (Wait, Done)):
+            if awaits_world(runner) and (came := await in_store(runner.ledger.store, lapsed, runner)):
+                runner.record_all(expiry(runner, came))
+                continue
             holding = runner.hold if runner.hold is not None and runner.hold.holds(runner) else None
             if not await runner.acommit(seal=runner.moved, stop=holding is None):
                 continue
