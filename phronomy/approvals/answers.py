@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from phronomy.errors import InvalidDecision
-from phronomy.foundation.json_text import clean
+from phronomy.foundation.json_text import JsonValue, clean
 from phronomy.records.audit import AuditRecord
 from phronomy.records.decisions import Answer, Approve, DecisionKind, PendingApproval, Permitted, Reject, Respond, Skip
 from phronomy.records.principals import Principal
@@ -139,7 +139,7 @@ def check_reply(item: PendingApproval, answer: Answer) -> None:
         )
 
 
-def misfit_of(item: PendingApproval, value: object) -> str | None:
+def misfit_of(item: PendingApproval, value: JsonValue) -> str | None:
     """Where a value does not fit the type that the body asked for; None if it fits, or if any value will do."""
     schema = item.args.get("answer")
     if schema is None:
