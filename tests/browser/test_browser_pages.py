@@ -115,6 +115,7 @@ SCENES = {
     "runs-none-found": page("/runs?state=ended&agent=teapot", "Runs"),
     "run": Scene(path=lambda made: f"/runs/{made['run']}", route="/runs/{id}", heading="desk"),
     "history": page("/history", "History"),
+    "history-edited": page("/history?kind=edited", "History"),
     "history-none-found": page("/history?tool=teapot", "History"),
     "audit": page("/audit", "Export the audit trail"),
     "grants": page("/grants?show=all", "Standing grants"),
