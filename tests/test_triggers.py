@@ -19,6 +19,7 @@ from selection import scaled
 
 from phronomy import (
     Agent,
+    Announcements,
     Checkpoint,
     CheckpointAlreadyResumed,
     CheckpointNotFound,
@@ -37,6 +38,7 @@ from phronomy import (
     tool,
 )
 from phronomy.cli import run as command
+from phronomy.events import RequestChanged
 from phronomy.graph import END, START, StateGraph
 from phronomy.people import Person, StoreDirectory
 from phronomy.records.calls import Arrived
@@ -90,7 +92,9 @@ class Desk:
         """A store on the place."""
         return self.place.open(clock=lambda: self.now)
 
-    def agent(self, wait: Callable[[], object], *, gate: bool = False, name: str = "desk") -> Agent[Any, str]:
+    def agent(
+        self, wait: Callable[[], object], *, gate: bool = False, name: str = "desk", **options: Any
+    ) -> Agent[Any, str]:
         """An agent whose tool waits so, in a process of its own."""
 
         def ship() -> str:
@@ -101,7 +105,7 @@ class Desk:
 
         tools = [tool(requires_approval=gate)(self.driver.function(ship))]
         model = ScriptedModel.by_turn([call("ship"), lambda request: request.messages[-1].text])
-        return Agent(name=name, model=model, tools=tools, store=self.open())
+        return Agent(name=name, model=model, tools=tools, store=self.open(), **options)
 
     def asked(self, agent: Any, given: Any = "go") -> Checkpoint:
         """A run that waits."""
@@ -168,6 +172,24 @@ def test_an_event_is_first_and_the_others_are_superseded(desk: Desk) -> None:
     late = store.request(waits["late"].id)
     assert late.decision is not None
     assert (late.decision.kind, late.decision.reason, late.status) == ("supersede", "paid fired first", "settled")
+
+
+def test_each_trigger_is_told_once_and_those_that_lost_are_withdrawn(desk: Desk) -> None:
+    heard: list[tuple[str, str]] = []
+
+    class Chat(Announcements):
+        """Somebody who is told of requests."""
+
+        def on_request(self, event: RequestChanged) -> None:
+            assert event.request.trigger is not None
+            heard.append((event.request.trigger.name, event.what))
+
+    agent = desk.agent(first(), announcements=[Chat()])
+    at = desk.asked(agent)
+    desk.send(at)
+    assert desk.carried_out(agent) == ["paid:5:bank"]
+    asked, decided = [("paid", "asked"), ("late", "asked")], [("late", "withdrawn"), ("paid", "decided")]
+    assert heard == [*asked, *decided, ("paid", "carried_out")]
 
 
 def test_a_human_is_first(desk: Desk) -> None:
